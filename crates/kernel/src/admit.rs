@@ -1,0 +1,395 @@
+//! Decides which changes of a batch are carried out. Pure: the store locks and loads the rows
+//! that the batch touches, [`Rows::admit`] decides each change against them and applies the
+//! accepted ones in memory, and the store writes the rows that differ.
+//!
+//! SQLite, PostgreSQL and the simulator share this file; none of them decides anything itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::change::{Accepted, Change, Command, Refusal, Verdict, Wake, Work, Write};
+use crate::log::{AuditEntry, Event, Head};
+use crate::queue::QueueRow;
+use crate::{Json, Key, Lane, Object, Timestamp};
+
+/// What the store must lock and load before a batch can be decided.
+#[derive(Debug, Default)]
+pub struct Touched {
+    pub objects: BTreeSet<Key>,
+    /// Whose dependents are to be woken.
+    pub dependents_of: BTreeSet<Key>,
+    /// Whose dependencies are to be woken.
+    pub dependencies_of: BTreeSet<Key>,
+    pub queue: BTreeSet<Key>,
+    pub counters: BTreeSet<String>,
+    pub holds: BTreeSet<(String, String)>,
+    pub leases: BTreeSet<String>,
+    pub commands: BTreeSet<String>,
+}
+
+impl Touched {
+    pub fn by(changes: &[Change]) -> Touched {
+        let mut touched = Touched::default();
+        for change in changes {
+            touched.commands.extend(change.command.iter().map(|command| command.id.clone()));
+            touched.leases.extend(change.leases.iter().map(|lease| lease.name.clone()));
+            touched.objects.extend(change.expects.iter().map(|(key, _)| key.clone()));
+            touched.queue.extend(change.work.iter().map(|work| work.key().clone()));
+            touched.queue.extend(change.wakes.iter().map(|wake| wake.key.clone()));
+            if let Some(write) = &change.write {
+                let key = &write.object().key;
+                touched.objects.insert(key.clone());
+                if change.wake_dependents {
+                    touched.dependents_of.insert(key.clone());
+                }
+                if change.wake_dependencies {
+                    touched.dependencies_of.insert(key.clone());
+                    touched.queue.extend(change.depends_on.iter().flatten().cloned());
+                }
+                if change.depends_on.is_some() {
+                    touched.queue.insert(key.clone());
+                }
+            }
+            let takes = change.takes.iter().map(|take| (&take.counter, &take.holder));
+            let releases =
+                change.releases.iter().map(|release| (&release.counter, &release.holder));
+            for (counter, holder) in takes.chain(releases) {
+                touched.counters.insert(counter.clone());
+                touched.holds.insert((counter.clone(), holder.clone()));
+            }
+        }
+        touched
+    }
+}
+
+/// A row as it was loaded and as it is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot<T> {
+    pub was: Option<T>,
+    pub is: Option<T>,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { was: None, is: None }
+    }
+}
+
+impl<T: Clone + PartialEq> Slot<T> {
+    pub fn loaded(row: T) -> Slot<T> {
+        Slot { was: Some(row.clone()), is: Some(row) }
+    }
+
+    pub fn changed(&self) -> bool {
+        self.was != self.is
+    }
+}
+
+/// As much of a stored object as decisions need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    pub revision: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counter {
+    pub used: i64,
+    pub limit: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub holder: String,
+    pub fence: i64,
+    pub until: Timestamp,
+}
+
+/// The rows that a batch touches. What was not loaded does not exist.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pub objects: BTreeMap<Key, Slot<Stored>>,
+    /// key -> (dependent, its organisation)
+    pub dependents: BTreeMap<Key, BTreeMap<Key, String>>,
+    /// key -> (dependency, its organisation)
+    pub dependencies: BTreeMap<Key, BTreeMap<Key, String>>,
+    pub queue: BTreeMap<Key, Slot<QueueRow>>,
+    pub counters: BTreeMap<String, Slot<Counter>>,
+    pub holds: BTreeMap<(String, String), Slot<i64>>,
+    pub leases: BTreeMap<String, Lease>,
+    pub commands: BTreeMap<String, Slot<Command>>,
+    /// The last accepted write of each object, and whether any of them was more than a transition.
+    pub writes: BTreeMap<Key, (Object, WriteKind)>,
+    /// The dependencies of each object whose edges are replaced.
+    pub edges: BTreeMap<Key, Vec<Key>>,
+}
+
+/// The least statement that does what the batch's writes of one object come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteKind {
+    Transition,
+    Update,
+    Create,
+}
+
+/// The accepted part of a batch, with its place in the logs.
+#[derive(Debug, Default)]
+pub struct Sealed {
+    pub events: Vec<Event>,
+    pub audit: Vec<AuditEntry>,
+}
+
+impl Rows {
+    /// Decides the changes one after the other, each against what the ones before left.
+    pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
+        changes.iter().map(|change| self.admit_one(change, now)).collect()
+    }
+
+    fn admit_one(&mut self, change: &Change, now: Timestamp) -> Verdict {
+        self.check(change)?;
+        Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
+    }
+
+    /// Gives the accepted changes their numbers and, for the audit log, their hashes.
+    pub fn seal(
+        changes: Vec<Change>,
+        verdicts: &mut [Verdict],
+        head: &mut Head,
+        now: Timestamp,
+    ) -> Sealed {
+        let mut sealed = Sealed::default();
+        for (change, verdict) in changes.into_iter().zip(verdicts) {
+            let Ok(accepted) = verdict else { continue };
+            if let Some(mut draft) = change.event {
+                let data = draft.data.take();
+                let data = data.or_else(|| Some(Json::of(&written(change.write.as_ref()?))));
+                let event = head.append_event(draft, data.unwrap_or_default(), now);
+                accepted.event = Some(event.seq);
+                sealed.events.push(event);
+            }
+            if let Some(draft) = change.audit {
+                let entry = head.append_audit(draft, now);
+                accepted.audit = Some(entry.seq);
+                sealed.audit.push(entry);
+            }
+        }
+        sealed
+    }
+
+    fn check(&self, change: &Change) -> Result<(), Refusal> {
+        self.check_command(change)?;
+        for lease in &change.leases {
+            if self.leases.get(&lease.name).map(|held| held.fence) != Some(lease.fence) {
+                return Err(Refusal::FenceLost(lease.name.clone()));
+            }
+        }
+        self.check_work(change)?;
+        for (key, expected) in &change.expects {
+            self.check_revision(key, *expected)?;
+        }
+        match &change.write {
+            Some(Write::Create(object)) if self.stored(&object.key).is_some() => {
+                return Err(Refusal::Exists(object.key.clone()));
+            }
+            Some(Write::Update(object) | Write::Transition(object)) => {
+                self.check_revision(&object.key, object.revision)?;
+            }
+            _ => {}
+        }
+        self.check_takes(change)
+    }
+
+    fn check_command(&self, change: &Change) -> Result<(), Refusal> {
+        let Some(command) = &change.command else { return Ok(()) };
+        match self.commands.get(&command.id).and_then(|slot| slot.is.as_ref()) {
+            None => Ok(()),
+            Some(done) if done.digest == command.digest => {
+                Err(Refusal::Repeated { id: command.id.clone(), answer: done.answer.clone() })
+            }
+            Some(_) => Err(Refusal::Mismatch { id: command.id.clone() }),
+        }
+    }
+
+    fn check_work(&self, change: &Change) -> Result<(), Refusal> {
+        match &change.work {
+            Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) => {
+                let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
+                let ours = row.is_some_and(|row| {
+                    row.fence == *fence && row.state == crate::queue::State::Running
+                });
+                if ours { Ok(()) } else { Err(Refusal::FenceLost(key.to_string())) }
+            }
+            Some(Work::Resume { key }) => {
+                let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
+                row.map(|_| ()).ok_or_else(|| Refusal::Missing(key.clone()))
+            }
+            Some(Work::Pause { .. }) | None => Ok(()),
+        }
+    }
+
+    fn stored(&self, key: &Key) -> Option<&Stored> {
+        self.objects.get(key).and_then(|slot| slot.is.as_ref())
+    }
+
+    fn check_revision(&self, key: &Key, expected: i64) -> Result<(), Refusal> {
+        match self.stored(key) {
+            None => Err(Refusal::Missing(key.clone())),
+            Some(stored) if stored.revision == expected => Ok(()),
+            Some(stored) => {
+                Err(Refusal::Stale { key: key.clone(), expected, found: stored.revision })
+            }
+        }
+    }
+
+    /// All takes of a change together must fit; each alone is not enough.
+    fn check_takes(&self, change: &Change) -> Result<(), Refusal> {
+        let mut more: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+        for release in &change.releases {
+            more.entry(&release.counter).or_insert((0, i64::MAX)).0 -=
+                self.held(&release.counter, &release.holder);
+        }
+        for take in &change.takes {
+            let entry = more.entry(&take.counter).or_insert((0, i64::MAX));
+            entry.0 = entry.0.saturating_add(take.amount - self.held(&take.counter, &take.holder));
+            entry.1 = entry.1.min(take.limit);
+        }
+        for (counter, (asked, limit)) in more {
+            let used = self.counter(counter).map_or(0, |counter| counter.used);
+            if asked > 0 && used.saturating_add(asked) > limit {
+                return Err(Refusal::Limit { counter: counter.into(), used, limit, asked });
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(&self, name: &str) -> Option<&Counter> {
+        self.counters.get(name).and_then(|slot| slot.is.as_ref())
+    }
+
+    fn held(&self, counter: &str, holder: &str) -> i64 {
+        let key = (counter.to_owned(), holder.to_owned());
+        self.holds.get(&key).and_then(|slot| slot.is).unwrap_or(0)
+    }
+
+    /// Carries out a change that was found right. Returns the object's new revision.
+    fn apply(&mut self, change: &Change, now: Timestamp) -> Option<i64> {
+        if let Some(command) = &change.command {
+            self.commands.entry(command.id.clone()).or_default().is = Some(command.clone());
+        }
+        let revision = change.write.as_ref().map(|write| self.apply_write(write));
+        if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
+            self.apply_edges(write.object(), depends_on);
+        }
+        if let Some(work) = &change.work {
+            self.apply_work(work, now);
+        }
+        for wake in &change.wakes {
+            self.wake(wake, now);
+        }
+        self.wake_neighbours(change, now);
+        for release in &change.releases {
+            self.hold(&release.counter, &release.holder, 0, None);
+        }
+        for take in &change.takes {
+            self.hold(&take.counter, &take.holder, take.amount, Some(take.limit));
+        }
+        revision
+    }
+
+    fn apply_write(&mut self, write: &Write) -> i64 {
+        let kind = match write {
+            Write::Create(_) => WriteKind::Create,
+            Write::Update(_) => WriteKind::Update,
+            Write::Transition(_) => WriteKind::Transition,
+        };
+        let object = written(write);
+        let (key, revision) = (object.key.clone(), object.revision);
+        self.objects.entry(key.clone()).or_default().is = Some(Stored { revision });
+        let before = self.writes.get(&key).map_or(kind, |(_, before)| *before);
+        self.writes.insert(key, (object, kind.max(before)));
+        revision
+    }
+
+    fn apply_edges(&mut self, object: &Object, depends_on: &[Key]) {
+        let key = &object.key;
+        for dependents in self.dependents.values_mut() {
+            dependents.remove(key);
+        }
+        for dependency in depends_on {
+            self.dependents
+                .entry(dependency.clone())
+                .or_default()
+                .insert(key.clone(), object.org.clone());
+        }
+        // An organisation that is not known here is the dependent's own: it only places the look.
+        let dependencies = depends_on.iter().map(|to| (to.clone(), object.org.clone())).collect();
+        self.dependencies.insert(key.clone(), dependencies);
+        self.edges.insert(key.clone(), depends_on.to_vec());
+    }
+
+    fn apply_work(&mut self, work: &Work, now: Timestamp) {
+        let slot = self.queue.entry(work.key().clone()).or_default();
+        match work {
+            Work::Hold { until, .. } => {
+                if let Some(row) = &mut slot.is {
+                    row.due = *until;
+                }
+            }
+            Work::Settle { outcome, .. } => {
+                slot.is = slot.is.take().and_then(|row| row.settle(outcome, now));
+            }
+            Work::Pause { key, org, reason } => {
+                let row = slot.is.get_or_insert_with(|| QueueRow::new(key.clone(), org));
+                row.paused = true;
+                row.reason.clone_from(reason);
+            }
+            Work::Resume { .. } => {
+                if let Some(row) = &mut slot.is {
+                    row.paused = false;
+                    let lane = row.lane;
+                    row.wake(
+                        &Wake { key: row.key.clone(), org: row.org.clone(), lane, due: now },
+                        now,
+                    );
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self, wake: &Wake, now: Timestamp) {
+        let slot = self.queue.entry(wake.key.clone()).or_default();
+        slot.is.get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org)).wake(wake, now);
+    }
+
+    fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
+        let Some(write) = &change.write else { return };
+        let key = &write.object().key;
+        let of = |yes: bool, map: &BTreeMap<Key, BTreeMap<Key, String>>| {
+            if yes { map.get(key).cloned().unwrap_or_default() } else { BTreeMap::new() }
+        };
+        let dependents = of(change.wake_dependents, &self.dependents);
+        let dependencies = of(change.wake_dependencies, &self.dependencies);
+        for (key, org) in dependents.into_iter().chain(dependencies) {
+            self.wake(&Wake { key, org, lane: Lane::Normal, due: now }, now);
+        }
+    }
+
+    fn hold(&mut self, counter: &str, holder: &str, amount: i64, limit: Option<i64>) {
+        let key = (counter.to_owned(), holder.to_owned());
+        let slot = self.holds.entry(key).or_default();
+        let delta = amount - slot.is.unwrap_or(0);
+        slot.is = (amount != 0).then_some(amount);
+        let slot = self.counters.entry(counter.to_owned()).or_default();
+        let before = slot.is.unwrap_or(Counter { used: 0, limit: 0 });
+        let after = Counter { used: before.used + delta, limit: limit.unwrap_or(before.limit) };
+        slot.is = (after.used != 0).then_some(after);
+    }
+}
+
+/// The object as it will stand in the store.
+fn written(write: &Write) -> Object {
+    let mut object = write.object().clone();
+    object.revision = match write {
+        Write::Create(_) => 1,
+        Write::Update(_) | Write::Transition(_) => object.revision + 1,
+    };
+    object
+}

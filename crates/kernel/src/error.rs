@@ -1,0 +1,113 @@
+//! One error type; from its class follow the HTTP status, whether to try again, the metric label
+//! and the exit code.
+
+use crate::change::Refusal;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller sent something wrong. Names the field, says what would be right.
+    #[error("{field}: {message}")]
+    Invalid { field: String, message: String },
+    #[error("the body is larger than {limit_bytes} bytes")]
+    TooLarge { limit_bytes: usize },
+    #[error("{0}")]
+    Unauthenticated(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0} does not exist")]
+    NotFound(String),
+    #[error("{method} is not possible here")]
+    MethodNotAllowed { method: String },
+    #[error("{0}")]
+    Conflict(String),
+    /// The store refused a change; nothing of it was written.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("too many requests; try again in {retry_after_s} s")]
+    Busy { retry_after_s: u64 },
+    /// Something that we depend on did not answer; it may well later.
+    #[error("{what} is unavailable")]
+    Unavailable {
+        what: String,
+        #[source]
+        source: Option<Source>,
+    },
+    /// A mistake of ours, or damage: a person has to look.
+    #[error("internal error: {what}")]
+    Internal {
+        what: String,
+        #[source]
+        source: Option<Source>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    Invalid,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    Conflict,
+    Transient,
+    Terminal,
+}
+
+impl Class {
+    pub fn label(self) -> &'static str {
+        match self {
+            Class::Invalid => "invalid",
+            Class::Unauthenticated => "unauthenticated",
+            Class::Forbidden => "forbidden",
+            Class::NotFound => "not_found",
+            Class::Conflict => "conflict",
+            Class::Transient => "transient",
+            Class::Terminal => "terminal",
+        }
+    }
+
+    /// The exit code of a command that ended with such an error.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Class::Terminal => 1,
+            Class::Invalid => 2,
+            Class::Unauthenticated => 3,
+            Class::Forbidden => 4,
+            Class::NotFound => 5,
+            Class::Conflict => 6,
+            Class::Transient => 7,
+        }
+    }
+}
+
+impl Error {
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Invalid { field: field.into(), message: message.into() }
+    }
+
+    pub fn internal(what: impl Into<String>, source: impl Into<Source>) -> Error {
+        Error::Internal { what: what.into(), source: Some(source.into()) }
+    }
+
+    pub fn unavailable(what: impl Into<String>, source: impl Into<Source>) -> Error {
+        Error::Unavailable { what: what.into(), source: Some(source.into()) }
+    }
+
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Invalid { .. } | Error::TooLarge { .. } | Error::MethodNotAllowed { .. } => {
+                Class::Invalid
+            }
+            Error::Unauthenticated(_) => Class::Unauthenticated,
+            Error::Forbidden(_) => Class::Forbidden,
+            Error::NotFound(_) => Class::NotFound,
+            Error::Conflict(_) => Class::Conflict,
+            Error::Refused(refusal) => refusal.class(),
+            Error::Busy { .. } | Error::Unavailable { .. } => Class::Transient,
+            Error::Internal { .. } => Class::Terminal,
+        }
+    }
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,121 @@
+//! What a reader looks for: the query behind every list and search, and its text form.
+
+use crate::{Error, Key, Object, Result};
+
+/// Conditions that must all hold. Results come newest first, a page at a time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Find {
+    /// Only this organisation's: how far the caller can see.
+    pub org: Option<String>,
+    pub owner: Option<String>,
+    pub kind: Option<String>,
+    pub phase: Option<String>,
+    pub name: Option<String>,
+    pub labels: Vec<(String, String)>,
+    /// Words that begin words of the name, the description or the labels.
+    pub words: Vec<String>,
+    pub depends_on: Option<Key>,
+    /// Also what was deleted.
+    pub deleted: bool,
+    /// Continue after this place, from [`Page::next`].
+    pub after: Option<i64>,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    pub objects: Vec<Object>,
+    /// Where the next page begins; none if this was the last.
+    pub next: Option<i64>,
+}
+
+/// How many results a page may have.
+pub const PAGE_MAX: usize = 500;
+/// How many words and filters a search may have.
+pub const TERMS_MAX: usize = 16;
+
+impl Find {
+    /// Reads a search such as `blue kind:widget phase:ready label:team=core owner:alice
+    /// depends-on:widget/x`.
+    pub fn parse(text: &str) -> Result<Find> {
+        let mut find = Find { limit: 50, ..Find::default() };
+        if text.split_whitespace().count() > TERMS_MAX {
+            return Err(Error::invalid("q", format!("at most {TERMS_MAX} words and filters")));
+        }
+        for term in text.split_whitespace() {
+            match term.split_once(':') {
+                Some(("kind", kind)) => find.kind = Some(kind.into()),
+                Some(("phase", phase)) => find.phase = Some(phase.into()),
+                Some(("owner", owner)) => find.owner = Some(owner.into()),
+                Some(("name", name)) => find.name = Some(name.into()),
+                Some(("label", label)) => {
+                    let pair = label.split_once('=').ok_or_else(|| {
+                        Error::invalid("q", format!("`{term}`: a label filter is label:KEY=VALUE"))
+                    })?;
+                    find.labels.push((pair.0.into(), pair.1.into()));
+                }
+                Some(("depends-on", key)) => find.depends_on = Some(Key::parse(key)?),
+                Some((filter, _)) => {
+                    return Err(Error::invalid(
+                        "q",
+                        format!(
+                            "`{filter}:` is not a filter; there are kind:, phase:, owner:, name:, label: and depends-on:"
+                        ),
+                    ));
+                }
+                None => find.words.extend(words(term)),
+            }
+        }
+        Ok(find)
+    }
+
+    /// Whether an object fits; what the SQL of the stores must agree with.
+    pub fn matches(&self, object: &Object, dependencies: &[Key]) -> bool {
+        let is = |want: &Option<String>, has: &str| want.as_deref().is_none_or(|want| want == has);
+        let text = || {
+            let labels = object.labels.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]);
+            let all = [object.name.as_str(), object.description.as_str()].into_iter().chain(labels);
+            all.flat_map(words).collect::<Vec<_>>()
+        };
+        is(&self.org, &object.org)
+            && is(&self.owner, &object.owner)
+            && is(&self.kind, object.key.kind())
+            && is(&self.phase, &object.phase)
+            && is(&self.name, &object.name)
+            && self.labels.iter().all(|(k, v)| object.labels.get(k) == Some(v))
+            && self.depends_on.as_ref().is_none_or(|key| dependencies.contains(key))
+            && (self.deleted || object.deleted_at.is_none())
+            && (self.words.is_empty() || {
+                let text = text();
+                self.words.iter().all(|word| text.iter().any(|has| has.starts_with(word)))
+            })
+    }
+}
+
+/// Splits text into lower-case words of letters and digits, the same way for writing and asking.
+pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_read_into_words_and_filters() {
+        let find =
+            Find::parse("Blue-ish kind:widget label:team=core=x depends-on:widget/a").unwrap();
+        assert_eq!(find.words, ["blue", "ish"]);
+        assert_eq!(find.kind.as_deref(), Some("widget"));
+        assert_eq!(find.labels, [("team".to_owned(), "core=x".to_owned())]);
+        assert_eq!(find.depends_on, Some(Key::new("widget", "a")));
+    }
+
+    #[test]
+    fn an_unknown_filter_is_refused_with_the_ones_there_are() {
+        let message = Find::parse("color:blue").unwrap_err().to_string();
+        assert!(message.contains("color:") && message.contains("phase:"), "{message}");
+    }
+}

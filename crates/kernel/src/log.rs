@@ -1,0 +1,260 @@
+//! The two logs: events (what changed, for whoever follows) and audit (who did it, hash-chained).
+//! Both are numbered in the order of commits.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::change::{AuditDraft, EventDraft};
+use crate::{Json, Key, Timestamp};
+
+/// An event as it stands in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub seq: i64,
+    pub kind: String,
+    pub subject: Key,
+    pub org: String,
+    pub at: Timestamp,
+    pub data: Json,
+}
+
+/// [`Event`] as CloudEvents 1.0 in its JSON form.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct CloudEvent {
+    pub specversion: String,
+    pub id: String,
+    pub source: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub subject: Key,
+    pub time: Timestamp,
+    pub datacontenttype: String,
+    /// Extension attributes: the position in the log, and whose it is.
+    pub sequence: i64,
+    pub org: String,
+    pub data: Json,
+}
+
+impl From<Event> for CloudEvent {
+    fn from(event: Event) -> CloudEvent {
+        CloudEvent {
+            specversion: "1.0".into(),
+            id: event.seq.to_string(),
+            source: "/mainstay".into(),
+            kind: event.kind,
+            subject: event.subject,
+            time: event.at,
+            datacontenttype: "application/json".into(),
+            sequence: event.seq,
+            org: event.org,
+            data: event.data,
+        }
+    }
+}
+
+/// Which events a reader wants. All given conditions must hold.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// The kind of the object, as in `widget`.
+    pub kind: Option<String>,
+    pub subject: Option<Key>,
+    pub org: Option<String>,
+}
+
+impl EventFilter {
+    pub fn matches(&self, event: &Event) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == event.subject.kind())
+            && self.subject.as_ref().is_none_or(|subject| *subject == event.subject)
+            && self.org.as_deref().is_none_or(|org| org == event.org)
+    }
+}
+
+/// An audit entry as it stands in the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    pub seq: i64,
+    pub at: Timestamp,
+    pub entry: AuditDraft,
+    /// Over the hash before it and everything above; hexadecimal.
+    pub hash: String,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    pub actor: Option<String>,
+    pub target: Option<String>,
+    pub org: Option<String>,
+    /// Entries after this number.
+    pub after: i64,
+    /// Newest first, from before this number.
+    pub before: Option<i64>,
+}
+
+impl AuditFilter {
+    pub fn matches(&self, entry: &AuditEntry) -> bool {
+        self.actor.as_deref().is_none_or(|actor| actor == entry.entry.actor)
+            && self.target.as_deref().is_none_or(|target| target == entry.entry.target)
+            && self.org.as_deref().is_none_or(|org| org == entry.entry.org)
+            && entry.seq > self.after
+            && self.before.is_none_or(|before| entry.seq < before)
+    }
+}
+
+/// The ends of both logs: the next number of each follows from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub event_seq: i64,
+    pub audit_seq: i64,
+    pub audit_hash: String,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
+    }
+}
+
+impl Head {
+    pub fn append_event(&mut self, draft: EventDraft, data: Json, at: Timestamp) -> Event {
+        self.event_seq += 1;
+        let EventDraft { kind, subject, org, .. } = draft;
+        Event { seq: self.event_seq, kind, subject, org, at, data }
+    }
+
+    pub fn append_audit(&mut self, entry: AuditDraft, at: Timestamp) -> AuditEntry {
+        self.audit_seq += 1;
+        self.audit_hash = chain_hash(&self.audit_hash, self.audit_seq, at, &entry);
+        AuditEntry { seq: self.audit_seq, at, entry, hash: self.audit_hash.clone() }
+    }
+}
+
+fn chain_hash(before: &str, seq: i64, at: Timestamp, entry: &AuditDraft) -> String {
+    let mut hash = Sha256::new();
+    hash.update(before);
+    hash.update(seq.to_be_bytes());
+    hash.update(at.millis().to_be_bytes());
+    let AuditDraft { actor, action, target, org, origin, outcome, request_id, before, after } =
+        entry;
+    for field in [actor, action, target, org, origin, outcome, request_id] {
+        hash.update((field.len() as u64).to_be_bytes());
+        hash.update(field);
+    }
+    for field in [before, after] {
+        hash.update((field.text().len() as u64).to_be_bytes());
+        hash.update(field.text());
+    }
+    use std::fmt::Write;
+    hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Follows the chain entry by entry, from the first.
+#[derive(Debug, Default)]
+pub struct AuditCheck {
+    head: Head,
+}
+
+/// What is wrong with the chain, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuditFault {
+    #[error("entry {expected} is missing: entry {found} follows {}", expected - 1)]
+    Gap { expected: i64, found: i64 },
+    #[error("entry {seq} was edited, or one before it was replaced: its hash does not fit")]
+    Hash { seq: i64 },
+    #[error("entries after {found} were removed: the log ends there, but had reached {expected}")]
+    Truncated { expected: i64, found: i64 },
+    #[error("the log's end is not the one recorded: entry {seq} was replaced")]
+    End { seq: i64 },
+}
+
+impl AuditCheck {
+    pub fn next(&mut self, entry: &AuditEntry) -> Result<(), AuditFault> {
+        let expected = self.head.audit_seq + 1;
+        if entry.seq != expected {
+            return Err(AuditFault::Gap { expected, found: entry.seq });
+        }
+        let ours = self.head.append_audit(entry.entry.clone(), entry.at);
+        if ours.hash != entry.hash {
+            return Err(AuditFault::Hash { seq: entry.seq });
+        }
+        Ok(())
+    }
+
+    /// After the last entry: is this where the log should end?
+    pub fn end(&self, recorded: &Head) -> Result<(), AuditFault> {
+        let (found, expected) = (self.head.audit_seq, recorded.audit_seq);
+        if found < expected {
+            return Err(AuditFault::Truncated { expected, found });
+        }
+        if found > expected || self.head.audit_hash != recorded.audit_hash {
+            return Err(AuditFault::End { seq: found });
+        }
+        Ok(())
+    }
+
+    /// How many entries were found right so far, and the hash of the last.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(n: usize) -> (Head, Vec<AuditEntry>) {
+        let mut head = Head::default();
+        let entries = (0..n)
+            .map(|i| {
+                let draft = AuditDraft { actor: format!("a{i}"), ..AuditDraft::default() };
+                head.append_audit(draft, Timestamp(i as i64))
+            })
+            .collect();
+        (head, entries)
+    }
+
+    fn check(head: &Head, entries: &[AuditEntry]) -> Result<(), AuditFault> {
+        let mut check = AuditCheck::default();
+        entries.iter().try_for_each(|entry| check.next(entry))?;
+        check.end(head)
+    }
+
+    #[test]
+    fn every_edit_removal_and_reordering_is_found_and_named() {
+        let (head, good) = chain(9);
+        assert_eq!(check(&head, &good), Ok(()));
+        for i in 0..good.len() {
+            let seq = good[i].seq;
+            let mut edited = good.clone();
+            edited[i].entry.outcome = "denied".into();
+            assert_eq!(check(&head, &edited), Err(AuditFault::Hash { seq }));
+            let mut removed = good.clone();
+            removed.remove(i);
+            let fault = check(&head, &removed).unwrap_err();
+            if i + 1 < good.len() {
+                assert_eq!(fault, AuditFault::Gap { expected: seq, found: seq + 1 });
+                let mut swapped = good.clone();
+                swapped.swap(i, i + 1);
+                assert_eq!(
+                    check(&head, &swapped),
+                    Err(AuditFault::Gap { expected: seq, found: seq + 1 })
+                );
+                let mut renumbered = swapped.clone();
+                (renumbered[i].seq, renumbered[i + 1].seq) = (seq, seq + 1);
+                assert_eq!(check(&head, &renumbered), Err(AuditFault::Hash { seq }));
+            } else {
+                assert_eq!(fault, AuditFault::Truncated { expected: 9, found: 8 });
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_cannot_be_moved_into_its_neighbour() {
+        let at = Timestamp(0);
+        let a = AuditDraft { actor: "ab".into(), action: "c".into(), ..AuditDraft::default() };
+        let b = AuditDraft { actor: "a".into(), action: "bc".into(), ..AuditDraft::default() };
+        assert_ne!(chain_hash("", 1, at, &a), chain_hash("", 1, at, &b));
+    }
+}

@@ -1,0 +1,199 @@
+//! The managed thing: its key, its desired spec, its observed status.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{Error, Timestamp};
+
+/// Names an object everywhere: `kind/id`, as in `widget/cq1v0c8h5g2s73d1q8pg`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(Box<str>);
+
+/// The longest id that a caller may choose.
+pub const ID_CHARS_MAX: usize = 128;
+
+impl Key {
+    /// A key from a kind and an id that our own code made.
+    pub fn new(kind: &str, id: &str) -> Key {
+        Key(format!("{kind}/{id}").into())
+    }
+
+    /// A key from text that came from outside.
+    pub fn parse(text: &str) -> Result<Key, Error> {
+        let word = |part: &str, also: &[char]| {
+            !part.is_empty()
+                && part.len() <= ID_CHARS_MAX
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(&c))
+        };
+        match text.split_once('/') {
+            Some((kind, id)) if word(kind, &['-']) && word(id, &['-', '_', '.', ':']) => {
+                Ok(Key(text.into()))
+            }
+            _ => Err(Error::invalid(
+                "key",
+                "must be kind/id; a kind has letters, digits and '-', an id also '_', '.' and ':'",
+            )),
+        }
+    }
+
+    pub fn kind(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(kind, _)| kind)
+    }
+
+    pub fn id(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, id)| id)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A key as the store wrote it.
+    pub(crate) fn stored(text: &str) -> Key {
+        Key(text.into())
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Key, Error> {
+        Key::parse(&text)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> String {
+        key.0.into()
+    }
+}
+
+/// JSON that the kernel carries without looking inside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Json(Box<RawValue>);
+
+impl Json {
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Json {
+        Json(serde_json::value::to_raw_value(value).expect("our own types serialise"))
+    }
+
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_str(self.0.get()).map_err(|e| Error::internal("stored JSON", e))
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// JSON as the store wrote it.
+    pub fn stored(text: String) -> Result<Json, Error> {
+        RawValue::from_string(text).map(Json).map_err(|e| Error::internal("stored JSON", e))
+    }
+}
+
+impl Default for Json {
+    fn default() -> Json {
+        Json::of(&serde_json::Map::new())
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Json) -> bool {
+        self.text() == other.text()
+    }
+}
+
+pub type Labels = BTreeMap<String, String>;
+
+/// A managed thing. `spec` is what its owner wants, `status` what was last observed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Object {
+    pub key: Key,
+    /// The organisation that it belongs to.
+    pub org: String,
+    /// The subject that it belongs to.
+    pub owner: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    pub phase: String,
+    #[serde(default)]
+    pub labels: Labels,
+    pub spec: Json,
+    pub status: Json,
+    /// Counts the changes of what is wanted: the spec, or that it should go.
+    pub generation: i64,
+    /// The generation that the status speaks of.
+    pub observed: i64,
+    /// Counts every write; a writer names the one that it read.
+    pub revision: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+}
+
+impl Object {
+    /// A new object as its creator wants it, not yet written.
+    pub fn new(
+        key: Key,
+        org: &str,
+        owner: &str,
+        name: &str,
+        phase: &str,
+        now: Timestamp,
+    ) -> Object {
+        Object {
+            key,
+            org: org.into(),
+            owner: owner.into(),
+            name: name.into(),
+            description: String::new(),
+            phase: phase.into(),
+            labels: Labels::new(),
+            spec: Json::default(),
+            status: Json::default(),
+            generation: 1,
+            observed: 0,
+            revision: 1,
+            created_at: now,
+            updated_at: now,
+            deleted_at: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_from_outside_holds_nothing_that_could_be_a_path() {
+        assert_eq!(Key::parse("widget/a.b_c:d-1").unwrap().id(), "a.b_c:d-1");
+        for bad in [
+            "",
+            "widget",
+            "widget/",
+            "/x",
+            "widget/../etc",
+            "widget/a/b",
+            "widget/a b",
+            "wid get/a",
+            "widget/\0",
+            "widget/😀",
+        ] {
+            assert!(Key::parse(bad).is_err(), "{bad:?} was taken");
+        }
+        assert!(Key::parse(&format!("widget/{}", "x".repeat(ID_CHARS_MAX + 1))).is_err());
+    }
+}

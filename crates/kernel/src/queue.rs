@@ -1,0 +1,228 @@
+//! A row of the queue and what can happen to it. Pure: every store applies the same functions.
+//!
+//! A row says only *who* needs a look, never *what* changed. There is one row per key, so a key
+//! is never worked on twice at once; the lane is how urgent the look is.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::{Lane, Outcome, Wake};
+use crate::{Key, Timestamp};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// To be looked at as soon as someone is free.
+    Ready,
+    /// To be looked at when `due` comes.
+    Waiting,
+    /// Someone is at it; `due` is when their lease ends.
+    Running,
+    /// Needs a person.
+    Stopped,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueueRow {
+    pub key: Key,
+    pub org: String,
+    pub lane: Lane,
+    pub state: State,
+    pub paused: bool,
+    pub due: Timestamp,
+    /// Failed looks in a row.
+    pub attempt: i32,
+    /// The number of the claim that may settle this row. Never given twice.
+    pub fence: i64,
+    /// Who is at it, or was last.
+    pub worker: String,
+    /// A wake-up that came while it was being worked on.
+    pub woken: Option<Timestamp>,
+    /// Why it is retrying, stopped or paused.
+    pub reason: String,
+}
+
+impl QueueRow {
+    pub fn new(key: Key, org: &str) -> QueueRow {
+        QueueRow {
+            key,
+            org: org.into(),
+            lane: Lane::Normal,
+            state: State::Stopped,
+            paused: false,
+            due: Timestamp::MAX,
+            attempt: 0,
+            fence: 0,
+            worker: String::new(),
+            woken: None,
+            reason: String::new(),
+        }
+    }
+
+    /// Ready now, or waiting until `due`.
+    fn at(&mut self, due: Timestamp, now: Timestamp) {
+        self.due = due;
+        self.state = if due <= now { State::Ready } else { State::Waiting };
+    }
+
+    pub fn wake(&mut self, wake: &Wake, now: Timestamp) {
+        self.lane = self.lane.min(wake.lane);
+        match self.state {
+            State::Running => {
+                self.woken = Some(self.woken.map_or(wake.due, |at| at.min(wake.due)));
+            }
+            State::Ready => {}
+            State::Waiting => self.at(self.due.min(wake.due), now),
+            State::Stopped => {
+                self.reason.clear();
+                self.attempt = 0;
+                self.at(wake.due, now);
+            }
+        }
+    }
+
+    /// `None`: nothing is left to do, the row goes.
+    pub fn settle(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
+        let woken = self.woken.take();
+        self.reason.clear();
+        if !matches!(outcome, Outcome::Retry { .. }) {
+            self.attempt = 0;
+            self.lane = Lane::Normal;
+        }
+        match (outcome, woken) {
+            (Outcome::Done, None) if self.paused => self.at(now, now),
+            (Outcome::Done, None) => return None,
+            (Outcome::Done | Outcome::Stopped { .. }, Some(woken)) => self.at(woken, now),
+            (Outcome::LookAgain { at }, woken) => {
+                self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
+            }
+            (Outcome::Retry { at, reason }, woken) => {
+                self.attempt = self.attempt.saturating_add(1);
+                self.reason.clone_from(reason);
+                self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
+            }
+            (Outcome::Stopped { reason }, None) => {
+                self.state = State::Stopped;
+                self.due = Timestamp::MAX;
+                self.reason.clone_from(reason);
+            }
+        }
+        Some(self)
+    }
+
+    pub fn claim(&mut self, worker: &str, fence: i64, lease_until: Timestamp) {
+        self.state = State::Running;
+        self.worker = worker.into();
+        self.fence = fence;
+        self.due = lease_until;
+        self.woken = None;
+    }
+
+    /// The due time came: a wait is over, or a worker went silent.
+    pub fn promote(&mut self, now: Timestamp) {
+        match self.state {
+            State::Waiting => self.at(self.due.min(now), now),
+            State::Running => {
+                self.attempt = self.attempt.saturating_add(1);
+                self.reason = format!("{} went silent", self.worker);
+                self.woken = None;
+                self.at(now, now);
+            }
+            State::Ready | State::Stopped => {}
+        }
+    }
+}
+
+/// Asks for work.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub worker: String,
+    /// How many at the most, of any lane.
+    pub slots: usize,
+    /// How many of them may be of the normal lane.
+    pub slots_normal: usize,
+    pub now: Timestamp,
+    pub lease: Duration,
+}
+
+/// A key that is now this worker's until its lease ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    pub key: Key,
+    pub org: String,
+    pub lane: Lane,
+    pub fence: i64,
+    pub attempt: i32,
+    pub due: Timestamp,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Claimed {
+    pub claims: Vec<Claim>,
+    /// When the next look is due, as far as the store knows; sooner if a wake-up comes.
+    pub next_due: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1000);
+    const LATER: Timestamp = Timestamp(5000);
+
+    fn running() -> QueueRow {
+        let mut row = QueueRow::new(Key::new("widget", "a"), "acme");
+        row.claim("w1", 7, Timestamp(2000));
+        row
+    }
+
+    fn wake(due: Timestamp) -> Wake {
+        Wake { key: Key::new("widget", "a"), org: "acme".into(), lane: Lane::Normal, due }
+    }
+
+    #[test]
+    fn a_wake_up_during_work_is_never_lost_whatever_the_outcome() {
+        let outcomes = [
+            Outcome::Done,
+            Outcome::LookAgain { at: LATER },
+            Outcome::Retry { at: LATER, reason: "x".into() },
+            Outcome::Stopped { reason: "x".into() },
+        ];
+        for outcome in outcomes {
+            let mut row = running();
+            row.wake(&wake(NOW), NOW);
+            let row = row.settle(&outcome, NOW).expect("the row stays");
+            assert_eq!((row.state, row.due), (State::Ready, NOW), "after {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn done_without_a_wake_up_removes_the_row() {
+        assert_eq!(running().settle(&Outcome::Done, NOW), None);
+    }
+
+    #[test]
+    fn a_stopped_row_starts_again_when_something_changes() {
+        let mut row = running().settle(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
+        assert_eq!(row.state, State::Stopped);
+        row.wake(&wake(NOW), NOW);
+        assert_eq!((row.state, row.reason.as_str()), (State::Ready, ""));
+    }
+
+    #[test]
+    fn a_silent_worker_loses_its_key_and_it_counts_as_a_failure() {
+        let mut row = running();
+        row.promote(Timestamp(2000));
+        assert_eq!((row.state, row.attempt), (State::Ready, 1));
+    }
+
+    #[test]
+    fn an_earlier_wake_up_wins_and_a_later_one_does_not_delay() {
+        let mut row = running().settle(&Outcome::LookAgain { at: LATER }, NOW).unwrap();
+        row.wake(&wake(Timestamp(9000)), NOW);
+        assert_eq!(row.due, LATER);
+        row.wake(&wake(Timestamp(3000)), NOW);
+        assert_eq!((row.state, row.due), (State::Waiting, Timestamp(3000)));
+    }
+}

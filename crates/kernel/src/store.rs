@@ -1,0 +1,142 @@
+//! The store: the only place where anything is kept, and [`Store::commit`] the only way in.
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::admit::{Counter, Lease};
+use crate::change::{Accepted, Change, Command, Verdict};
+use crate::find::{Find, Page};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
+use crate::queue::{Ask, Claimed, QueueRow, State};
+use crate::{Error, Key, Object, Result, Timestamp};
+
+/// A few batch operations over the eight tables. SQLite, PostgreSQL and the simulator's memory
+/// pass the same suite.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Carries out each change or refuses it; all accepted ones are durable when this returns.
+    /// An error speaks of the whole batch: nothing was acknowledged, though it may have happened.
+    async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>>;
+
+    /// Takes due work, fair between organisations.
+    async fn claim(&self, ask: Ask) -> Result<Claimed>;
+
+    /// Takes a lease or keeps it. `None` while someone else has it.
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<Lease>>;
+
+    /// Gives a lease back, if it is still held with this fence.
+    async fn unlease(&self, name: &str, fence: i64) -> Result<()>;
+
+    /// The objects that exist among these, in the order of `keys`. Also the deleted ones.
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Object>>;
+    async fn find(&self, find: &Find) -> Result<Page>;
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
+    async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;
+    async fn counter(&self, name: &str) -> Result<Option<Counter>>;
+    async fn command(&self, id: &str) -> Result<Option<Command>>;
+
+    /// Events after `after`, in order, at most `limit`.
+    async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>>;
+    /// The number of the oldest event that is still there; `None` if there is none.
+    async fn first_event(&self) -> Result<Option<i64>>;
+    /// In order; newest first if `filter.before` is given.
+    async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>>;
+    async fn head(&self) -> Result<Head>;
+
+    async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
+    async fn work_counts(&self) -> Result<Vec<WorkCount>>;
+
+    /// Forgets what is older than this; at most `limit` rows of each. Returns how many went.
+    async fn forget(
+        &self,
+        events_before: Timestamp,
+        commands_before: Timestamp,
+        limit: usize,
+    ) -> Result<usize>;
+
+    /// A write and a read, for real.
+    async fn ping(&self) -> Result<()>;
+
+    fn hints(&self) -> &Hints;
+
+    /// What this store is, for people: `SQLite at …`.
+    fn describe(&self) -> String;
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct WorkFilter {
+    pub key: Option<Key>,
+    pub org: Option<String>,
+    pub state: Option<State>,
+    pub paused: Option<bool>,
+    /// Only what has failed at least once.
+    pub failing: bool,
+}
+
+impl WorkFilter {
+    pub fn matches(&self, row: &QueueRow) -> bool {
+        self.key.as_ref().is_none_or(|key| *key == row.key)
+            && self.org.as_deref().is_none_or(|org| org == row.org)
+            && self.state.is_none_or(|state| state == row.state)
+            && self.paused.is_none_or(|paused| paused == row.paused)
+            && (!self.failing || row.attempt > 0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkCount {
+    pub kind: String,
+    pub state: State,
+    pub paused: bool,
+    pub failing: bool,
+    pub rows: i64,
+}
+
+/// Wake-ups. Hints only: each may come late, twice or not at all; due times are the guarantee.
+#[derive(Debug)]
+pub struct Hints {
+    work: watch::Sender<u64>,
+    events: watch::Sender<i64>,
+}
+
+impl Default for Hints {
+    fn default() -> Hints {
+        Hints { work: watch::Sender::new(0), events: watch::Sender::new(0) }
+    }
+}
+
+impl Hints {
+    /// There may be work.
+    pub fn work(&self) -> watch::Receiver<u64> {
+        self.work.subscribe()
+    }
+
+    /// The number of the newest event that this process knows of.
+    pub fn events(&self) -> watch::Receiver<i64> {
+        self.events.subscribe()
+    }
+
+    pub fn hint_work(&self) {
+        self.work.send_modify(|n| *n += 1);
+    }
+
+    pub fn hint_event(&self, seq: i64) {
+        self.events.send_if_modified(|newest| {
+            let newer = seq > *newest;
+            *newest = seq.max(*newest);
+            newer
+        });
+    }
+}
+
+/// Commits one change; a refusal is an error.
+pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result<Accepted> {
+    let verdict = store.commit_all(vec![change], now).await?.pop();
+    Ok(verdict.ok_or_else(|| Error::internal("the store", "no verdict came back"))??)
+}
