@@ -384,6 +384,23 @@ impl Rows {
     }
 }
 
+/// Who has a lease after `holder` asked for it; `None` while it is someone else's. The fence rises
+/// whenever the lease changes hands, or was lost meanwhile.
+pub fn take_lease(
+    was: Option<&Lease>,
+    holder: &str,
+    now: Timestamp,
+    until: Timestamp,
+) -> Option<Lease> {
+    let fence = match was {
+        None => 1,
+        Some(lease) if lease.until > now && lease.holder == holder => lease.fence,
+        Some(lease) if lease.until > now => return None,
+        Some(lease) => lease.fence + 1,
+    };
+    Some(Lease { holder: holder.into(), fence, until })
+}
+
 /// The object as it will stand in the store.
 fn written(write: &Write) -> Object {
     let mut object = write.object().clone();
