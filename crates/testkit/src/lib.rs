@@ -2,5 +2,8 @@
 //! servers.
 
 pub mod memory;
+pub mod postgres;
+pub mod servers;
+pub mod stores;
 
 pub use memory::Memory;

@@ -255,7 +255,7 @@ impl Store for Memory {
                 }
             }
         }
-        let sealed = Rows::seal(changes, &mut verdicts, &mut tables.head, now);
+        let sealed = Rows::seal(&changes, &mut verdicts, &mut tables.head, now);
         tables.save(rows, now);
         tables.events.extend(sealed.events);
         if self.bug == Some(Bug::LoseEvents) && tables.events.len() % 7 == 3 {
