@@ -136,5 +136,6 @@ async fn audit_entries_are_found_by_who_and_what(fresh: &Fresh) {
         find(AuditFilter { target: Some("widget/0-3".into()), ..Default::default() }).await,
         [4]
     );
-    assert_eq!(find(AuditFilter { actor: Some("bob".into()), ..Default::default() }).await, []);
+    let nobody = AuditFilter { actor: Some("bob".into()), ..Default::default() };
+    assert!(find(nobody).await.is_empty());
 }
