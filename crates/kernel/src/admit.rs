@@ -286,6 +286,8 @@ impl Rows {
         }
         let revision = change.write.as_ref().map(|write| self.apply_write(write));
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
+            // Those that it no longer depends on are woken too.
+            self.wake_neighbours(change, now);
             self.apply_edges(write.object(), depends_on);
         }
         if let Some(work) = &change.work {

@@ -124,6 +124,9 @@ fn ended(world: &World, tables: &Tables) -> Result<(), Broken> {
     for (key, (_, object)) in &tables.objects {
         let spec = spec(object).map_err(|error| Broken(error.to_string()))?;
         let stands = standing.get(key);
+        if blocked(tables, object)? {
+            continue;
+        }
         hold!(
             object.observed == object.generation,
             "{key} ({}) is at {} of {}",
