@@ -1,8 +1,8 @@
 //! Who is calling, and what they may do.
 //!
-//! A bearer token is taken apart ([`token`]), its issuer found by the name it gives, its
-//! signature checked with that issuer's keys ([`keys`]), and its claims read into a [`Principal`]
-//! ([`claims`]). What was found right is remembered ([`cache`]). [`builtin`] is an issuer of our
+//! A bearer token is taken apart (`token`), its issuer found by the name it gives, its
+//! signature checked with that issuer's keys (`keys`), and its claims read into a [`Principal`]
+//! (`claims`). What was found right is remembered (`cache`). [`builtin`] is an issuer of our
 //! own, for installs that have no other.
 
 mod action;
