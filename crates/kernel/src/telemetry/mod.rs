@@ -1,5 +1,11 @@
-//! Logs, traces and metrics; secrets that cannot be printed.
+//! Logs, traces and metrics: what a running process tells about itself.
 
-/// What is counted. Each process, and each test, has its own.
-#[derive(Default)]
-pub struct Metrics {}
+pub mod build;
+mod logs;
+mod metrics;
+mod otlp;
+mod trace;
+
+pub use logs::{Config, Format, Guard, init};
+pub use metrics::{Breaker, Metrics};
+pub use trace::{Trace, current_traceparent, with_trace};
