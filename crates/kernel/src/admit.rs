@@ -29,6 +29,12 @@ pub struct Touched {
 impl Touched {
     pub fn by(changes: &[Change]) -> Touched {
         let mut touched = Touched::default();
+        touched.add(changes);
+        touched
+    }
+
+    pub fn add(&mut self, changes: &[Change]) {
+        let touched = self;
         for change in changes {
             touched.commands.extend(change.command.iter().map(|command| command.id.clone()));
             touched.leases.extend(change.leases.iter().map(|lease| lease.name.clone()));
@@ -57,7 +63,6 @@ impl Touched {
                 touched.holds.insert((counter.clone(), holder.clone()));
             }
         }
-        touched
     }
 }
 
@@ -150,23 +155,23 @@ impl Rows {
 
     /// Gives the accepted changes their numbers and, for the audit log, their hashes.
     pub fn seal(
-        changes: Vec<Change>,
+        changes: &[Change],
         verdicts: &mut [Verdict],
         head: &mut Head,
         now: Timestamp,
     ) -> Sealed {
         let mut sealed = Sealed::default();
-        for (change, verdict) in changes.into_iter().zip(verdicts) {
+        for (change, verdict) in changes.iter().zip(verdicts) {
             let Ok(accepted) = verdict else { continue };
-            if let Some(mut draft) = change.event {
-                let data = draft.data.take();
-                let data = data.or_else(|| Some(Json::of(&written(change.write.as_ref()?))));
-                let event = head.append_event(draft, data.unwrap_or_default(), now);
+            if let Some(draft) = &change.event {
+                let new = || Some(Json::of(&written(change.write.as_ref()?)));
+                let data = draft.data.clone().or_else(new).unwrap_or_default();
+                let event = head.append_event(draft, data, now);
                 accepted.event = Some(event.seq);
                 sealed.events.push(event);
             }
-            if let Some(draft) = change.audit {
-                let entry = head.append_audit(draft, now);
+            if let Some(draft) = &change.audit {
+                let entry = head.append_audit(draft.clone(), now);
                 accepted.audit = Some(entry.seq);
                 sealed.audit.push(entry);
             }
@@ -382,6 +387,23 @@ impl Rows {
         let after = Counter { used: before.used + delta, limit: limit.unwrap_or(before.limit) };
         slot.is = (after.used != 0).then_some(after);
     }
+}
+
+/// Who has a lease after `holder` asked for it; `None` while it is someone else's. The fence rises
+/// whenever the lease changes hands, or was lost meanwhile.
+pub fn take_lease(
+    was: Option<&Lease>,
+    holder: &str,
+    now: Timestamp,
+    until: Timestamp,
+) -> Option<Lease> {
+    let fence = match was {
+        None => 1,
+        Some(lease) if lease.until > now && lease.holder == holder => lease.fence,
+        Some(lease) if lease.until > now => return None,
+        Some(lease) => lease.fence + 1,
+    };
+    Some(Lease { holder: holder.into(), fence, until })
 }
 
 /// The object as it will stand in the store.
