@@ -1,8 +1,10 @@
 //! What handlers take from a request. Each refuses what it cannot use by the name of the field.
 
+use std::borrow::Cow;
+
 use axum::RequestExt as _;
-use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::body::{Bytes, HttpBody as _};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
@@ -26,6 +28,18 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
         check_content_type(request.headers())?;
         let bytes = read(request.into_body(), context.server.body_bytes_max).await?;
         Ok(Body { value: explain::json(&bytes)?, bytes })
+    }
+}
+
+impl<T: DeserializeOwned, S: Sync> OptionalFromRequest<S> for Body<T> {
+    type Rejection = Error;
+    /// None if there is neither a body nor the announcement of one.
+    async fn from_request(request: Request, state: &S) -> Result<Option<Body<T>>> {
+        let announced = request.headers().contains_key(header::CONTENT_TYPE);
+        if !announced && request.body().is_end_stream() {
+            return Ok(None);
+        }
+        <Body<T> as FromRequest<S>>::from_request(request, state).await.map(Some)
     }
 }
 
@@ -55,23 +69,32 @@ async fn read(body: axum::body::Body, limit_bytes: usize) -> Result<Bytes> {
     Ok(all.into())
 }
 
-/// The query. `T` should have `deny_unknown_fields`.
+/// The query. `T` should have `deny_unknown_fields`. A parameter that comes several times is
+/// read as one with commas between the values.
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Params<T>> {
-        let query = parts.uri.query().unwrap_or("");
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            if name.contains('\0') || value.contains('\0') {
-                return Err(Error::invalid(name.replace('\0', ""), "must not contain NUL"));
-            }
+        query(parts.uri.query().unwrap_or("")).map(Params)
+    }
+}
+
+fn query<T: DeserializeOwned>(text: &str) -> Result<T> {
+    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
+    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
+        if name.contains('\0') || value.contains('\0') {
+            return Err(Error::invalid(name.replace('\0', ""), "must not contain NUL"));
         }
-        match Query::<T>::try_from_uri(&parts.uri) {
-            Ok(Query(value)) => Ok(Params(value)),
-            Err(rejection) => Err(explain::query(&rejection)),
+        match pairs.iter_mut().find(|(there, _)| *there == name) {
+            Some((_, values)) => *values = format!("{values},{value}").into(),
+            None => pairs.push((name, value)),
         }
     }
+    let text =
+        url::form_urlencoded::Serializer::new(String::from("/?")).extend_pairs(pairs).finish();
+    let uri = text.parse().map_err(|e| Error::internal("a query", e))?;
+    Query::<T>::try_from_uri(&uri).map(|Query(value)| value).map_err(|e| explain::query(&e))
 }
 
 /// The key that `{kind}` and `{id}` of the path make.
@@ -146,6 +169,21 @@ mod tests {
             let message = valid_name("name", bad).expect_err(bad).to_string();
             assert!(message.starts_with("name: must "), "{message}");
         }
+    }
+
+    #[test]
+    fn a_parameter_that_comes_twice_is_a_list_or_refused() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Ask {
+            label: Option<String>,
+            page: Option<u32>,
+        }
+        let ask: Ask = query("label=a%3Db&label=c%26d").unwrap();
+        assert_eq!(ask, Ask { label: Some("a=b,c&d".into()), page: None });
+        let message = query::<Ask>("page=1&page=2").unwrap_err().to_string();
+        assert_eq!(message, "page: must be a whole number, 0 or more");
+        let message = query::<Ask>("label=a%00b").unwrap_err().to_string();
+        assert_eq!(message, "label: must not contain NUL");
     }
 
     #[tokio::test]

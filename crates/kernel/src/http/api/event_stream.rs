@@ -73,7 +73,8 @@ impl Pull {
             }
             self.hints.mark_unchanged();
             if self.feed.check_kept().await.is_err() {
-                return self.end(Event::default().event("gone").data("{}"));
+                // Whoever comes back is told from where on there is something.
+                return self.end(Event::default().comment("too slow: events are gone"));
             }
             match self.feed.next(PAGE).await {
                 Err(error) => {

@@ -30,9 +30,9 @@ pub(super) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Ask {
-    /// Only events after this one. Without it a page begins with the oldest event, a stream with
-    /// the next.
-    after: Option<i64>,
+    /// Only events after this one, or `latest`: after the newest there is. Without it, from the
+    /// oldest that is kept.
+    after: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
     /// Only of objects of this kind.
@@ -72,8 +72,11 @@ async fn events(
         s @ 0..=WAIT_S_MAX => Duration::from_secs(s),
         _ => return Err(Error::invalid("wait_s", format!("must be at most {WAIT_S_MAX}"))),
     };
-    let given = if streams { last_event_id(&headers)?.or(ask.after) } else { ask.after };
-    let after = begin(&app, given, streams).await?;
+    let last = headers.get("last-event-id").filter(|_| streams);
+    let after = match last {
+        Some(last) => begin(&app, "last-event-id", last.to_str().ok()).await?,
+        None => begin(&app, "after", ask.after.as_deref()).await?,
+    };
     let subject = ask.object.as_deref().map(Key::parse).transpose();
     let subject = subject.map_err(|_| Error::invalid("object", "must be kind/id"))?;
     let filter = EventFilter { kind: ask.kind, subject, org: ask.org };
@@ -92,21 +95,19 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
-    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
-    let number = id.to_str().ok().and_then(|id| id.parse().ok()).filter(|id| *id >= 0);
-    number.map(Some).ok_or_else(|| Error::invalid("last-event-id", "must be the id of an event"))
-}
-
-async fn begin(app: &App, given: Option<i64>, streams: bool) -> Result<i64> {
+/// After which event to begin.
+async fn begin(app: &App, field: &str, given: Option<&str>) -> Result<i64> {
+    let latest = async || app.store.head().await.map(|head| head.event_seq);
     match given {
-        Some(after) if after < 0 => Err(Error::invalid("after", "must be 0 or more")),
-        Some(after) => Ok(after),
-        None if streams => Ok(app.store.head().await?.event_seq),
         None => match app.store.first_event().await? {
             Some(first) => Ok(first - 1),
-            None => Ok(app.store.head().await?.event_seq),
+            None => latest().await,
         },
+        Some("latest") => latest().await,
+        Some(number) => {
+            let number = number.parse().ok().filter(|number| *number >= 0);
+            number.ok_or_else(|| Error::invalid(field, "must be the number of an event"))
+        }
     }
 }
 

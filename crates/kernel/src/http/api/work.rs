@@ -1,6 +1,7 @@
 //! `/api/v1/work`: the queue: what is due, running, retrying, stopped and why.
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -144,17 +145,21 @@ async fn pause(
     Context(context): Context,
     PathKey(key): PathKey,
     idempotency: Idempotency,
-    body: Body<Pause>,
+    body: Option<Body<Pause>>,
 ) -> Result<Response> {
-    valid_name("reason", &body.value.reason)?;
-    let once = idempotency.of(&body.bytes);
+    let (bytes, pause) = match body {
+        Some(body) => (body.bytes, body.value),
+        None => (Bytes::new(), Pause { reason: format!("paused by {}", who.subject) }),
+    };
+    valid_name("reason", &pause.reason)?;
+    let once = idempotency.of(&bytes);
     if let Some(before) = once.replay(app.store.as_ref()).await? {
         return Ok(before);
     }
     let (_, org) = row(&app, &key).await?;
     let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
-    audit.after = crate::Json::of(&body.value);
-    let work = Work::Pause { key: key.clone(), org, reason: body.value.reason };
+    audit.after = crate::Json::of(&pause);
+    let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
     let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
     carry_out(&app, &once, change, acted(&key, "pause")).await
 }
