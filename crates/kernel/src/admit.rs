@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Accepted, Change, Command, Refusal, Verdict, Wake, Work, Write};
 use crate::log::{AuditEntry, Event, Head};
-use crate::queue::QueueRow;
+use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Lane, Object, Timestamp};
 
 /// What the store must lock and load before a batch can be decided.
@@ -153,6 +153,12 @@ impl Rows {
         Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
     }
 
+    /// Whether anything became due, now or at a later time, that was not before.
+    pub fn woke(&self) -> bool {
+        let waits = |row: &QueueRow| matches!(row.state, State::Ready | State::Waiting);
+        self.queue.values().any(|slot| slot.changed() && slot.is.as_ref().is_some_and(waits))
+    }
+
     /// Gives the accepted changes their numbers and, for the audit log, their hashes.
     pub fn seal(
         changes: &[Change],
@@ -217,9 +223,8 @@ impl Rows {
         match &change.work {
             Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) => {
                 let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
-                let ours = row.is_some_and(|row| {
-                    row.fence == *fence && row.state == crate::queue::State::Running
-                });
+                let ours =
+                    row.is_some_and(|row| row.fence == *fence && row.state == State::Running);
                 if ours { Ok(()) } else { Err(Refusal::FenceLost(key.to_string())) }
             }
             Some(Work::Resume { key }) => {
@@ -281,6 +286,8 @@ impl Rows {
         }
         let revision = change.write.as_ref().map(|write| self.apply_write(write));
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
+            // Those that it no longer depends on are woken too.
+            self.wake_neighbours(change, now);
             self.apply_edges(write.object(), depends_on);
         }
         if let Some(work) = &change.work {

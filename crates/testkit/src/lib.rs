@@ -4,6 +4,8 @@
 pub mod memory;
 pub mod postgres;
 pub mod servers;
+pub mod sim;
 pub mod stores;
+pub mod widgets;
 
 pub use memory::Memory;

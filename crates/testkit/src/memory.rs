@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use kernel::admit::{Counter, Lease, Rows, Slot, Stored, Touched};
+use kernel::admit::{Counter, Lease, Rows, Slot, Stored, Touched, WriteKind};
 use kernel::change::{Change, Command, Verdict, Work};
 use kernel::find::{Find, Page};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
@@ -121,10 +121,17 @@ impl Tables {
     }
 
     fn save(&mut self, rows: Rows, now: Timestamp) {
-        for (key, (object, _)) in rows.writes {
+        for (key, (object, kind)) in rows.writes {
             let next = self.objects.len() as i64 + 1;
-            let num = self.objects.get(&key).map_or(next, |(num, _)| *num);
-            self.objects.insert(key, (num, object));
+            match self.objects.get_mut(&key) {
+                Some((_, stored)) if kind == WriteKind::Transition => {
+                    (stored.phase, stored.status) = (object.phase, object.status);
+                    (stored.observed, stored.revision) = (object.observed, object.revision);
+                    stored.updated_at = object.updated_at;
+                }
+                Some((_, stored)) => *stored = object,
+                None => drop(self.objects.insert(key, (next, object))),
+            }
         }
         self.edges.extend(rows.edges);
         put(&mut self.queue, rows.queue);
@@ -256,6 +263,7 @@ impl Store for Memory {
             }
         }
         let sealed = Rows::seal(&changes, &mut verdicts, &mut tables.head, now);
+        let woke = rows.woke();
         tables.save(rows, now);
         tables.events.extend(sealed.events);
         if self.bug == Some(Bug::LoseEvents) && tables.events.len() % 7 == 3 {
@@ -263,7 +271,9 @@ impl Store for Memory {
         }
         tables.audit.extend(sealed.audit);
         self.hints.hint_event(tables.head.event_seq);
-        self.hints.hint_work();
+        if woke {
+            self.hints.hint_work();
+        }
         Ok(verdicts)
     }
 

@@ -197,9 +197,16 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     assert!(woken.contains(&(key("base"), "umbrella".into())), "{woken:?}");
     let mut child = widget("child", "acme");
     child.revision = 2;
-    let alone =
-        Change { write: Some(Write::Update(child)), depends_on: Some(vec![]), ..Change::default() };
+    let alone = Change {
+        write: Some(Write::Update(child)),
+        depends_on: Some(vec![]),
+        wake_dependencies: true,
+        ..Change::default()
+    };
     commit(store, alone).await.unwrap();
+    let filter = WorkFilter { key: Some(key("other")), ..Default::default() };
+    let row = store.work(&filter, 1).await.unwrap().remove(0);
+    assert_eq!(row.woken, Some(NOW), "also those that it lets go of");
     assert_eq!(store.dependents(&key("base")).await.unwrap(), []);
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::SqlState;
 
-use super::listen::CHANNEL;
+use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
 use super::{connection, failed, load, save};
 use crate::admit::{Rows, Sealed, Touched};
@@ -56,12 +56,14 @@ pub async fn run(pool: Pool, waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>, hints
 
 async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
     match with_retries(pool, &batch).await {
-        Ok((verdicts, head)) => {
+        Ok((verdicts, head, woke)) => {
             for (waiting, verdicts) in batch.into_iter().zip(verdicts) {
                 let _ = waiting.reply.send(Ok(verdicts));
             }
             hints.hint_event(head.event_seq);
-            hints.hint_work();
+            if woke {
+                hints.hint_work();
+            }
         }
         Err(error) => {
             tracing::error!(%error, "the store could not write");
@@ -87,7 +89,7 @@ fn collided(error: &PgError) -> bool {
     .any(|state| error.code() == Some(state))
 }
 
-async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict>>, Head)> {
+async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict>>, Head, bool)> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -111,7 +113,7 @@ async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict
 async fn transact(
     client: &Pooled,
     batch: &[Waiting],
-) -> Result<(Vec<Vec<Verdict>>, Head), PgError> {
+) -> Result<(Vec<Vec<Verdict>>, Head, bool), PgError> {
     let sql = &Statements::of(client).await?;
     let mut touched = Touched::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
@@ -129,7 +131,9 @@ async fn transact(
         sealed.events.extend(more.events);
         sealed.audit.extend(more.audit);
     }
-    let commit = format!("NOTIFY {CHANNEL}, '{}'; COMMIT", head.event_seq);
+    let woke = rows.woke();
+    let note = Note { event_seq: head.event_seq, woke };
+    let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
     futures::try_join!(save::logs(client, sql, &sealed, &head), client.batch_execute(&commit))?;
-    Ok((verdicts, head))
+    Ok((verdicts, head, woke))
 }

@@ -10,9 +10,31 @@ use tokio_postgres::{AsyncMessage, Config};
 use super::connect;
 use crate::store::Hints;
 
-/// The channel that every commit notifies, with the number of its last event.
+/// The channel that every commit notifies.
 pub const CHANNEL: &str = "mainstay";
 const LISTEN: &str = "LISTEN mainstay";
+
+/// What a commit tells the others.
+pub struct Note {
+    /// The number of its last event.
+    pub event_seq: i64,
+    /// Whether it made work.
+    pub woke: bool,
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.event_seq, u8::from(self.woke))
+    }
+}
+
+impl Note {
+    /// A note that cannot be read says that there may be work: a look too many harms nobody.
+    fn parse(text: &str) -> Note {
+        let (seq, woke) = text.split_once(' ').unwrap_or((text, "1"));
+        Note { event_seq: seq.parse().unwrap_or(0), woke: woke != "0" }
+    }
+}
 
 const RECONNECT: Duration = Duration::from_millis(500);
 
@@ -33,8 +55,11 @@ async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres
     let follow = async {
         while let Some(message) = messages.next().await {
             if let AsyncMessage::Notification(note) = message? {
-                hints.hint_event(note.payload().parse().unwrap_or(0));
-                hints.hint_work();
+                let note = Note::parse(note.payload());
+                hints.hint_event(note.event_seq);
+                if note.woke {
+                    hints.hint_work();
+                }
             }
         }
         Ok(())

@@ -25,6 +25,10 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
     for step in &STEPS[done..] {
         transaction.execute_batch(step).map_err(failed)?;
     }
+    // Nobody else has this file, so whoever was at something is gone.
+    let unclaimed = "UPDATE queue SET state = 0, attempt = attempt + 1, woken = NULL,
+         reason = 'the server stopped while at it' WHERE state = 2";
+    transaction.execute(unclaimed, []).map_err(failed)?;
     transaction.pragma_update(None, "user_version", VERSION).map_err(failed)?;
     transaction.commit().map_err(failed)
 }

@@ -122,8 +122,8 @@ impl Writer {
         };
         let (commits, others): (Vec<Op>, Vec<Op>) =
             batch.into_iter().partition(|op| matches!(op, Op::Commit { .. }));
-        let mut failure = commit_ops(&transaction, commits, head, answers).err();
-        let wakes = failure.is_none() && !answers.is_empty();
+        let mut woke = false;
+        let mut failure = commit_ops(&transaction, commits, head, answers, &mut woke).err();
         for op in others {
             if failure.is_some() {
                 answers.push(refuse(op));
@@ -135,7 +135,7 @@ impl Writer {
             Some(error) => Err(error),
             None => {
                 transaction.commit()?;
-                if wakes {
+                if woke {
                     hints.hint_work();
                 }
                 Ok(())
@@ -178,6 +178,7 @@ fn commit_ops(
     ops: Vec<Op>,
     head: &mut Head,
     answers: &mut Vec<Answer>,
+    woke: &mut bool,
 ) -> rusqlite::Result<()> {
     let mut groups = Vec::with_capacity(ops.len());
     for op in ops {
@@ -185,7 +186,7 @@ fn commit_ops(
             groups.push((changes, now, reply));
         }
     }
-    let result = decide(connection, &groups, head);
+    let result = decide(connection, &groups, head, woke);
     let (verdicts, result) = match result {
         Ok(verdicts) => (verdicts, Ok(())),
         Err(error) => (groups.iter().map(|_| Vec::new()).collect(), Err(error)),
@@ -202,6 +203,7 @@ fn decide(
     connection: &Connection,
     groups: &[Group],
     head: &mut Head,
+    woke: &mut bool,
 ) -> rusqlite::Result<Vec<Vec<Verdict>>> {
     let Some(now) = groups.iter().map(|(_, now, _)| *now).max() else { return Ok(Vec::new()) };
     let mut touched = Touched::default();
@@ -218,6 +220,7 @@ fn decide(
     }
     save::rows(connection, &rows, now)?;
     save::logs(connection, &sealed, head)?;
+    *woke = rows.woke();
     Ok(all)
 }
 
