@@ -3,7 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -77,23 +77,12 @@ impl Envelope {
             return Error::Unavailable { what: "room for more requests".into(), source: None }
                 .into_response();
         }
-        let timeout_s = self.config.request_timeout_s;
-        let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
-        let mut response = match tokio::time::timeout(self.config.request_timeout(), answer).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(panic)) => return panicked(panic.as_ref()),
-            Err(_) => {
-                let what = format!("an answer within {timeout_s} s");
-                return Error::Unavailable { what, source: None }.into_response();
-            }
-        };
+        let timeout = self.config.request_timeout();
+        let mut response = bounded(timeout, next.run(request)).await;
         drop(slot);
         match Later::take(&mut response) {
+            Some((wait, answer)) => bounded(wait + timeout, answer).await,
             None => response,
-            Some(answer) => match AssertUnwindSafe(answer).catch_unwind().await {
-                Ok(response) => response,
-                Err(panic) => panicked(panic.as_ref()),
-            },
         }
     }
 
@@ -147,6 +136,19 @@ impl Envelope {
 
     fn mapper(&self, path: &str) -> Option<ErrorMapper> {
         self.mappers.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, mapper)| *mapper)
+    }
+}
+
+/// The answer, or what to say if it takes too long or panics.
+async fn bounded(timeout: Duration, answer: impl Future<Output = Response>) -> Response {
+    let answer = AssertUnwindSafe(answer).catch_unwind();
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => panicked(panic.as_ref()),
+        Err(_) => {
+            let what = format!("an answer within {} s", timeout.as_secs());
+            Error::Unavailable { what, source: None }.into_response()
+        }
     }
 }
 

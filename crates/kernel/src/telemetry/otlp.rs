@@ -28,6 +28,7 @@ impl Provider {
         if sample_percent > 100 {
             return Err(Error::invalid("telemetry.otlp_sample_percent", "must be 0 to 100"));
         }
+        crate::outbound::install_tls();
         let exporter = Otlp::builder()
             .with_http()
             .with_endpoint(endpoint)

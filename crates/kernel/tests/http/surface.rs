@@ -8,7 +8,10 @@ use axum::body::Body as Raw;
 use kernel::http::Config;
 use kernel::{Ambient, Timestamp};
 
-use crate::world::{World, eventually};
+use testkit::stores::Place;
+use tower::ServiceExt as _;
+
+use crate::world::{Answer, World, eventually};
 
 #[tokio::test]
 async fn every_answer_carries_a_request_id_and_a_trace() {
@@ -240,6 +243,28 @@ async fn probes_say_how_the_process_is() {
     }
     let wrong = world.get("", "/api/v1/self/readiness?type=short").await;
     assert_eq!((wrong.status, wrong.error("field")), (400, "type"));
+}
+
+#[tokio::test]
+async fn a_process_whose_store_does_not_answer_is_alive_but_not_ready() {
+    let world = World::new();
+    let fresh = testkit::stores::sqlite().await.unwrap();
+    let router = world.router_over(fresh.store.clone());
+    let get = async |path: &str| {
+        let request = world.request("GET", "", path).body(Raw::empty()).unwrap();
+        Answer::read(router.clone().oneshot(request).await.unwrap()).await
+    };
+    let ready = get("/api/v1/self/readiness?type=detailed").await;
+    assert_eq!((ready.status, &ready.body["checks"][0]["description"]), (200, &"SQLite".into()));
+    let Place::Directory(dir) = &fresh.place else { panic!("SQLite lives in a directory") };
+    let other = rusqlite::Connection::open(dir.path().join("mainstay.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ready = get("/api/v1/self/readiness?type=detailed").await;
+    assert_eq!((ready.status, &ready.body["status"]), (503, &"failed".into()), "{}", ready.text);
+    assert_eq!(get("/api/v1/self/liveliness").await.status, 200);
+    other.execute_batch("ROLLBACK").unwrap();
+    eventually("it is ready again", async || get("/api/v1/self/readiness").await.status == 200)
+        .await;
 }
 
 #[tokio::test]

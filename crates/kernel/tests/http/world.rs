@@ -16,7 +16,7 @@ use kernel::identity::{self, Action, Identity, Principal};
 use kernel::outbound::{self, Outbound};
 use kernel::store::commit;
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Error, Key, Object, Parts, Timestamp};
+use kernel::{Ambient, App, Error, Key, Object, Parts, Store, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::Memory;
@@ -73,6 +73,14 @@ fn identity(ambient: &Ambient, outbound: &Outbound) -> (Identity, HashMap<&'stat
     (identity, tokens)
 }
 
+fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, String>) {
+    let metrics = Arc::new(Metrics::new());
+    let unwatched: outbound::Observe = Arc::new(|_| {});
+    let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
+    let (identity, tokens) = identity(&ambient, &outbound);
+    (App::new(Parts { store, ambient, identity, outbound, metrics }), tokens)
+}
+
 impl World {
     pub fn new() -> World {
         World::with(Config::default(), Ambient::system())
@@ -80,16 +88,15 @@ impl World {
 
     pub fn with(config: Config, ambient: Ambient) -> World {
         let store = Arc::new(Memory::default());
-        let metrics = Arc::new(Metrics::new());
-        let watching = metrics.clone();
-        let watch: outbound::Observe = Arc::new(move |call| watching.outbound(call));
-        let config_out = outbound::Config::default();
-        let outbound = Outbound::new(config_out, ambient.clone(), watch).unwrap();
-        let (identity, tokens) = identity(&ambient, &outbound);
-        let parts = Parts { store: store.clone(), ambient, identity, outbound, metrics };
-        let app = App::new(parts);
+        let (app, tokens) = app(store.clone(), ambient);
         let router = http::router(app.clone(), misbehaving(), &config).expect("a router");
         World { tokens, store, app, config, router }
+    }
+
+    /// The same surface over another store. Its tokens are its own.
+    pub fn router_over(&self, store: Arc<dyn Store>) -> Router {
+        let (app, _) = app(store, self.app.ambient.clone());
+        http::router(app, misbehaving(), &self.config).expect("a router")
     }
 
     pub async fn send(&self, request: Request<Raw>) -> Answer {

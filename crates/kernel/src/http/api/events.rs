@@ -86,7 +86,7 @@ async fn events(
     }
     Ok(match streams {
         true => event_stream::respond(feed, app, context.closing()),
-        false => Later::new(page(app, feed, limit, wait, context.closing())).into_response(),
+        false => Later::new(wait, page(app, feed, limit, wait, context.closing())).into_response(),
     })
 }
 

@@ -154,7 +154,7 @@ async fn get(
         return Ok(respond(&object, &headers));
     }
     let closing = context.closing();
-    Ok(Later::new(async move {
+    Ok(Later::new(timeout, async move {
         let over = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
         let object = wait_until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
         // It may have changed hands meanwhile.
