@@ -1,0 +1,27 @@
+//! `mainstay migrate`: the tables of this version, without starting a server.
+
+use crate::cli::ConfigArgs;
+use crate::error::Result;
+use crate::{output, server};
+
+/// A server does this itself when it starts; this is for those who want it done before.
+#[derive(Debug, clap::Args)]
+pub struct Migrate {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Only print the SQL of every migration
+    #[arg(long)]
+    print: bool,
+}
+
+impl Migrate {
+    pub async fn run(self) -> Result<()> {
+        let loaded = self.config.load()?;
+        if self.print {
+            return output::print(&server::migrations(&loaded.config)?);
+        }
+        let store = server::open_store(&loaded.config).await?;
+        output::say(&format!("{} has the tables of this version", store.describe()));
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! `mainstay token`: a token from the built-in issuer, for whoever can read its signing key.
+
+use std::time::Duration;
+
+use crate::cli::{ConfigArgs, duration};
+use crate::error::Result;
+use crate::{output, server};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  export MAINSTAY_TOKEN=$(mainstay token)
+  mainstay token --subject alice --org acme --for 8h
+  mainstay token --role admin-read
+  mainstay token --subject ci --offline --for 90d     a refresh token, for `mainstay login --token`")]
+pub struct Token {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Who it speaks for [default: $USER]
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+    /// The organisation that they belong to
+    #[arg(long, value_name = "ORG", default_value = "local")]
+    org: String,
+    /// A role: admin-read, admin-write, admin-full; may be repeated
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// The cluster whose agent it is for
+    #[arg(long, value_name = "CLUSTER")]
+    agent_of: Option<String>,
+    /// How long it is good for
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
+    for_: Duration,
+    /// A refresh token, from which access tokens are made
+    #[arg(long)]
+    offline: bool,
+}
+
+impl Token {
+    pub fn run(self) -> Result<()> {
+        let loaded = self.config.load()?;
+        let claims = server::Claims {
+            subject: self.subject.unwrap_or_else(user),
+            org: self.org,
+            roles: self.roles,
+            agent_of: self.agent_of,
+            good_for: self.for_,
+            offline: self.offline,
+        };
+        output::print(&server::issue_token(&loaded.config, claims)?)
+    }
+}
+
+/// The person at this machine.
+pub fn user() -> String {
+    std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "local".into())
+}
