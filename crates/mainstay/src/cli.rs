@@ -10,12 +10,12 @@ use crate::config::{self, Loaded, Origin, Setting, Sources};
 use crate::error::{Error, Result};
 use crate::{server, verb};
 
-const ABOUT: &str = "\
-One control plane for managed services, environments, streams and right-sizing.
-
-The same binary is the server and its client. Data goes to stdout, talk to stderr.";
+const ABOUT: &str =
+    "One control plane for managed services, environments, streams and right-sizing";
 
 const EXAMPLES: &str = "\
+The same binary is the server and its client. Data goes to stdout, talk to stderr.
+
 Examples:
   mainstay server                        run a server here, with nothing else installed
   mainstay login --local                 sign in to the server on this machine

@@ -9,7 +9,7 @@ use crate::config::Problems;
 pub enum Error {
     #[error(transparent)]
     Kernel(#[from] kernel::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Config(#[from] Problems),
     /// The server's answer.
     #[error("{message}")]
@@ -23,7 +23,7 @@ pub enum Error {
     #[error("the answer of {server} cannot be understood: {what}")]
     Answer { server: String, what: String },
     #[error("the audit log is not whole: {0}")]
-    Audit(#[from] AuditFault),
+    Audit(AuditFault),
     #[error("{what}")]
     File {
         what: String,
@@ -74,11 +74,14 @@ impl Error {
         {
             text.push_str(&format!("{field}: "));
         }
-        text.push_str(&self.to_string());
+        text.push_str(&self.to_string().replace('\n', "\nerror: "));
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            text.push_str(&format!("\n  because: {error}"));
             cause = error.source();
+            // Between us and the reason why a connection failed are only layers of a library.
+            if cause.is_none() || !matches!(self, Error::Unreachable { .. }) {
+                text.push_str(&format!("\n  because: {error}"));
+            }
         }
         if let Error::Server { request_id: Some(id), .. } = self {
             text.push_str(&format!("\n  request id: {id}"));
@@ -87,6 +90,12 @@ impl Error {
             text.push_str(&format!("\nhint: {hint}"));
         }
         text
+    }
+}
+
+impl From<AuditFault> for Error {
+    fn from(fault: AuditFault) -> Error {
+        Error::Audit(fault)
     }
 }
 

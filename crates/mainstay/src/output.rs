@@ -9,13 +9,12 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
+/// `name` is one key per line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
     Table,
     Json,
     Yaml,
-    /// One key per line.
     Name,
 }
 

@@ -33,7 +33,7 @@ pub struct ClientArgs {
     /// Certificates to trust besides the system's, PEM
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// What to print
+    /// What to print: a table for people, the rest for scripts; name is one key per line
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: Format,
 }

@@ -30,11 +30,11 @@ enum AuditVerb {
     List(ListArgs),
     /// Follow the chain of hashes from the first entry to the last
     Verify {
-        #[command(flatten)]
-        client: ClientArgs,
         /// A head that was noted before, SEQ:HASH; may be repeated
         #[arg(long, value_name = "SEQ:HASH", value_parser = noted)]
         noted: Vec<(i64, String)>,
+        #[command(flatten)]
+        client: ClientArgs,
     },
     /// Print the last entry's number and hash
     Head(ClientArgs),
@@ -42,12 +42,13 @@ enum AuditVerb {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    #[command(flatten)]
-    client: ClientArgs,
+    /// Only what this subject did
     #[arg(long, value_name = "SUBJECT")]
     actor: Option<String>,
+    /// Only what was done to this
     #[arg(long, value_name = "KIND/ID")]
     target: Option<String>,
+    /// Only of this organisation
     #[arg(long, value_name = "ORG")]
     org: Option<String>,
     /// Begin after this entry, oldest first
@@ -56,8 +57,11 @@ struct ListArgs {
     /// Continue with those before this entry
     #[arg(long, value_name = "SEQ", conflicts_with = "after")]
     before: Option<i64>,
+    /// How many
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Deserialize)]

@@ -18,11 +18,11 @@ Examples:
   mainstay config show -o toml > config.toml     secrets are redacted: fill them in again
   mainstay config show -o json | jq '.[] | select(.origin != \"default\")'")]
     Show {
-        #[command(flatten)]
-        config: ConfigArgs,
         /// What to print
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
+        #[command(flatten)]
+        config: ConfigArgs,
     },
     /// Check a configuration without starting anything
     Check {

@@ -17,14 +17,13 @@ Examples:
   mainstay events --object widget/ID --follow
   mainstay events --after 1200 --follow -o json >> events.jsonl")]
 pub struct Events {
-    #[command(flatten)]
-    client: ClientArgs,
     /// Begin after this number [default: the oldest that is kept]
     #[arg(long, value_name = "N")]
     after: Option<i64>,
     /// Keep printing as they happen; resumes by itself when the connection is lost
     #[arg(short, long)]
     follow: bool,
+    /// How many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Only of objects of this kind
@@ -36,6 +35,8 @@ pub struct Events {
     /// Only of this organisation
     #[arg(long, value_name = "ORG")]
     org: Option<String>,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Deserialize)]

@@ -20,10 +20,9 @@ Examples:
   mainstay get widget/ID --wait                    until the last change of it is carried out
   mainstay get widget/ID --wait-phase deleted      until it is gone")]
 pub struct Get {
-    #[command(flatten)]
-    client: ClientArgs,
     /// The kind, or KIND/ID
     kind: String,
+    /// The id, if KIND is only the kind
     id: Option<String>,
     /// Wait until it is in this phase
     #[arg(long, value_name = "PHASE")]
@@ -34,6 +33,8 @@ pub struct Get {
     /// Wait no longer than this
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 /// One question to the server waits this long; shorter than what proxies cut off.

@@ -15,21 +15,24 @@ Examples:
   mainstay list widget --phase failed --label team=core --label tier=web
   mainstay list widget --all -o name | xargs -n1 mainstay get")]
 pub struct List {
-    #[command(flatten)]
-    client: ClientArgs,
     /// The kind of object
     kind: String,
     #[command(flatten)]
     paging: Paging,
+    /// Only in this phase
     #[arg(long, value_name = "PHASE")]
     phase: Option<String>,
+    /// Only of this owner
     #[arg(long, value_name = "SUBJECT")]
     owner: Option<String>,
+    /// Only with exactly this name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Only with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
     labels: Vec<(String, String)>,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -42,13 +45,13 @@ Examples:
   mainstay search kind:widget phase:ready label:team=core
   mainstay search depends-on:widget/cq1v0c8h5g2s73d1q8pg")]
 pub struct Search {
-    #[command(flatten)]
-    client: ClientArgs,
     /// Words and filters; all must hold
     #[arg(required = true)]
     query: Vec<String>,
     #[command(flatten)]
     paging: Paging,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Debug, clap::Args)]

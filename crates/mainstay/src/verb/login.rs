@@ -34,6 +34,7 @@ pub struct Login {
     /// Who signs people in [default: the server]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
+    /// What this program is called there
     #[arg(long, value_name = "ID", default_value = "mainstay-cli")]
     client_id: String,
     /// Certificates to trust besides the system's, PEM

@@ -7,11 +7,11 @@ use crate::{output, server};
 /// A server does this itself when it starts; this is for those who want it done before.
 #[derive(Debug, clap::Args)]
 pub struct Migrate {
-    #[command(flatten)]
-    config: ConfigArgs,
     /// Only print the SQL of every migration
     #[arg(long)]
     print: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 impl Migrate {

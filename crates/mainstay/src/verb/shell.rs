@@ -14,6 +14,7 @@ Examples:
   mainstay completions bash > ~/.local/share/bash-completion/completions/mainstay
   mainstay completions zsh > ~/.zfunc/_mainstay")]
 pub struct Completions {
+    /// The shell
     shell: Shell,
 }
 

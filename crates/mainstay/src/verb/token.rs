@@ -14,8 +14,6 @@ Examples:
   mainstay token --role admin-read
   mainstay token --subject ci --offline --for 90d     a refresh token, for `mainstay login --token`")]
 pub struct Token {
-    #[command(flatten)]
-    config: ConfigArgs,
     /// Who it speaks for [default: $USER]
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
@@ -34,6 +32,8 @@ pub struct Token {
     /// A refresh token, from which access tokens are made
     #[arg(long)]
     offline: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 impl Token {

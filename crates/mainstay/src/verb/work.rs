@@ -38,20 +38,20 @@ enum WorkVerb {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    #[command(flatten)]
-    client: ClientArgs,
     /// The kind, or KIND/ID
     kind: String,
+    /// The id, if KIND is only the kind
     id: Option<String>,
     /// Why, for those who come after
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    #[command(flatten)]
-    client: ClientArgs,
+    /// Only in this state
     #[arg(long, value_enum, value_name = "STATE")]
     state: Option<State>,
     /// Only what has failed at least once
@@ -60,13 +60,17 @@ struct ListArgs {
     /// Only what is paused
     #[arg(long)]
     paused: bool,
+    /// Only of this organisation
     #[arg(long, value_name = "ORG")]
     org: Option<String>,
     /// Only this object
     #[arg(long, value_name = "KIND/ID")]
     key: Option<String>,
+    /// How many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+    #[command(flatten)]
+    client: ClientArgs,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
