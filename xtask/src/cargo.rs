@@ -34,8 +34,10 @@ pub fn run(args: &[&str], env: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// Whether cargo has this subcommand.
-pub fn has(subcommand: &str) -> bool {
-    let answered = command(&[subcommand, "--version"]).output();
-    answered.is_ok_and(|output| output.status.success())
+/// The version of a subcommand of cargo's, if it is installed.
+pub fn version(subcommand: &str) -> Option<(u32, u32)> {
+    let output = command(&[subcommand, "--version"]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut numbers = text.split_whitespace().next_back()?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
