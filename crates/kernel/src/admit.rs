@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Accepted, Change, Command, Refusal, Verdict, Wake, Work, Write};
 use crate::log::{AuditEntry, Event, Head};
-use crate::queue::QueueRow;
+use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Lane, Object, Timestamp};
 
 /// What the store must lock and load before a batch can be decided.
@@ -29,6 +29,12 @@ pub struct Touched {
 impl Touched {
     pub fn by(changes: &[Change]) -> Touched {
         let mut touched = Touched::default();
+        touched.add(changes);
+        touched
+    }
+
+    pub fn add(&mut self, changes: &[Change]) {
+        let touched = self;
         for change in changes {
             touched.commands.extend(change.command.iter().map(|command| command.id.clone()));
             touched.leases.extend(change.leases.iter().map(|lease| lease.name.clone()));
@@ -57,7 +63,6 @@ impl Touched {
                 touched.holds.insert((counter.clone(), holder.clone()));
             }
         }
-        touched
     }
 }
 
@@ -148,25 +153,31 @@ impl Rows {
         Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
     }
 
+    /// Whether anything became due, now or at a later time, that was not before.
+    pub fn woke(&self) -> bool {
+        let waits = |row: &QueueRow| matches!(row.state, State::Ready | State::Waiting);
+        self.queue.values().any(|slot| slot.changed() && slot.is.as_ref().is_some_and(waits))
+    }
+
     /// Gives the accepted changes their numbers and, for the audit log, their hashes.
     pub fn seal(
-        changes: Vec<Change>,
+        changes: &[Change],
         verdicts: &mut [Verdict],
         head: &mut Head,
         now: Timestamp,
     ) -> Sealed {
         let mut sealed = Sealed::default();
-        for (change, verdict) in changes.into_iter().zip(verdicts) {
+        for (change, verdict) in changes.iter().zip(verdicts) {
             let Ok(accepted) = verdict else { continue };
-            if let Some(mut draft) = change.event {
-                let data = draft.data.take();
-                let data = data.or_else(|| Some(Json::of(&written(change.write.as_ref()?))));
-                let event = head.append_event(draft, data.unwrap_or_default(), now);
+            if let Some(draft) = &change.event {
+                let new = || Some(Json::of(&written(change.write.as_ref()?)));
+                let data = draft.data.clone().or_else(new).unwrap_or_default();
+                let event = head.append_event(draft, data, now);
                 accepted.event = Some(event.seq);
                 sealed.events.push(event);
             }
-            if let Some(draft) = change.audit {
-                let entry = head.append_audit(draft, now);
+            if let Some(draft) = &change.audit {
+                let entry = head.append_audit(draft.clone(), now);
                 accepted.audit = Some(entry.seq);
                 sealed.audit.push(entry);
             }
@@ -212,9 +223,8 @@ impl Rows {
         match &change.work {
             Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) => {
                 let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
-                let ours = row.is_some_and(|row| {
-                    row.fence == *fence && row.state == crate::queue::State::Running
-                });
+                let ours =
+                    row.is_some_and(|row| row.fence == *fence && row.state == State::Running);
                 if ours { Ok(()) } else { Err(Refusal::FenceLost(key.to_string())) }
             }
             Some(Work::Resume { key }) => {
@@ -276,6 +286,8 @@ impl Rows {
         }
         let revision = change.write.as_ref().map(|write| self.apply_write(write));
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
+            // Those that it no longer depends on are woken too.
+            self.wake_neighbours(change, now);
             self.apply_edges(write.object(), depends_on);
         }
         if let Some(work) = &change.work {
@@ -382,6 +394,23 @@ impl Rows {
         let after = Counter { used: before.used + delta, limit: limit.unwrap_or(before.limit) };
         slot.is = (after.used != 0).then_some(after);
     }
+}
+
+/// Who has a lease after `holder` asked for it; `None` while it is someone else's. The fence rises
+/// whenever the lease changes hands, or was lost meanwhile.
+pub fn take_lease(
+    was: Option<&Lease>,
+    holder: &str,
+    now: Timestamp,
+    until: Timestamp,
+) -> Option<Lease> {
+    let fence = match was {
+        None => 1,
+        Some(lease) if lease.until > now && lease.holder == holder => lease.fence,
+        Some(lease) if lease.until > now => return None,
+        Some(lease) => lease.fence + 1,
+    };
+    Some(Lease { holder: holder.into(), fence, until })
 }
 
 /// The object as it will stand in the store.

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::driver::Workers;
 use crate::http::Routes;
 use crate::identity::Identity;
 use crate::outbound::Outbound;
@@ -38,4 +39,5 @@ impl Deref for App {
 pub trait Domain: Send + Sync {
     fn name(&self) -> &'static str;
     fn routes(&self) -> Routes;
+    fn workers(&self, app: &App) -> Workers;
 }

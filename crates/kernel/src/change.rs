@@ -112,6 +112,20 @@ pub enum Lane {
     Normal,
 }
 
+impl Lane {
+    /// As the stores write it.
+    pub fn number(self) -> i16 {
+        match self {
+            Lane::Urgent => 0,
+            Lane::Normal => 1,
+        }
+    }
+
+    pub fn from_number(number: i16) -> Lane {
+        if number == 0 { Lane::Urgent } else { Lane::Normal }
+    }
+}
+
 /// Someone should look at `key`, at `due` or before.
 #[derive(Debug, Clone)]
 pub struct Wake {

@@ -72,11 +72,6 @@ impl Find {
     /// Whether an object fits; what the SQL of the stores must agree with.
     pub fn matches(&self, object: &Object, dependencies: &[Key]) -> bool {
         let is = |want: &Option<String>, has: &str| want.as_deref().is_none_or(|want| want == has);
-        let text = || {
-            let labels = object.labels.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]);
-            let all = [object.name.as_str(), object.description.as_str()].into_iter().chain(labels);
-            all.flat_map(words).collect::<Vec<_>>()
-        };
         is(&self.org, &object.org)
             && is(&self.owner, &object.owner)
             && is(&self.kind, object.key.kind())
@@ -86,8 +81,8 @@ impl Find {
             && self.depends_on.as_ref().is_none_or(|key| dependencies.contains(key))
             && (self.deleted || object.deleted_at.is_none())
             && (self.words.is_empty() || {
-                let text = text();
-                self.words.iter().all(|word| text.iter().any(|has| has.starts_with(word)))
+                let has = object.words();
+                self.words.iter().all(|word| has.iter().any(|has| has.starts_with(word)))
             })
     }
 }

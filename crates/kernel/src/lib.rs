@@ -8,6 +8,7 @@ pub mod admit;
 pub mod ambient;
 pub mod app;
 pub mod change;
+pub mod driver;
 pub mod error;
 pub mod find;
 pub mod http;

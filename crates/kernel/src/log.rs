@@ -115,9 +115,9 @@ impl Default for Head {
 }
 
 impl Head {
-    pub fn append_event(&mut self, draft: EventDraft, data: Json, at: Timestamp) -> Event {
+    pub fn append_event(&mut self, draft: &EventDraft, data: Json, at: Timestamp) -> Event {
         self.event_seq += 1;
-        let EventDraft { kind, subject, org, .. } = draft;
+        let EventDraft { kind, subject, org, .. } = draft.clone();
         Event { seq: self.event_seq, kind, subject, org, at, data }
     }
 

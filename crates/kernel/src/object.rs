@@ -171,6 +171,13 @@ impl Object {
             deleted_at: None,
         }
     }
+
+    /// The words that a search finds it by.
+    pub fn words(&self) -> Vec<String> {
+        let labels = self.labels.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
+        let all = [self.name.as_str(), self.description.as_str()].into_iter().chain(labels);
+        all.flat_map(crate::find::words).collect()
+    }
 }
 
 #[cfg(test)]

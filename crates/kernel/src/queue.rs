@@ -23,6 +23,27 @@ pub enum State {
     Stopped,
 }
 
+impl State {
+    /// As the stores write it.
+    pub fn number(self) -> i16 {
+        match self {
+            State::Ready => 0,
+            State::Waiting => 1,
+            State::Running => 2,
+            State::Stopped => 3,
+        }
+    }
+
+    pub fn from_number(number: i16) -> State {
+        match number {
+            0 => State::Ready,
+            1 => State::Waiting,
+            2 => State::Running,
+            _ => State::Stopped,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueueRow {
     pub key: Key,

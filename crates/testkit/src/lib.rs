@@ -1,1 +1,11 @@
-//! placeholder
+//! For tests only: a store in memory, the widget domain, the simulator, connections to the test
+//! servers.
+
+pub mod memory;
+pub mod postgres;
+pub mod servers;
+pub mod sim;
+pub mod stores;
+pub mod widgets;
+
+pub use memory::Memory;

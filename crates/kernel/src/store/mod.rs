@@ -1,5 +1,8 @@
 //! The store: the only place where anything is kept, and [`Store::commit`] the only way in.
 
+pub mod postgres;
+pub mod sqlite;
+
 use async_trait::async_trait;
 use tokio::sync::watch;
 
@@ -139,4 +142,21 @@ impl Hints {
 pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result<Accepted> {
     let verdict = store.commit_all(vec![change], now).await?.pop();
     Ok(verdict.ok_or_else(|| Error::internal("the store", "no verdict came back"))??)
+}
+
+/// Opens the store that `database` names: a `postgres://` URL, or else a file in `data_dir`.
+pub async fn open(
+    database: Option<&str>,
+    data_dir: &std::path::Path,
+) -> Result<std::sync::Arc<dyn Store>> {
+    match database {
+        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+            Ok(std::sync::Arc::new(postgres::Postgres::open(url).await?))
+        }
+        Some(_) => Err(Error::invalid(
+            "database",
+            "must begin with postgres://; leave it out for the embedded store",
+        )),
+        None => Ok(std::sync::Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"))?)),
+    }
 }

@@ -1,0 +1,75 @@
+//! Forgets old events and commands, a little at a time, one replica at a time.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Ambient, Result, Store};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retention {
+    /// How long events can be read.
+    pub events_days: u64,
+    /// How long a repeated command is recognised.
+    pub commands_days: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention { events_days: 30, commands_days: 7 }
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(600);
+/// Rows that go in one transaction: small enough that nobody waits for it.
+const ROWS_AT_ONCE: usize = 1000;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Until `stop`.
+pub async fn forget(
+    store: &dyn Store,
+    ambient: &Ambient,
+    name: &str,
+    config: &Retention,
+    stop: CancellationToken,
+) {
+    loop {
+        if let Err(error) = round(store, ambient, name, config, &stop).await {
+            tracing::warn!(%error, "could not forget old events");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}
+
+async fn round(
+    store: &dyn Store,
+    ambient: &Ambient,
+    name: &str,
+    config: &Retention,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let now = ambient.now();
+    let ago = |days: u64| {
+        crate::Timestamp(
+            now.0
+                - i64::try_from((DAY * u32::try_from(days).unwrap_or(u32::MAX)).as_millis())
+                    .unwrap_or(i64::MAX),
+        )
+    };
+    if store.lease("retention", name, now, now.plus(EVERY)).await?.is_none() {
+        return Ok(());
+    }
+    while !stop.is_cancelled() {
+        let gone =
+            store.forget(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
+        if gone < ROWS_AT_ONCE {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What a domain does for one kind: observe, decide, execute. The driver does the rest.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Look;
+use crate::{Change, Object, Result, Timestamp};
+
+/// The three rooms of a look. There is no separate logic for create, update and delete: the same
+/// three see every state, also the one after a crash between any two steps.
+#[async_trait]
+pub trait Worker: Send + Sync + 'static {
+    /// What was seen of the world; "unknown" is a legal sight.
+    type Observed: Send + Sync;
+    /// One idempotent act.
+    type Step: Send + Sync + Debug;
+
+    fn kind(&self) -> &'static str;
+
+    async fn observe(&self, look: &Look) -> Result<Self::Observed>;
+
+    /// Pure: no clock, no randomness, no I/O.
+    fn decide(
+        &self,
+        object: &Object,
+        observed: &Self::Observed,
+        now: Timestamp,
+    ) -> Decision<Self::Step>;
+
+    async fn execute(&self, look: &Look, step: &Self::Step) -> Result<()>;
+
+    /// How long one observation or one step may take.
+    fn step_timeout(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// What follows from what was wanted and seen.
+#[derive(Debug, Clone)]
+pub struct Decision<Step> {
+    /// Carried out in order; the first failure ends the look, and it is tried again.
+    pub steps: Vec<Step>,
+    /// Written in one transaction when all steps are done.
+    pub change: Change,
+    pub next: Next,
+}
+
+/// When to look again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// When something changes.
+    Done,
+    /// When something changes, and at the latest after this long.
+    After(Duration),
+    /// When a person did something about it.
+    Stopped(String),
+}
+
+impl<Step> Decision<Step> {
+    /// Nothing to do, nothing to write.
+    pub fn rest(next: Next) -> Decision<Step> {
+        Decision { steps: Vec::new(), change: Change::default(), next }
+    }
+}
+
+/// A worker of any kind, as the driver holds it.
+#[async_trait]
+pub trait AnyWorker: Send + Sync + 'static {
+    fn kind(&self) -> &'static str;
+    /// Observes, decides and executes; what is left is to be written.
+    async fn look(&self, look: &Look) -> Result<(Change, Next)>;
+}
+
+#[async_trait]
+impl<W: Worker> AnyWorker for W {
+    fn kind(&self) -> &'static str {
+        Worker::kind(self)
+    }
+
+    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
+        let limit = self.step_timeout();
+        let observed = in_time(limit, "observing", self.observe(look)).await?;
+        let Decision { steps, change, next } = self.decide(&look.object, &observed, look.now());
+        for step in &steps {
+            tracing::debug!(key = %look.object.key, ?step, "step");
+            in_time(limit, "a step", self.execute(look, step)).await?;
+        }
+        Ok((change, next))
+    }
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    what: &str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(crate::Error::unavailable(
+            format!("{what} took longer than {} s; its result", limit.as_secs()),
+            "timeout",
+        )),
+    }
+}
+
+pub type Workers = Vec<Arc<dyn AnyWorker>>;

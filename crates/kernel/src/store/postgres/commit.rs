@@ -1,0 +1,139 @@
+//! Group commit: gathers the changes that wait, decides them together, writes them in one
+//! transaction.
+//!
+//! How events stay in order although commits overtake each other: a batch takes the lock on the
+//! one row of `meta` last, when all else is written, numbers its events and audit entries from
+//! it, and holds it until the commit. So numbers are given in the order in which commits become
+//! visible: whoever sees an event sees every event with a smaller number. There are few batches,
+//! each holds the lock for one round trip and the commit, and nothing that waits for it holds
+//! what the holder needs.
+
+use std::sync::Arc;
+
+use deadpool_postgres::{Object as Pooled, Pool};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_postgres::Error as PgError;
+use tokio_postgres::error::SqlState;
+
+use super::listen::{CHANNEL, Note};
+use super::statements::Statements;
+use super::{connection, failed, load, save};
+use crate::admit::{Rows, Sealed, Touched};
+use crate::change::{Change, Verdict};
+use crate::log::Head;
+use crate::store::Hints;
+use crate::{Error, Result, Timestamp};
+
+/// Changes in one transaction at the most.
+const BATCH_CHANGES_MAX: usize = 512;
+/// How often a batch that collided with another replica's is tried again.
+const TRIES: usize = 10;
+
+pub struct Waiting {
+    pub changes: Vec<Change>,
+    pub now: Timestamp,
+    pub reply: oneshot::Sender<Result<Vec<Verdict>>>,
+}
+
+pub async fn run(pool: Pool, waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>, hints: Arc<Hints>) {
+    loop {
+        let mut batch = Vec::new();
+        {
+            let mut waiting = waiting.lock().await;
+            let Some(first) = waiting.recv().await else { return };
+            let mut changes = first.changes.len();
+            batch.push(first);
+            while changes < BATCH_CHANGES_MAX
+                && let Ok(next) = waiting.try_recv()
+            {
+                changes += next.changes.len();
+                batch.push(next);
+            }
+        }
+        carry_out(&pool, batch, &hints).await;
+    }
+}
+
+async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
+    match with_retries(pool, &batch).await {
+        Ok((verdicts, head, woke)) => {
+            for (waiting, verdicts) in batch.into_iter().zip(verdicts) {
+                let _ = waiting.reply.send(Ok(verdicts));
+            }
+            hints.hint_event(head.event_seq);
+            if woke {
+                hints.hint_work();
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "the store could not write");
+            let text = error.to_string();
+            for waiting in batch {
+                let _ = waiting.reply.send(Err(Error::Unavailable {
+                    what: "the store".into(),
+                    source: Some(text.clone().into()),
+                }));
+            }
+        }
+    }
+}
+
+/// A row that another replica made between our look and our write, or a deadlock: look again.
+fn collided(error: &PgError) -> bool {
+    [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+    ]
+    .iter()
+    .any(|state| error.code() == Some(state))
+}
+
+async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict>>, Head, bool)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let client = connection(pool).await?;
+        match transact(&client, batch).await {
+            Ok(done) => return Ok(done),
+            Err(error) => {
+                let again = collided(&error) && tries < TRIES;
+                if error.is_closed() || client.batch_execute("ROLLBACK").await.is_err() {
+                    // Its state is not known: it does not go back to the pool.
+                    drop(Pooled::take(client));
+                }
+                if !again {
+                    return Err(failed(error));
+                }
+            }
+        }
+    }
+}
+
+async fn transact(
+    client: &Pooled,
+    batch: &[Waiting],
+) -> Result<(Vec<Vec<Verdict>>, Head, bool), PgError> {
+    let sql = &Statements::of(client).await?;
+    let mut touched = Touched::default();
+    batch.iter().for_each(|waiting| touched.add(&waiting.changes));
+    let (_, mut rows) =
+        futures::try_join!(client.batch_execute("BEGIN"), load::rows(client, sql, &touched))?;
+    let mut verdicts: Vec<Vec<Verdict>> =
+        batch.iter().map(|waiting| rows.admit(&waiting.changes, waiting.now)).collect();
+    let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
+    let locked = client.query_one(&sql.head_lock, &[]);
+    let (_, row) = futures::try_join!(save::rows(client, sql, &rows, now), locked)?;
+    let mut head = Head { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
+    let mut sealed = Sealed::default();
+    for (waiting, verdicts) in batch.iter().zip(&mut verdicts) {
+        let more = Rows::seal(&waiting.changes, verdicts, &mut head, waiting.now);
+        sealed.events.extend(more.events);
+        sealed.audit.extend(more.audit);
+    }
+    let woke = rows.woke();
+    let note = Note { event_seq: head.event_seq, woke };
+    let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
+    futures::try_join!(save::logs(client, sql, &sealed, &head), client.batch_execute(&commit))?;
+    Ok((verdicts, head, woke))
+}

@@ -1,0 +1,76 @@
+//! Hears of other replicas' commits. What is missed while the connection is away costs nothing
+//! but time: due times, and the reader's own position, are the guarantee.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio_postgres::{AsyncMessage, Config};
+
+use super::connect;
+use crate::store::Hints;
+
+/// The channel that every commit notifies.
+pub const CHANNEL: &str = "mainstay";
+const LISTEN: &str = "LISTEN mainstay";
+
+/// What a commit tells the others.
+pub struct Note {
+    /// The number of its last event.
+    pub event_seq: i64,
+    /// Whether it made work.
+    pub woke: bool,
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.event_seq, u8::from(self.woke))
+    }
+}
+
+impl Note {
+    /// A note that cannot be read says that there may be work: a look too many harms nobody.
+    fn parse(text: &str) -> Note {
+        let (seq, woke) = text.split_once(' ').unwrap_or((text, "1"));
+        Note { event_seq: seq.parse().unwrap_or(0), woke: woke != "0" }
+    }
+}
+
+const RECONNECT: Duration = Duration::from_millis(500);
+
+pub async fn run(config: Config, hints: Arc<Hints>) {
+    loop {
+        if let Err(error) = listen(&config, &hints).await {
+            tracing::warn!(error = super::chain(&error), "lost the PostgreSQL notifications");
+        }
+        tokio::time::sleep(RECONNECT).await;
+    }
+}
+
+async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres::Error>> {
+    let Ok(tls) = connect::tls() else { return Ok(()) };
+    let (client, mut connection) = config.connect(tls).await?;
+    let mut messages = futures::stream::poll_fn(move |cx| connection.poll_message(cx));
+    let subscribe = client.batch_execute(LISTEN);
+    let follow = async {
+        while let Some(message) = messages.next().await {
+            if let AsyncMessage::Notification(note) = message? {
+                let note = Note::parse(note.payload());
+                hints.hint_event(note.event_seq);
+                if note.woke {
+                    hints.hint_work();
+                }
+            }
+        }
+        Ok(())
+    };
+    let subscribed = async {
+        subscribe.await?;
+        // Whatever came while nobody listened.
+        let row = client.query_one("SELECT event_seq FROM meta", &[]).await?;
+        hints.hint_event(row.get(0));
+        hints.hint_work();
+        Ok::<(), Box<tokio_postgres::Error>>(())
+    };
+    futures::try_join!(follow, subscribed).map(|_| ())
+}

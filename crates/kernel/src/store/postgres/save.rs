@@ -1,0 +1,253 @@
+//! Writes what a batch came to, a statement per table and kind of write, whatever its size.
+
+use deadpool_postgres::Object as Pooled;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Statement};
+
+use super::statements::Statements;
+use crate::admit::{Rows, Sealed, WriteKind};
+use crate::log::Head;
+use crate::queue::QueueRow;
+use crate::{Object, Timestamp};
+
+type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+macro_rules! columns {
+    ($($column:expr),* $(,)?) => { vec![$(Box::new($column) as Column),*] };
+}
+
+/// Sends a statement with its columns; nothing if there are no rows.
+///
+/// It takes a prepared statement, so that it is sent at the first poll: several of them joined go
+/// out in the order in which they are written down, which [`super::commit`] relies on.
+async fn run(
+    client: &Pooled,
+    statement: &Statement,
+    rows: usize,
+    columns: Vec<Column<'_>>,
+) -> Result<(), Error> {
+    if rows > 0 {
+        let params: Vec<&(dyn ToSql + Sync)> =
+            columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
+        client.execute(statement, &params).await?;
+    }
+    Ok(())
+}
+
+fn list<'a, T, U>(all: &[&'a T], field: impl Fn(&'a T) -> U) -> Vec<U> {
+    all.iter().map(|row| field(row)).collect()
+}
+
+pub async fn rows(
+    client: &Pooled,
+    sql: &Statements,
+    rows: &Rows,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let of = |wanted: WriteKind| -> Vec<&Object> {
+        rows.writes.values().filter(|(_, kind)| *kind == wanted).map(|(object, _)| object).collect()
+    };
+    futures::try_join!(
+        objects(client, &sql.create, of(WriteKind::Create)),
+        objects(client, &sql.update, of(WriteKind::Update)),
+        transitions(client, &sql.transition, of(WriteKind::Transition)),
+        edges(client, sql, rows),
+        queue(client, sql, rows),
+        allotments(client, sql, rows),
+        commands(client, sql, rows, now),
+    )?;
+    Ok(())
+}
+
+async fn objects(client: &Pooled, sql: &Statement, all: Vec<&Object>) -> Result<(), Error> {
+    let labels =
+        |o: &Object| serde_json::to_string(&o.labels).expect("a map of strings serialises");
+    let columns = columns![
+        list(&all, |o| o.key.as_str()),
+        list(&all, |o| o.key.kind()),
+        list(&all, |o| o.org.as_str()),
+        list(&all, |o| o.owner.as_str()),
+        list(&all, |o| o.name.as_str()),
+        list(&all, |o| o.description.as_str()),
+        list(&all, |o| o.phase.as_str()),
+        list(&all, labels),
+        list(&all, |o| o.spec.text()),
+        list(&all, |o| o.status.text()),
+        list(&all, |o| o.words().join(" ")),
+        list(&all, |o| o.generation),
+        list(&all, |o| o.observed),
+        list(&all, |o| o.revision),
+        list(&all, |o| o.created_at.millis()),
+        list(&all, |o| o.updated_at.millis()),
+        list(&all, |o| o.deleted_at.map(Timestamp::millis)),
+    ];
+    run(client, sql, all.len(), columns).await
+}
+
+async fn transitions(client: &Pooled, sql: &Statement, all: Vec<&Object>) -> Result<(), Error> {
+    let columns = columns![
+        list(&all, |o| o.key.as_str()),
+        list(&all, |o| o.phase.as_str()),
+        list(&all, |o| o.status.text()),
+        list(&all, |o| o.observed),
+        list(&all, |o| o.revision),
+        list(&all, |o| o.updated_at.millis()),
+    ];
+    run(client, sql, all.len(), columns).await
+}
+
+async fn edges(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
+    let from: Vec<&str> = rows.edges.keys().map(|key| key.as_str()).collect();
+    let pairs =
+        rows.edges.iter().flat_map(|(from, to)| to.iter().map(|to| (from.as_str(), to.as_str())));
+    let (dependents, dependencies): (Vec<&str>, Vec<&str>) = pairs.unzip();
+    futures::try_join!(
+        run(client, &sql.edges_delete, from.len(), columns![from]),
+        run(client, &sql.edges_insert, dependents.len(), columns![dependents, dependencies]),
+    )?;
+    Ok(())
+}
+
+async fn queue(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
+    let changed = || rows.queue.values().filter(|slot| slot.changed());
+    let put = |new: bool| -> Vec<&QueueRow> {
+        changed()
+            .filter(|slot| slot.was.is_none() == new)
+            .filter_map(|slot| slot.is.as_ref())
+            .collect()
+    };
+    let gone = changed().filter(|slot| slot.is.is_none()).filter_map(|slot| slot.was.as_ref());
+    let gone: Vec<&str> = gone.map(|row| row.key.as_str()).collect();
+    futures::try_join!(
+        queue_rows(client, &sql.queue_insert, put(true)),
+        queue_rows(client, &sql.queue_update, put(false)),
+        run(client, &sql.queue_delete, gone.len(), columns![gone]),
+    )?;
+    Ok(())
+}
+
+async fn queue_rows(client: &Pooled, sql: &Statement, all: Vec<&QueueRow>) -> Result<(), Error> {
+    let columns = columns![
+        list(&all, |row| row.key.as_str()),
+        list(&all, |row| row.org.as_str()),
+        list(&all, |row| row.lane.number()),
+        list(&all, |row| row.state.number()),
+        list(&all, |row| row.paused),
+        list(&all, |row| row.due.millis()),
+        list(&all, |row| row.attempt),
+        list(&all, |row| row.fence),
+        list(&all, |row| row.worker.as_str()),
+        list(&all, |row| row.woken.map(Timestamp::millis)),
+        list(&all, |row| row.reason.as_str()),
+    ];
+    run(client, sql, all.len(), columns).await
+}
+
+/// One row of `allotments` as it is to be; counters have an empty holder.
+struct Allotment<'a> {
+    counter: &'a str,
+    holder: &'a str,
+    new: bool,
+    /// The amount and, for a counter, the limit.
+    is: Option<(i64, i64)>,
+}
+
+async fn allotments(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
+    let counters = rows.counters.iter().filter(|(_, slot)| slot.changed());
+    let counters = counters.map(|(counter, slot)| Allotment {
+        counter,
+        holder: "",
+        new: slot.was.is_none(),
+        is: slot.is.map(|counter| (counter.used, counter.limit)),
+    });
+    let holds = rows.holds.iter().filter(|(_, slot)| slot.changed());
+    let holds = holds.map(|((counter, holder), slot)| Allotment {
+        counter,
+        holder,
+        new: slot.was.is_none(),
+        is: slot.is.map(|amount| (amount, 0)),
+    });
+    let all: Vec<Allotment> = counters.chain(holds).collect();
+    let part = |new: bool, there: bool| -> Vec<&Allotment> {
+        all.iter().filter(|row| row.new == new && row.is.is_some() == there).collect()
+    };
+    let gone = part(false, false);
+    let names = columns![list(&gone, |row| row.counter), list(&gone, |row| row.holder)];
+    futures::try_join!(
+        put_allotments(client, &sql.allotments_insert, part(true, true)),
+        put_allotments(client, &sql.allotments_update, part(false, true)),
+        run(client, &sql.allotments_delete, gone.len(), names),
+    )?;
+    Ok(())
+}
+
+async fn put_allotments(
+    client: &Pooled,
+    sql: &Statement,
+    all: Vec<&Allotment<'_>>,
+) -> Result<(), Error> {
+    let columns = columns![
+        list(&all, |row| row.counter),
+        list(&all, |row| row.holder),
+        list(&all, |row| row.is.map_or(0, |(amount, _)| amount)),
+        list(&all, |row| row.is.map_or(0, |(_, limit)| limit)),
+    ];
+    run(client, sql, all.len(), columns).await
+}
+
+async fn commands(
+    client: &Pooled,
+    sql: &Statements,
+    rows: &Rows,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let new = rows.commands.values().filter(|slot| slot.changed());
+    let all: Vec<_> = new.filter_map(|slot| slot.is.as_ref()).collect();
+    let columns = columns![
+        list(&all, |command| command.id.as_str()),
+        list(&all, |command| command.digest.as_str()),
+        list(&all, |command| i32::from(command.answer.status)),
+        list(&all, |command| command.answer.body.text()),
+        now.millis(),
+    ];
+    run(client, &sql.commands_insert, all.len(), columns).await
+}
+
+pub async fn logs(
+    client: &Pooled,
+    sql: &Statements,
+    sealed: &Sealed,
+    head: &Head,
+) -> Result<(), Error> {
+    let events: Vec<_> = sealed.events.iter().collect();
+    let audit: Vec<_> = sealed.audit.iter().collect();
+    let event_columns = columns![
+        list(&events, |event| event.seq),
+        list(&events, |event| event.kind.as_str()),
+        list(&events, |event| event.subject.as_str()),
+        list(&events, |event| event.org.as_str()),
+        list(&events, |event| event.at.millis()),
+        list(&events, |event| event.data.text()),
+    ];
+    let audit_columns = columns![
+        list(&audit, |audit| audit.seq),
+        list(&audit, |audit| audit.at.millis()),
+        list(&audit, |audit| audit.entry.actor.as_str()),
+        list(&audit, |audit| audit.entry.action.as_str()),
+        list(&audit, |audit| audit.entry.target.as_str()),
+        list(&audit, |audit| audit.entry.org.as_str()),
+        list(&audit, |audit| audit.entry.origin.as_str()),
+        list(&audit, |audit| audit.entry.outcome.as_str()),
+        list(&audit, |audit| audit.entry.request_id.as_str()),
+        list(&audit, |audit| audit.entry.before.text()),
+        list(&audit, |audit| audit.entry.after.text()),
+        list(&audit, |audit| audit.hash.as_str()),
+    ];
+    let head = columns![head.event_seq, head.audit_seq, head.audit_hash.as_str()];
+    futures::try_join!(
+        run(client, &sql.events_insert, events.len(), event_columns),
+        run(client, &sql.audit_insert, audit.len(), audit_columns),
+        run(client, &sql.head_update, 1, head),
+    )?;
+    Ok(())
+}

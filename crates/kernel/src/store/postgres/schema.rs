@@ -1,0 +1,58 @@
+//! The tables, and how an older database becomes a newer one. Forward only; several replicas may
+//! start at once.
+
+use tokio_postgres::Client;
+
+use super::failed;
+use crate::{Error, Result};
+
+/// Each step brings the database from the version before to its own; the first is version 1.
+const STEPS: &[&str] = &[include_str!("0001.sql")];
+
+/// The version of the tables that this binary works with.
+pub const VERSION: i64 = STEPS.len() as i64;
+
+/// The oldest server that is known to work, as `server_version_num` counts.
+const SERVER_OLDEST: i32 = 150_000;
+
+/// Any number, as long as every replica takes the same.
+const LOCK: i64 = 0x6d61_696e_7374_6179;
+
+pub async fn migrate(client: &mut Client) -> Result<()> {
+    let server: String =
+        client.query_one("SHOW server_version_num", &[]).await.map_err(failed)?.get(0);
+    if server.parse::<i32>().unwrap_or(0) < SERVER_OLDEST {
+        return Err(Error::Conflict(format!(
+            "the PostgreSQL server has version {server}; Mainstay needs 15 or newer"
+        )));
+    }
+    let transaction = client.transaction().await.map_err(failed)?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(failed)?;
+    transaction
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS meta (
+                 id         integer PRIMARY KEY CHECK (id = 1),
+                 version    bigint  NOT NULL,
+                 event_seq  bigint  NOT NULL,
+                 audit_seq  bigint  NOT NULL,
+                 audit_hash text    NOT NULL
+             ) WITH (fillfactor = 10);
+             INSERT INTO meta VALUES (1, 0, 0, 0, repeat('0', 64)) ON CONFLICT DO NOTHING;",
+        )
+        .await
+        .map_err(failed)?;
+    let found: i64 =
+        transaction.query_one("SELECT version FROM meta", &[]).await.map_err(failed)?.get(0);
+    if found > VERSION {
+        return Err(Error::Conflict(format!(
+            "the database has version {found}, this binary knows versions up to {VERSION}: use a newer binary"
+        )));
+    }
+    for step in &STEPS[usize::try_from(found).unwrap_or(0)..] {
+        transaction.batch_execute(step).await.map_err(failed)?;
+    }
+    if found < VERSION {
+        transaction.execute("UPDATE meta SET version = $1", &[&VERSION]).await.map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)
+}

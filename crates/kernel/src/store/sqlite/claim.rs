@@ -1,0 +1,142 @@
+//! Hands out due work, one of each organisation in turn.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::load::{QUEUE_COLUMNS, queue_at};
+use super::save::put_queue;
+use crate::Timestamp;
+use crate::change::Lane;
+use crate::queue::{Ask, Claim, Claimed, QueueRow};
+
+/// How many due rows are made ready at a time; the rest follow with the next claim.
+const PROMOTED_MAX: i64 = 1000;
+
+/// Where the turn of each lane is: the organisation that was served last.
+#[derive(Debug, Default)]
+pub struct Turn {
+    last_org: [String; 2],
+}
+
+pub fn claim(
+    connection: &Connection,
+    ask: &Ask,
+    turn: &mut Turn,
+    fence: &mut i64,
+) -> rusqlite::Result<Claimed> {
+    promote(connection, ask.now)?;
+    let mut claims = Vec::new();
+    for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
+        let slots = slots.min(ask.slots - claims.len());
+        for mut row in pick(connection, lane, slots, &mut turn.last_org[lane.number() as usize])? {
+            *fence += 1;
+            let due = row.due;
+            row.claim(&ask.worker, *fence, ask.now.plus(ask.lease));
+            put_queue(connection, &row)?;
+            let QueueRow { key, org, lane, fence, attempt, .. } = row;
+            claims.push(Claim { key, org, lane, fence, attempt, due });
+        }
+    }
+    if !claims.is_empty() {
+        connection.prepare_cached("UPDATE meta SET fence = ?1")?.execute([*fence])?;
+    }
+    let next_due = connection
+        .prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)")?
+        .query_row([], |row| row.get::<_, Option<i64>>(0))?;
+    Ok(Claimed { claims, next_due: next_due.map(Timestamp) })
+}
+
+fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
+    let mut due = connection.prepare_cached(&format!(
+        "SELECT {QUEUE_COLUMNS} FROM queue WHERE state IN (1, 2) AND due <= ?1 ORDER BY due LIMIT ?2"
+    ))?;
+    let rows: Vec<QueueRow> =
+        due.query_map([now.millis(), PROMOTED_MAX], queue_at)?.collect::<rusqlite::Result<_>>()?;
+    for mut row in rows {
+        row.promote(now);
+        put_queue(connection, &row)?;
+    }
+    Ok(())
+}
+
+/// Goes from organisation to organisation by the index, so that it costs what it takes and not
+/// what there is: first an equal share for each, then whatever is left to give.
+fn pick(
+    connection: &Connection,
+    lane: Lane,
+    slots: usize,
+    last_org: &mut String,
+) -> rusqlite::Result<Vec<QueueRow>> {
+    let orgs = orgs(connection, lane, slots, last_org)?;
+    if orgs.is_empty() || slots == 0 {
+        return Ok(Vec::new());
+    }
+    let share = slots.div_ceil(orgs.len());
+    let mut picked: Vec<QueueRow> = Vec::new();
+    for org in &orgs {
+        let room = share.min(slots - picked.len());
+        picked.extend(of_org(connection, lane, org, room, 0)?);
+        last_org.clone_from(org);
+        if picked.len() == slots {
+            break;
+        }
+    }
+    for org in &orgs {
+        let had = picked.iter().filter(|row| row.org == *org).count();
+        let room = slots - picked.len();
+        if had == share && room > 0 {
+            picked.extend(of_org(connection, lane, org, room, had)?);
+        }
+    }
+    Ok(picked)
+}
+
+fn orgs(
+    connection: &Connection,
+    lane: Lane,
+    most: usize,
+    last_org: &str,
+) -> rusqlite::Result<Vec<String>> {
+    let mut next = connection.prepare_cached(
+        "SELECT org FROM queue WHERE lane = ?1 AND state = 0 AND paused = 0 AND org > ?2 ORDER BY org LIMIT 1",
+    )?;
+    let mut first = connection.prepare_cached(
+        "SELECT org FROM queue WHERE lane = ?1 AND state = 0 AND paused = 0 ORDER BY org LIMIT 1",
+    )?;
+    let mut found: Vec<String> = Vec::new();
+    let mut at = last_org.to_owned();
+    let mut wrapped = false;
+    while found.len() < most {
+        let org: Option<String> =
+            next.query_row(params![lane.number(), at], |row| row.get(0)).optional()?;
+        let org = match org {
+            Some(org) => Some(org),
+            None if wrapped => None,
+            None => {
+                wrapped = true;
+                first.query_row([lane.number()], |row| row.get(0)).optional()?
+            }
+        };
+        match org {
+            Some(org) if !found.contains(&org) => {
+                at.clone_from(&org);
+                found.push(org);
+            }
+            _ => break,
+        }
+    }
+    Ok(found)
+}
+
+fn of_org(
+    connection: &Connection,
+    lane: Lane,
+    org: &str,
+    most: usize,
+    skip: usize,
+) -> rusqlite::Result<Vec<QueueRow>> {
+    let mut rows = connection.prepare_cached(&format!(
+        "SELECT {QUEUE_COLUMNS} FROM queue WHERE lane = ?1 AND state = 0 AND paused = 0 AND org = ?2
+         ORDER BY due LIMIT ?3 OFFSET ?4"
+    ))?;
+    rows.query_map(params![lane.number(), org, most as i64, skip as i64], queue_at)?.collect()
+}

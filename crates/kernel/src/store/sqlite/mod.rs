@@ -1,0 +1,259 @@
+//! The embedded store: one file, one writer thread with group commit, readers beside it.
+
+mod claim;
+mod load;
+mod read;
+mod save;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Hints, Store, WorkCount, WorkFilter};
+use crate::admit::{Counter, Lease};
+use crate::change::{Change, Command, Verdict};
+use crate::find::{Find, Page};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
+use crate::queue::{Ask, Claimed, QueueRow};
+use crate::{Error, Key, Object, Result, Timestamp};
+
+pub use schema::VERSION;
+use writer::{Op, Writer};
+
+/// Requests that may wait for the writer: enough to fill a batch while one is being written;
+/// beyond that callers wait, and the limit on concurrent requests holds them back.
+const WAITING_MAX: usize = 4096;
+/// Readers kept open between reads.
+const READERS_MAX: usize = 8;
+
+pub struct Sqlite {
+    path: PathBuf,
+    ops: mpsc::Sender<Op>,
+    readers: Arc<Readers>,
+    hints: Arc<Hints>,
+}
+
+impl Sqlite {
+    /// Opens the file, makes or upgrades its tables, and starts the writer.
+    pub fn open(path: &Path) -> Result<Sqlite> {
+        let lock = exclusive(path)?;
+        let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
+        configure(&connection).map_err(|e| opening(path, e))?;
+        schema::migrate(&mut connection)?;
+        let hints = Arc::new(Hints::default());
+        let (ops, waiting) = mpsc::channel(WAITING_MAX);
+        let writer = Writer::new(connection, lock, hints.clone())?;
+        std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer.run(waiting))
+            .map_err(|e| Error::internal("starting the store's writer", e))?;
+        let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
+        Ok(Sqlite { path: path.into(), ops, readers, hints })
+    }
+
+    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
+        let stopped = || Error::unavailable("the store", "its writer has stopped");
+        let (reply, answer) = oneshot::channel();
+        self.ops.send(op(reply)).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Runs a read that may take a while beside the async workers.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let readers = self.readers.clone();
+        tokio::task::spawn_blocking(move || readers.with(read))
+            .await
+            .map_err(|e| Error::internal("reading the store", e))?
+    }
+}
+
+/// A second process on the same file would not see this one's wake-ups, and two writers would
+/// fight over the file: the first one keeps it.
+fn exclusive(path: &Path) -> Result<std::fs::File> {
+    let lock_path = path.with_extension("lock");
+    let lock =
+        std::fs::OpenOptions::new().create(true).write(true).truncate(false).open(&lock_path);
+    let lock = lock.map_err(|e| opening(&lock_path, e))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(Error::Conflict(format!(
+            "{} is in use by another server; stop it, or give this one a --data-dir of its own (several servers share one PostgreSQL: --database postgres://…)",
+            path.display()
+        ))),
+    }
+}
+
+fn opening(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    let source = source.into();
+    Error::unavailable(format!("{} ({source})", path.display()), source)
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.pragma_update(None, "cache_size", -8000)
+}
+
+/// What SQLite says when something is wrong, as ours.
+fn failed(error: rusqlite::Error) -> Error {
+    Error::unavailable(format!("the store ({})", what_failed(&error)), error)
+}
+
+fn what_failed(error: &rusqlite::Error) -> String {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase, ReadOnly};
+    match error.sqlite_error_code() {
+        Some(DiskFull) => "the disk is full".into(),
+        Some(ReadOnly) => "its file or directory is read-only".into(),
+        Some(DatabaseCorrupt | NotADatabase) => "its file is damaged".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// Read-only connections. A read takes an idle one or opens another, so reads never wait.
+struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let idle = self.idle.lock().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.open().map_err(failed)?,
+        };
+        let result = read(&connection);
+        let mut idle = self.idle.lock();
+        if idle.len() < READERS_MAX {
+            idle.push(connection);
+        }
+        result.map_err(failed)
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.set_prepared_statement_cache_capacity(64);
+        connection.pragma_update(None, "cache_size", -2000)?;
+        Ok(connection)
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.ask(|reply| Op::Commit { changes, now, reply }).await
+    }
+
+    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+        self.ask(|reply| Op::Claim { ask, reply }).await
+    }
+
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<Lease>> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        self.ask(|reply| Op::Lease { name, holder, now, until, reply }).await
+    }
+
+    async fn unlease(&self, name: &str, fence: i64) -> Result<()> {
+        let name = name.to_owned();
+        self.ask(|reply| Op::Unlease { name, fence, reply }).await
+    }
+
+    /// A few look-ups by key take microseconds: on the calling thread.
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
+        self.readers.with(|connection| read::objects(connection, keys))
+    }
+
+    async fn find(&self, find: &Find) -> Result<Page> {
+        let find = find.clone();
+        self.read(move |connection| read::find(connection, &find)).await
+    }
+
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
+        self.readers.with(|connection| read::dependencies(connection, key))
+    }
+
+    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
+        self.readers.with(|connection| read::dependents(connection, key))
+    }
+
+    async fn counter(&self, name: &str) -> Result<Option<Counter>> {
+        self.readers.with(|connection| load::counter(connection, name))
+    }
+
+    async fn command(&self, id: &str) -> Result<Option<Command>> {
+        self.readers.with(|connection| load::command(connection, id))
+    }
+
+    async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
+        let filter = filter.clone();
+        self.read(move |connection| read::events(connection, after, &filter, limit)).await
+    }
+
+    async fn first_event(&self) -> Result<Option<i64>> {
+        self.readers.with(|connection| {
+            connection.query_row("SELECT min(seq) FROM events", [], |row| row.get(0))
+        })
+    }
+
+    async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
+        let filter = filter.clone();
+        self.read(move |connection| read::audit(connection, &filter, limit)).await
+    }
+
+    async fn head(&self) -> Result<Head> {
+        self.readers.with(load::head)
+    }
+
+    async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
+        let filter = filter.clone();
+        self.read(move |connection| read::work(connection, &filter, limit)).await
+    }
+
+    async fn work_counts(&self) -> Result<Vec<WorkCount>> {
+        self.read(read::work_counts).await
+    }
+
+    async fn forget(
+        &self,
+        events_before: Timestamp,
+        commands_before: Timestamp,
+        limit: usize,
+    ) -> Result<usize> {
+        self.ask(|reply| Op::Forget { events_before, commands_before, limit, reply }).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.readers
+            .with(|connection| connection.query_row("SELECT 1 FROM meta", [], |_| Ok(())))?;
+        self.ask(|reply| Op::Ping { reply }).await
+    }
+
+    fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    fn describe(&self) -> String {
+        format!("SQLite at {}", self.path.display())
+    }
+}

@@ -1,0 +1,147 @@
+//! A change is carried out whole or refused whole, each on its own.
+
+use kernel::change::{Answer, Command, Refusal, Write};
+use kernel::{Change, Json, Object};
+use testkit::stores::Fresh;
+
+use crate::*;
+
+on_every_store!(
+    an_object_reads_back_as_it_was_written,
+    each_change_of_a_batch_is_decided_on_its_own,
+    a_stale_write_is_refused_and_leaves_nothing_behind,
+    later_changes_of_a_batch_see_earlier_ones,
+    a_change_that_read_something_stale_is_refused,
+    a_command_is_carried_out_once_and_answers_the_same,
+    a_transition_keeps_what_it_does_not_name,
+    names_keep_every_character,
+);
+
+async fn an_object_reads_back_as_it_was_written(fresh: &Fresh) {
+    let mut object = widget("a", "acme");
+    object.description = "a blue one".into();
+    object.labels.insert("team".into(), "core".into());
+    object.spec = Json::of(&serde_json::json!({"size": 3, "nested": {"x": [1, 2.5, null]}}));
+    commit(&*fresh.store, create(object.clone())).await.unwrap();
+    assert_eq!(fresh.store.get(&[object.key.clone()]).await.unwrap(), [object]);
+    assert_eq!(fresh.store.get(&[key("nobody")]).await.unwrap(), []);
+}
+
+async fn each_change_of_a_batch_is_decided_on_its_own(fresh: &Fresh) {
+    commit(&*fresh.store, create(widget("a", "acme"))).await.unwrap();
+    let batch =
+        vec![create(widget("b", "acme")), create(widget("a", "acme")), create(widget("c", "acme"))];
+    let verdicts = fresh.store.commit_all(batch, NOW).await.unwrap();
+    assert!(verdicts[0].is_ok() && verdicts[2].is_ok());
+    assert_eq!(verdicts[1], Err(Refusal::Exists(key("a"))));
+    let head = fresh.store.head().await.unwrap();
+    assert_eq!((head.event_seq, head.audit_seq), (3, 3), "a refused change takes no number");
+}
+
+async fn a_stale_write_is_refused_and_leaves_nothing_behind(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let object = store.get(&[key("a")]).await.unwrap().remove(0);
+    let write = |phase: &str| {
+        let object = Object { phase: phase.into(), ..object.clone() };
+        Change {
+            write: Some(Write::Update(object)),
+            wakes: vec![wake(&key("x"), "acme", NOW)],
+            ..Change::default()
+        }
+    };
+    let accepted = commit(store, Change { wakes: vec![], ..write("ready") }).await.unwrap();
+    assert_eq!(accepted.revision, Some(2));
+    let refused = commit(store, write("failed")).await;
+    assert_eq!(refused, Err(Refusal::Stale { key: key("a"), expected: 1, found: 2 }));
+    assert_eq!(store.get(&[key("a")]).await.unwrap()[0].phase, "ready");
+    let filter = kernel::store::WorkFilter { key: Some(key("x")), ..Default::default() };
+    assert_eq!(store.work(&filter, 10).await.unwrap(), [], "its wake-up went with it");
+    let nobody =
+        Change { write: Some(Write::Update(widget("nobody", "acme"))), ..Change::default() };
+    assert_eq!(commit(store, nobody).await, Err(Refusal::Missing(key("nobody"))));
+}
+
+async fn later_changes_of_a_batch_see_earlier_ones(fresh: &Fresh) {
+    let object = widget("a", "acme");
+    let update = |revision, phase: &str| {
+        let object = Object { revision, phase: phase.into(), ..object.clone() };
+        Change { write: Some(Write::Transition(object)), ..Change::default() }
+    };
+    let batch = vec![create(object.clone()), update(1, "one"), update(1, "lost"), update(2, "two")];
+    let verdicts = fresh.store.commit_all(batch, NOW).await.unwrap();
+    let accepted: Vec<bool> = verdicts.iter().map(|verdict| verdict.is_ok()).collect();
+    assert_eq!(accepted, [true, true, false, true]);
+    let stored = fresh.store.get(&[key("a")]).await.unwrap().remove(0);
+    assert_eq!((stored.phase.as_str(), stored.revision), ("two", 3));
+}
+
+async fn a_change_that_read_something_stale_is_refused(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let read = |revision| Change {
+        expects: vec![(key("a"), revision)],
+        wakes: vec![wake(&key("b"), "acme", NOW)],
+        ..Change::default()
+    };
+    assert!(commit(store, read(1)).await.is_ok());
+    assert_eq!(
+        commit(store, read(2)).await,
+        Err(Refusal::Stale { key: key("a"), expected: 2, found: 1 })
+    );
+}
+
+async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let with = |id: &str, digest: &str, body: &str| {
+        let answer = Answer { status: 202, body: Json::of(body) };
+        let command = Command { id: "alice/1".into(), digest: digest.into(), answer };
+        Change { command: Some(command), ..create(widget(id, "acme")) }
+    };
+    let batch = vec![with("a", "d1", "first"), with("b", "d1", "second")];
+    let verdicts = store.commit_all(batch, NOW).await.unwrap();
+    assert!(verdicts[0].is_ok());
+    let answer = Answer { status: 202, body: Json::of("first") };
+    let repeated = Err(Refusal::Repeated { id: "alice/1".into(), answer: answer.clone() });
+    assert_eq!(verdicts[1], repeated);
+    assert_eq!(
+        commit(store, with("a", "d1", "third")).await,
+        repeated,
+        "also later, and before `exists`"
+    );
+    assert_eq!(
+        commit(store, with("c", "d2", "other")).await,
+        Err(Refusal::Mismatch { id: "alice/1".into() })
+    );
+    assert_eq!(store.command("alice/1").await.unwrap().unwrap().answer, answer);
+    store.forget(NOW, later(1), 100).await.unwrap();
+    assert_eq!(store.command("alice/1").await.unwrap(), None, "forgotten after its time");
+}
+
+async fn a_transition_keeps_what_it_does_not_name(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let mut object = store.get(&[key("a")]).await.unwrap().remove(0);
+    object.phase = "ready".into();
+    object.observed = 1;
+    object.status = Json::of(&serde_json::json!({"ok": true}));
+    commit(store, Change { write: Some(Write::Transition(object.clone())), ..Change::default() })
+        .await
+        .unwrap();
+    object.revision = 2;
+    assert_eq!(store.get(&[key("a")]).await.unwrap(), [object]);
+}
+
+async fn names_keep_every_character(fresh: &Fresh) {
+    for (n, name) in
+        ["🚀 rocket", "\u{202e}right to left", "quote ' \" \\ ; --", "%_*?", "naïve Ünïcode 名前"]
+            .iter()
+            .enumerate()
+    {
+        let mut object = widget(&format!("n{n}"), "acme");
+        object.name = (*name).into();
+        object.labels.insert("k'\"".into(), (*name).into());
+        commit(&*fresh.store, create(object.clone())).await.unwrap();
+        assert_eq!(fresh.store.get(&[object.key.clone()]).await.unwrap(), [object]);
+    }
+}

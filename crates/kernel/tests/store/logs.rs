@@ -1,0 +1,141 @@
+//! Events in order and complete; the audit chain whole.
+
+use kernel::log::{AuditCheck, AuditFault, AuditFilter, EventFilter};
+use testkit::stores::{Fresh, Place};
+
+use crate::*;
+
+on_every_store!(
+    readers_never_see_a_gap_or_an_event_out_of_order,
+    events_are_filtered_by_kind_object_and_org,
+    an_event_holds_the_object_as_it_was_written,
+    old_events_are_forgotten_but_never_the_newest,
+    the_audit_chain_is_whole_under_concurrency,
+    audit_entries_are_found_by_who_and_what,
+);
+
+async fn write_from_everywhere(fresh: &Fresh, writers: usize, each: usize) {
+    let mut stores = vec![fresh.store.clone()];
+    stores.extend(fresh.replica().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..writers {
+        let store = stores[writer % stores.len()].clone();
+        tasks.spawn(async move {
+            for n in 0..each {
+                let object = widget(&format!("{writer}-{n}"), ["acme", "umbrella"][writer % 2]);
+                commit(&*store, create(object)).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+async fn readers_never_see_a_gap_or_an_event_out_of_order(fresh: &Fresh) {
+    let (writers, each) = (8, 25);
+    let last = (writers * each) as i64;
+    let store = fresh.store.clone();
+    let reader = tokio::spawn(async move {
+        let mut hints = store.hints().events();
+        let mut seen = 0;
+        while seen < last {
+            let events = store.events(seen, &EventFilter::default(), 7).await.unwrap();
+            for event in &events {
+                assert_eq!(event.seq, seen + 1, "no gap that could be filled later");
+                seen = event.seq;
+            }
+            if events.is_empty() {
+                hints.wait_for(|newest| *newest > seen).await.unwrap();
+            }
+        }
+        seen
+    });
+    write_from_everywhere(fresh, writers, each).await;
+    let seen = tokio::time::timeout(std::time::Duration::from_secs(30), reader).await;
+    assert_eq!(seen.expect("the reader gets there").unwrap(), last);
+}
+
+async fn events_are_filtered_by_kind_object_and_org(fresh: &Fresh) {
+    write_from_everywhere(fresh, 2, 3).await;
+    let find = async |filter: EventFilter| fresh.store.events(0, &filter, 100).await.unwrap().len();
+    assert_eq!(find(EventFilter::default()).await, 6);
+    assert_eq!(find(EventFilter { org: Some("acme".into()), ..Default::default() }).await, 3);
+    assert_eq!(find(EventFilter { kind: Some("widget".into()), ..Default::default() }).await, 6);
+    assert_eq!(find(EventFilter { kind: Some("wid".into()), ..Default::default() }).await, 0);
+    assert_eq!(find(EventFilter { subject: Some(key("1-2")), ..Default::default() }).await, 1);
+    assert_eq!(fresh.store.events(5, &EventFilter::default(), 100).await.unwrap().len(), 1);
+}
+
+async fn an_event_holds_the_object_as_it_was_written(fresh: &Fresh) {
+    commit(&*fresh.store, create(widget("a", "acme"))).await.unwrap();
+    let event = fresh.store.events(0, &EventFilter::default(), 1).await.unwrap().remove(0);
+    assert_eq!((event.kind.as_str(), event.at), ("mainstay.widget.created", NOW));
+    assert_eq!(event.data.parse::<kernel::Object>().unwrap(), widget("a", "acme"));
+}
+
+async fn old_events_are_forgotten_but_never_the_newest(fresh: &Fresh) {
+    write_from_everywhere(fresh, 1, 5).await;
+    assert_eq!(fresh.store.forget(NOW, NOW, 100).await.unwrap(), 0, "not old enough");
+    assert_eq!(fresh.store.forget(later(1), NOW, 2).await.unwrap(), 2, "no more than asked");
+    assert_eq!(fresh.store.first_event().await.unwrap(), Some(3));
+    fresh.store.forget(later(1), NOW, 100).await.unwrap();
+    assert_eq!(fresh.store.first_event().await.unwrap(), Some(5));
+    let accepted = commit(&*fresh.store, create(widget("x", "acme"))).await.unwrap();
+    assert_eq!(accepted.event, Some(6), "numbers go on");
+}
+
+async fn verify(fresh: &Fresh) -> Result<i64, AuditFault> {
+    let mut check = AuditCheck::default();
+    loop {
+        let filter = AuditFilter { after: check.head().audit_seq, ..Default::default() };
+        let entries = fresh.store.audit(&filter, 50).await.unwrap();
+        if entries.is_empty() {
+            check.end(&fresh.store.head().await.unwrap())?;
+            return Ok(check.head().audit_seq);
+        }
+        entries.iter().try_for_each(|entry| check.next(entry))?;
+    }
+}
+
+/// Changes the database behind the store's back.
+async fn meddle(fresh: &Fresh, sql: &str) {
+    match &fresh.place {
+        Place::Database(database) => database.client().await.batch_execute(sql).await.unwrap(),
+        Place::Directory(dir) => {
+            let file = rusqlite::Connection::open(dir.path().join("mainstay.db")).unwrap();
+            file.execute_batch(sql).unwrap();
+        }
+        Place::Memory => {}
+    }
+}
+
+async fn the_audit_chain_is_whole_under_concurrency(fresh: &Fresh) {
+    write_from_everywhere(fresh, 6, 20).await;
+    assert_eq!(verify(fresh).await, Ok(120));
+    if matches!(fresh.place, Place::Memory) {
+        return;
+    }
+    meddle(fresh, "UPDATE audit SET actor = 'bob' WHERE seq = 7").await;
+    assert_eq!(verify(fresh).await, Err(AuditFault::Hash { seq: 7 }));
+    meddle(fresh, "UPDATE audit SET actor = 'alice' WHERE seq = 7").await;
+    assert_eq!(verify(fresh).await, Ok(120));
+    meddle(fresh, "DELETE FROM audit WHERE seq > 118").await;
+    assert_eq!(verify(fresh).await, Err(AuditFault::Truncated { expected: 120, found: 118 }));
+    meddle(fresh, "DELETE FROM audit WHERE seq = 50").await;
+    assert_eq!(verify(fresh).await, Err(AuditFault::Gap { expected: 50, found: 51 }));
+}
+
+async fn audit_entries_are_found_by_who_and_what(fresh: &Fresh) {
+    write_from_everywhere(fresh, 1, 5).await;
+    let find = async |filter: AuditFilter| {
+        let entries = fresh.store.audit(&filter, 2).await.unwrap();
+        entries.iter().map(|entry| entry.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(find(AuditFilter::default()).await, [1, 2]);
+    assert_eq!(find(AuditFilter { before: Some(i64::MAX), ..Default::default() }).await, [5, 4]);
+    assert_eq!(
+        find(AuditFilter { target: Some("widget/0-3".into()), ..Default::default() }).await,
+        [4]
+    );
+    let nobody = AuditFilter { actor: Some("bob".into()), ..Default::default() };
+    assert!(find(nobody).await.is_empty());
+}

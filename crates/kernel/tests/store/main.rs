@@ -1,0 +1,70 @@
+//! One suite for every store: memory, SQLite, PostgreSQL.
+
+mod allotments;
+mod changes;
+mod logs;
+mod queue;
+mod reads;
+
+use kernel::change::{AuditDraft, EventDraft, Wake, Write};
+use kernel::{Change, Key, Lane, Object, Store, Timestamp};
+
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+pub fn later(ms: i64) -> Timestamp {
+    Timestamp(NOW.0 + ms)
+}
+
+pub fn key(id: &str) -> Key {
+    Key::new("widget", id)
+}
+
+pub fn widget(id: &str, org: &str) -> Object {
+    Object::new(key(id), org, "alice", id, "accepted", NOW)
+}
+
+/// An object with its event, its audit entry and its place in the queue.
+pub fn create(object: Object) -> Change {
+    Change {
+        wakes: vec![wake(&object.key, &object.org, NOW)],
+        event: Some(EventDraft::of(&object, "created")),
+        audit: Some(audit("create", &object.key)),
+        write: Some(Write::Create(object)),
+        ..Change::default()
+    }
+}
+
+pub fn wake(key: &Key, org: &str, due: Timestamp) -> Wake {
+    Wake { key: key.clone(), org: org.into(), lane: Lane::Normal, due }
+}
+
+pub fn audit(action: &str, key: &Key) -> AuditDraft {
+    let (actor, action) = ("alice".into(), action.into());
+    AuditDraft { actor, action, target: key.to_string(), ..AuditDraft::default() }
+}
+
+pub async fn commit(store: &dyn Store, change: Change) -> kernel::change::Verdict {
+    store.commit_all(vec![change], NOW).await.expect("the store answers").remove(0)
+}
+
+/// The same tests on every store.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($name:ident),* $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = testkit::stores::memory().await { super::$name(&fresh).await }
+            })*
+        }
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = testkit::stores::sqlite().await { super::$name(&fresh).await }
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = testkit::stores::postgres().await { super::$name(&fresh).await }
+            })*
+        }
+    };
+}

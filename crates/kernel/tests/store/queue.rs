@@ -1,0 +1,262 @@
+//! Claims, fences, wake-ups, fairness, leases.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kernel::change::{Outcome, Refusal, Work, Write};
+use kernel::queue::{Ask, Claim, State};
+use kernel::store::WorkFilter;
+use kernel::{Change, Lane};
+use testkit::stores::Fresh;
+
+use crate::*;
+
+on_every_store!(
+    due_work_is_claimed_once,
+    a_wake_up_during_work_is_not_lost,
+    a_worker_that_lost_its_lease_can_write_nothing,
+    work_that_is_not_due_waits_and_the_store_says_until_when,
+    one_tenants_ten_thousand_do_not_delay_anothers_one,
+    urgent_work_goes_first_and_normal_work_leaves_room,
+    paused_work_is_not_claimed_and_resumes,
+    what_depends_on_a_change_is_woken_with_it,
+    a_lease_has_one_holder_and_its_fence_rises,
+    concurrent_claims_never_share_a_key,
+);
+
+pub fn ask(slots: usize, now: Timestamp) -> Ask {
+    Ask { worker: "w".into(), slots, slots_normal: slots, now, lease: Duration::from_secs(10) }
+}
+
+async fn claim(store: &dyn Store, slots: usize, now: Timestamp) -> Vec<Claim> {
+    store.claim(ask(slots, now)).await.unwrap().claims
+}
+
+fn settle(claim: &Claim, outcome: Outcome) -> Change {
+    let work = Work::Settle { key: claim.key.clone(), fence: claim.fence, outcome };
+    Change { work: Some(work), ..Change::default() }
+}
+
+async fn due_work_is_claimed_once(fresh: &Fresh) {
+    let store = &*fresh.store;
+    store
+        .commit_all((0..5).map(|n| create(widget(&n.to_string(), "acme"))).collect(), NOW)
+        .await
+        .unwrap();
+    let first = claim(store, 3, NOW).await;
+    let second = claim(store, 10, NOW).await;
+    assert_eq!((first.len(), second.len()), (3, 2));
+    let all: BTreeSet<_> = first.iter().chain(&second).map(|claim| claim.key.clone()).collect();
+    assert_eq!(all.len(), 5);
+    assert!(claim(store, 10, NOW).await.is_empty());
+    for one in first.iter().chain(&second) {
+        commit(store, settle(one, Outcome::Done)).await.unwrap();
+    }
+    assert_eq!(store.work(&WorkFilter::default(), 10).await.unwrap(), []);
+}
+
+async fn a_wake_up_during_work_is_not_lost(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let mine = claim(store, 1, NOW).await.remove(0);
+    commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
+        .await
+        .unwrap();
+    assert!(claim(store, 1, NOW).await.is_empty(), "not twice at once");
+    commit(store, settle(&mine, Outcome::Done)).await.unwrap();
+    let again = claim(store, 1, NOW).await;
+    assert_eq!(again.len(), 1);
+    assert!(again[0].fence > mine.fence);
+}
+
+async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let slow = claim(store, 1, NOW).await.remove(0);
+    let held = Change {
+        work: Some(Work::Hold { key: key("a"), fence: slow.fence, until: later(20_000) }),
+        ..Change::default()
+    };
+    commit(store, held.clone()).await.unwrap();
+    assert!(claim(store, 1, later(10_001)).await.is_empty(), "it was held longer");
+    let quick = claim(store, 1, later(20_001)).await.remove(0);
+    assert_eq!(quick.attempt, 1, "silence counts as a failure");
+    let lost = Err(Refusal::FenceLost("widget/a".into()));
+    assert_eq!(commit(store, held).await, lost);
+    let mut write = settle(&slow, Outcome::Done);
+    write.write = Some(Write::Transition(widget("a", "acme")));
+    assert_eq!(commit(store, write.clone()).await, lost);
+    commit(store, settle(&quick, Outcome::Done)).await.unwrap();
+    assert_eq!(commit(store, write.clone()).await, lost, "also when nobody is at it any more");
+    commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
+        .await
+        .unwrap();
+    claim(store, 1, NOW).await.remove(0);
+    assert_eq!(commit(store, write).await, lost, "no number is given twice, though the row is new");
+    assert_eq!(store.get(&[key("a")]).await.unwrap()[0].revision, 1);
+}
+
+async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let mine = claim(store, 1, NOW).await.remove(0);
+    let retry = Outcome::Retry { at: later(500), reason: "no answer".into() };
+    commit(store, settle(&mine, retry)).await.unwrap();
+    let claimed = store.claim(ask(1, NOW)).await.unwrap();
+    assert_eq!((claimed.claims.len(), claimed.next_due), (0, Some(later(500))));
+    let row =
+        store.work(&WorkFilter { failing: true, ..Default::default() }, 1).await.unwrap().remove(0);
+    assert_eq!((row.state, row.attempt, row.reason.as_str()), (State::Waiting, 1, "no answer"));
+    let again = claim(store, 1, later(500)).await.remove(0);
+    assert_eq!(again.attempt, 1);
+    commit(store, settle(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
+    let claimed = store.claim(ask(1, later(1_000_000_000))).await.unwrap();
+    assert_eq!((claimed.claims.len(), claimed.next_due), (0, None));
+    let counts = store.work_counts().await.unwrap();
+    assert_eq!((counts.len(), counts[0].state, counts[0].rows), (1, State::Stopped, 1));
+}
+
+async fn one_tenants_ten_thousand_do_not_delay_anothers_one(fresh: &Fresh) {
+    let store = &*fresh.store;
+    for batch in 0..20 {
+        let wakes = (0..500).map(|n| wake(&key(&format!("big{batch}-{n}")), "big", NOW)).collect();
+        commit(store, Change { wakes, ..Change::default() }).await.unwrap();
+    }
+    let wakes =
+        vec![wake(&key("small"), "small", later(1)), wake(&key("tiny"), "a-tiny-one", later(1))];
+    store.commit_all(vec![Change { wakes, ..Change::default() }], later(1)).await.unwrap();
+    let first = claim(store, 8, later(1)).await;
+    let orgs: BTreeSet<&str> = first.iter().map(|claim| claim.org.as_str()).collect();
+    assert_eq!((first.len(), orgs.len()), (8, 3), "all three in the first eight: {orgs:?}");
+    let second = claim(store, 8, later(1)).await;
+    assert_eq!(second.len(), 8, "whoever is alone gets everything");
+}
+
+async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let mut wakes: Vec<_> = (0..6).map(|n| wake(&key(&n.to_string()), "acme", NOW)).collect();
+    wakes[5].lane = Lane::Urgent;
+    commit(store, Change { wakes, ..Change::default() }).await.unwrap();
+    let claims = store.claim(Ask { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
+    assert_eq!(claims.len(), 3, "one urgent, and two normal at the most");
+    assert_eq!((claims[0].lane, claims[0].key.clone()), (Lane::Urgent, key("5")));
+}
+
+async fn paused_work_is_not_claimed_and_resumes(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let work = |work| Change { work: Some(work), ..Change::default() };
+    commit(
+        store,
+        work(Work::Pause { key: key("a"), org: "acme".into(), reason: "by hand".into() }),
+    )
+    .await
+    .unwrap();
+    assert!(claim(store, 1, NOW).await.is_empty());
+    commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
+        .await
+        .unwrap();
+    assert!(claim(store, 1, NOW).await.is_empty());
+    commit(store, work(Work::Resume { key: key("a") })).await.unwrap();
+    assert_eq!(claim(store, 1, NOW).await.len(), 1);
+    let nobody = work(Work::Resume { key: key("nobody") });
+    assert_eq!(commit(store, nobody).await, Err(Refusal::Missing(key("nobody"))));
+}
+
+async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let child = Change {
+        depends_on: Some(vec![key("base"), key("other")]),
+        wakes: vec![],
+        ..create(widget("child", "acme"))
+    };
+    let base = Change { wakes: vec![], ..create(widget("base", "umbrella")) };
+    store.commit_all(vec![base, child], NOW).await.unwrap();
+    assert_eq!(store.dependencies(&key("child")).await.unwrap(), [key("base"), key("other")]);
+    assert_eq!(store.dependents(&key("base")).await.unwrap(), [key("child")]);
+    assert!(claim(store, 9, NOW).await.is_empty());
+    let ready = Change {
+        write: Some(Write::Transition(widget("base", "umbrella"))),
+        wake_dependents: true,
+        ..Change::default()
+    };
+    commit(store, ready).await.unwrap();
+    let woken = claim(store, 9, NOW).await;
+    assert_eq!(
+        (woken.len(), woken[0].key.clone(), woken[0].org.as_str()),
+        (1, key("child"), "acme")
+    );
+    let gone = Change {
+        write: Some(Write::Update(widget("child", "acme"))),
+        wake_dependencies: true,
+        ..Change::default()
+    };
+    commit(store, gone).await.unwrap();
+    let woken: Vec<_> =
+        claim(store, 9, NOW).await.into_iter().map(|claim| (claim.key, claim.org)).collect();
+    assert!(woken.contains(&(key("base"), "umbrella".into())), "{woken:?}");
+    let mut child = widget("child", "acme");
+    child.revision = 2;
+    let alone = Change {
+        write: Some(Write::Update(child)),
+        depends_on: Some(vec![]),
+        wake_dependencies: true,
+        ..Change::default()
+    };
+    commit(store, alone).await.unwrap();
+    let filter = WorkFilter { key: Some(key("other")), ..Default::default() };
+    let row = store.work(&filter, 1).await.unwrap().remove(0);
+    assert_eq!(row.woken, Some(NOW), "also those that it lets go of");
+    assert_eq!(store.dependents(&key("base")).await.unwrap(), []);
+}
+
+async fn a_lease_has_one_holder_and_its_fence_rises(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let mine = store.lease("relay", "a", NOW, later(100)).await.unwrap().expect("nobody has it");
+    assert_eq!(store.lease("relay", "b", later(50), later(150)).await.unwrap(), None);
+    let kept = store.lease("relay", "a", later(50), later(200)).await.unwrap().expect("its own");
+    assert_eq!(kept.fence, mine.fence);
+    let needs = |fence| {
+        let fence = kernel::change::LeaseFence { name: "relay".into(), fence };
+        Change { leases: vec![fence], ..Change::default() }
+    };
+    assert!(commit(store, needs(mine.fence)).await.is_ok());
+    let taken =
+        store.lease("relay", "b", later(201), later(300)).await.unwrap().expect("it ran out");
+    assert!(taken.fence > kept.fence);
+    assert_eq!(commit(store, needs(kept.fence)).await, Err(Refusal::FenceLost("relay".into())));
+    store.unlease("relay", taken.fence).await.unwrap();
+    assert!(store.lease("relay", "a", later(202), later(300)).await.unwrap().is_some());
+}
+
+async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
+    let wakes = (0..400).map(|n| wake(&key(&n.to_string()), ["a", "b", "c"][n % 3], NOW)).collect();
+    commit(&*fresh.store, Change { wakes, ..Change::default() }).await.unwrap();
+    let mut stores = vec![fresh.store.clone()];
+    stores.extend(fresh.replica().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let store = stores[n % stores.len()].clone();
+        tasks.spawn(async move {
+            let mut mine = Vec::new();
+            loop {
+                let claims = store.claim(ask(7, NOW)).await.unwrap().claims;
+                // Rows that another claim holds at this moment are skipped: look again.
+                if claims.is_empty()
+                    && store
+                        .work(&WorkFilter { state: Some(State::Ready), ..Default::default() }, 1)
+                        .await
+                        .unwrap()
+                        .is_empty()
+                {
+                    return mine;
+                }
+                mine.extend(claims);
+            }
+        });
+    }
+    let all: Vec<Claim> = tasks.join_all().await.into_iter().flatten().collect();
+    let keys: BTreeSet<_> = all.iter().map(|claim| claim.key.clone()).collect();
+    let fences: BTreeSet<_> = all.iter().map(|claim| claim.fence).collect();
+    assert_eq!((all.len(), keys.len(), fences.len()), (400, 400, 400));
+}

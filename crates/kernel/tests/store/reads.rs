@@ -1,0 +1,130 @@
+//! Lists and searches: what fits, newest first, page by page, at once after the write.
+
+use kernel::change::Write;
+use kernel::{Change, Find, Object};
+use testkit::stores::Fresh;
+
+use crate::*;
+
+on_every_store!(
+    every_filter_finds_what_the_model_says,
+    pages_come_newest_first_and_hold_everything_once,
+    a_write_is_found_by_the_very_next_search,
+    the_store_answers_a_ping,
+);
+
+const QUERIES: &[&str] = &[
+    "",
+    "blue",
+    "BLU",
+    "lue",
+    "blue widget",
+    "kind:widget",
+    "kind:gadget",
+    "phase:ready",
+    "owner:bob",
+    "label:team=core",
+    "label:team=cor",
+    "label:team=core blue phase:ready",
+    "depends-on:widget/3",
+    "name:blue-3",
+    "core",
+    "naïve",
+    "名前",
+    "x'y\"z",
+];
+
+fn population() -> Vec<(Object, Vec<Key>)> {
+    (0..40)
+        .map(|n| {
+            let mut object = Object::new(
+                Key::new(["widget", "gadget"][n % 2], &n.to_string()),
+                ["acme", "umbrella", "initech"][n % 3],
+                ["alice", "bob"][n / 3 % 2],
+                &format!("{}-{n}", ["blue", "red", "naïve", "名前 one"][n % 4]),
+                ["accepted", "ready"][n % 2],
+                NOW,
+            );
+            if n % 5 == 0 {
+                object.labels.insert("team".into(), ["core", "edge"][n / 5 % 2].into());
+                object.description = "a Blue one, x'y\"z".into();
+            }
+            object.deleted_at = (n % 11 == 10).then_some(NOW);
+            let depends_on = if n % 7 == 4 { vec![key("3"), key("5")] } else { vec![] };
+            (object, depends_on)
+        })
+        .collect()
+}
+
+async fn populate(fresh: &Fresh) -> Vec<(Object, Vec<Key>)> {
+    let population = population();
+    let changes = population.iter().map(|(object, depends_on)| Change {
+        write: Some(Write::Create(object.clone())),
+        depends_on: Some(depends_on.clone()),
+        ..Change::default()
+    });
+    for change in changes {
+        commit(&*fresh.store, change).await.unwrap();
+    }
+    population
+}
+
+async fn every_filter_finds_what_the_model_says(fresh: &Fresh) {
+    let population = populate(fresh).await;
+    for query in QUERIES {
+        for org in [None, Some("acme".to_owned())] {
+            for deleted in [false, true] {
+                let find =
+                    Find { org: org.clone(), deleted, limit: 100, ..Find::parse(query).unwrap() };
+                let found = fresh.store.find(&find).await.unwrap().objects;
+                let expected =
+                    population.iter().rev().filter(|(object, to)| find.matches(object, to));
+                let expected: Vec<Object> = expected.map(|(object, _)| object.clone()).collect();
+                assert_eq!(found, expected, "for {query:?} in {org:?}, deleted {deleted}");
+            }
+        }
+    }
+}
+
+async fn pages_come_newest_first_and_hold_everything_once(fresh: &Fresh) {
+    let population = populate(fresh).await;
+    for query in ["", "blue", "kind:widget", "label:team=core"] {
+        let mut find = Find { limit: 3, deleted: true, ..Find::parse(query).unwrap() };
+        let mut found = Vec::new();
+        loop {
+            let page = fresh.store.find(&find).await.unwrap();
+            assert!(page.objects.len() <= 3);
+            found.extend(page.objects);
+            find.after = page.next;
+            if find.after.is_none() {
+                break;
+            }
+        }
+        let expected = population.iter().rev().filter(|(object, to)| find.matches(object, to));
+        let expected: Vec<Object> = expected.map(|(object, _)| object.clone()).collect();
+        assert_eq!(found, expected, "for {query:?}");
+    }
+}
+
+async fn a_write_is_found_by_the_very_next_search(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let find =
+        async |query: &str| store.find(&Find::parse(query).unwrap()).await.unwrap().objects.len();
+    commit(store, create(widget("first", "acme"))).await.unwrap();
+    assert_eq!(find("first").await, 1);
+    let mut object = widget("first", "acme");
+    object.name = "second".into();
+    object.labels.insert("team".into(), "core".into());
+    commit(store, Change { write: Some(Write::Update(object)), ..Change::default() })
+        .await
+        .unwrap();
+    assert_eq!(
+        (find("first").await, find("second").await, find("label:team=core").await),
+        (0, 1, 1)
+    );
+}
+
+async fn the_store_answers_a_ping(fresh: &Fresh) {
+    fresh.store.ping().await.unwrap();
+    assert!(!fresh.store.describe().is_empty());
+}

@@ -1,0 +1,437 @@
+//! A store in memory, for the simulator: the same decisions as the real ones, no disk, no threads.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use kernel::admit::{Counter, Lease, Rows, Slot, Stored, Touched, WriteKind};
+use kernel::change::{Change, Command, Verdict, Work};
+use kernel::find::{Find, Page};
+use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
+use kernel::queue::{Ask, Claim, Claimed, QueueRow, State};
+use kernel::store::{Hints, Store, WorkCount, WorkFilter};
+use kernel::{Key, Lane, Object, Result, Timestamp};
+use parking_lot::Mutex;
+
+/// What the real stores keep in their eight tables.
+#[derive(Debug, Default, Clone)]
+pub struct Tables {
+    pub objects: BTreeMap<Key, (i64, Object)>,
+    pub edges: BTreeMap<Key, Vec<Key>>,
+    pub queue: BTreeMap<Key, QueueRow>,
+    pub counters: BTreeMap<String, Counter>,
+    pub holds: BTreeMap<(String, String), i64>,
+    pub leases: BTreeMap<String, Lease>,
+    pub commands: BTreeMap<String, (Timestamp, Command)>,
+    pub events: Vec<Event>,
+    pub audit: Vec<AuditEntry>,
+    pub head: Head,
+    fence: i64,
+    last_org: String,
+}
+
+/// A bug put in on purpose, to see that the simulator finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    SkipFenceCheck,
+    DropWakeUps,
+    ReleaseTwice,
+    ForgetCommands,
+    IgnoreLimits,
+    LoseEvents,
+    IgnoreRevisions,
+}
+
+#[derive(Default)]
+pub struct Memory {
+    tables: Mutex<Tables>,
+    hints: Hints,
+    bug: Option<Bug>,
+}
+
+impl Memory {
+    pub fn with_bug(bug: Option<Bug>) -> Memory {
+        Memory { bug, ..Memory::default() }
+    }
+
+    /// Everything there is, for invariants.
+    pub fn tables(&self) -> Tables {
+        self.tables.lock().clone()
+    }
+
+    /// Looks at the tables without copying them.
+    pub fn look<T>(&self, with: impl FnOnce(&Tables) -> T) -> T {
+        with(&self.tables.lock())
+    }
+}
+
+impl Tables {
+    fn org_of(&self, key: &Key, or: &str) -> String {
+        self.objects.get(key).map_or_else(|| or.to_owned(), |(_, object)| object.org.clone())
+    }
+
+    fn dependents(&self, key: &Key) -> BTreeMap<Key, String> {
+        let edges = self.edges.iter().filter(|(_, to)| to.contains(key));
+        edges.map(|(from, _)| (from.clone(), self.org_of(from, ""))).collect()
+    }
+
+    fn load(&self, touched: &Touched) -> Rows {
+        let mut rows = Rows::default();
+        for key in &touched.objects {
+            if let Some((_, object)) = self.objects.get(key) {
+                rows.objects
+                    .insert(key.clone(), Slot::loaded(Stored { revision: object.revision }));
+            }
+        }
+        for key in &touched.dependents_of {
+            rows.dependents.insert(key.clone(), self.dependents(key));
+        }
+        for key in &touched.dependencies_of {
+            let to = self.edges.get(key).into_iter().flatten();
+            let to = to.map(|key| (key.clone(), self.org_of(key, ""))).collect();
+            rows.dependencies.insert(key.clone(), to);
+        }
+        let neighbours = rows.dependents.values().chain(rows.dependencies.values());
+        let neighbours: Vec<Key> = neighbours.flat_map(|map| map.keys().cloned()).collect();
+        for key in touched.queue.iter().chain(&neighbours) {
+            if let Some(row) = self.queue.get(key) {
+                rows.queue.insert(key.clone(), Slot::loaded(row.clone()));
+            }
+        }
+        for name in &touched.counters {
+            if let Some(counter) = self.counters.get(name) {
+                rows.counters.insert(name.clone(), Slot::loaded(*counter));
+            }
+        }
+        for hold in &touched.holds {
+            if let Some(amount) = self.holds.get(hold) {
+                rows.holds.insert(hold.clone(), Slot::loaded(*amount));
+            }
+        }
+        for name in &touched.leases {
+            if let Some(lease) = self.leases.get(name) {
+                rows.leases.insert(name.clone(), lease.clone());
+            }
+        }
+        for id in &touched.commands {
+            if let Some((_, command)) = self.commands.get(id) {
+                rows.commands.insert(id.clone(), Slot::loaded(command.clone()));
+            }
+        }
+        rows
+    }
+
+    fn save(&mut self, rows: Rows, now: Timestamp) {
+        for (key, (object, kind)) in rows.writes {
+            let next = self.objects.len() as i64 + 1;
+            match self.objects.get_mut(&key) {
+                Some((_, stored)) if kind == WriteKind::Transition => {
+                    (stored.phase, stored.status) = (object.phase, object.status);
+                    (stored.observed, stored.revision) = (object.observed, object.revision);
+                    stored.updated_at = object.updated_at;
+                }
+                Some((_, stored)) => *stored = object,
+                None => drop(self.objects.insert(key, (next, object))),
+            }
+        }
+        self.edges.extend(rows.edges);
+        put(&mut self.queue, rows.queue);
+        put(&mut self.counters, rows.counters);
+        put(&mut self.holds, rows.holds);
+        for (id, slot) in rows.commands {
+            if slot.changed()
+                && let Some(command) = slot.is
+            {
+                self.commands.insert(id, (now, command));
+            }
+        }
+    }
+
+    fn claim(&mut self, ask: &Ask) -> Claimed {
+        for row in self.queue.values_mut() {
+            if row.due <= ask.now {
+                row.promote(ask.now);
+            }
+        }
+        let mut claims = self.take(ask, Lane::Urgent, ask.slots);
+        let normal = ask.slots_normal.min(ask.slots - claims.len());
+        claims.extend(self.take(ask, Lane::Normal, normal));
+        let waiting =
+            self.queue.values().filter(|row| matches!(row.state, State::Waiting | State::Running));
+        Claimed { claims, next_due: waiting.map(|row| row.due).min() }
+    }
+
+    /// One of each organisation in turn, beginning after the one that was served last.
+    fn take(&mut self, ask: &Ask, lane: Lane, slots: usize) -> Vec<Claim> {
+        let mut by_org: BTreeMap<String, Vec<(Timestamp, Key)>> = BTreeMap::new();
+        for row in self.queue.values() {
+            if row.state == State::Ready && !row.paused && row.lane == lane {
+                by_org.entry(row.org.clone()).or_default().push((row.due, row.key.clone()));
+            }
+        }
+        by_org.values_mut().for_each(|rows| rows.sort_by(|a, b| b.cmp(a)));
+        let mut claims = Vec::new();
+        while claims.len() < slots && !by_org.is_empty() {
+            let after = by_org.keys().find(|org| **org > self.last_org).or(by_org.keys().next());
+            self.last_org = after.expect("it is not empty").clone();
+            let Some((_, key)) = by_org.get_mut(&self.last_org).and_then(Vec::pop) else {
+                by_org.remove(&self.last_org);
+                continue;
+            };
+            self.fence += 1;
+            let row = self.queue.get_mut(&key).expect("it was just there");
+            let due = row.due;
+            row.claim(&ask.worker, self.fence, ask.now.plus(ask.lease));
+            let (org, attempt) = (row.org.clone(), row.attempt);
+            claims.push(Claim { key, org, lane, fence: self.fence, attempt, due });
+        }
+        claims
+    }
+
+    fn spoil(&mut self, bug: Bug, changes: &mut [Change]) {
+        for change in changes {
+            match bug {
+                Bug::SkipFenceCheck => {
+                    if let Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) =
+                        &mut change.work
+                    {
+                        match self.queue.get_mut(key) {
+                            Some(row) => (row.state, row.fence) = (State::Running, *fence),
+                            None => change.work = None,
+                        }
+                    }
+                    if let Some(
+                        kernel::change::Write::Update(object)
+                        | kernel::change::Write::Transition(object),
+                    ) = &mut change.write
+                    {
+                        object.revision =
+                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
+                    }
+                    change.expects.clear();
+                }
+                Bug::DropWakeUps => {
+                    change.wake_dependents = false;
+                    change.wake_dependencies = false;
+                    if !matches!(change.write, Some(kernel::change::Write::Create(_))) {
+                        change.wakes.clear();
+                    }
+                }
+                Bug::ForgetCommands => change.command = None,
+                Bug::IgnoreLimits => change.takes.iter_mut().for_each(|take| take.limit = i64::MAX),
+                Bug::IgnoreRevisions => {
+                    change.expects.clear();
+                    if let Some(
+                        kernel::change::Write::Update(object)
+                        | kernel::change::Write::Transition(object),
+                    ) = &mut change.write
+                    {
+                        object.revision =
+                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
+                    }
+                }
+                Bug::ReleaseTwice | Bug::LoseEvents => {}
+            }
+        }
+    }
+}
+
+fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap<K, Slot<T>>) {
+    for (key, slot) in slots {
+        match slot.is {
+            Some(row) => table.insert(key, row),
+            None => table.remove(&key),
+        };
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        let tables = &mut *self.tables.lock();
+        if let Some(bug) = self.bug {
+            tables.spoil(bug, &mut changes);
+        }
+        let mut rows = tables.load(&Touched::by(&changes));
+        let mut verdicts = rows.admit(&changes, now);
+        if self.bug == Some(Bug::ReleaseTwice) {
+            for release in changes.iter().flat_map(|change| &change.releases) {
+                if let Some(counter) =
+                    rows.counters.get_mut(&release.counter).and_then(|slot| slot.is.as_mut())
+                {
+                    counter.used -= 1;
+                }
+            }
+        }
+        let sealed = Rows::seal(&changes, &mut verdicts, &mut tables.head, now);
+        let woke = rows.woke();
+        tables.save(rows, now);
+        tables.events.extend(sealed.events);
+        if self.bug == Some(Bug::LoseEvents) && tables.events.len() % 7 == 3 {
+            tables.events.pop();
+        }
+        tables.audit.extend(sealed.audit);
+        self.hints.hint_event(tables.head.event_seq);
+        if woke {
+            self.hints.hint_work();
+        }
+        Ok(verdicts)
+    }
+
+    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+        Ok(self.tables.lock().claim(&ask))
+    }
+
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<Lease>> {
+        let tables = &mut *self.tables.lock();
+        let next = kernel::admit::take_lease(tables.leases.get(name), holder, now, until);
+        if let Some(lease) = &next {
+            tables.leases.insert(name.into(), lease.clone());
+        }
+        Ok(next)
+    }
+
+    async fn unlease(&self, name: &str, fence: i64) -> Result<()> {
+        if let Some(lease) = self.tables.lock().leases.get_mut(name)
+            && lease.fence == fence
+        {
+            lease.until = Timestamp(0);
+        }
+        Ok(())
+    }
+
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
+        let tables = self.tables.lock();
+        Ok(keys
+            .iter()
+            .filter_map(|key| tables.objects.get(key))
+            .map(|(_, object)| object.clone())
+            .collect())
+    }
+
+    async fn find(&self, find: &Find) -> Result<Page> {
+        let tables = self.tables.lock();
+        let mut found: Vec<&(i64, Object)> = tables
+            .objects
+            .values()
+            .filter(|(num, object)| {
+                let to = tables.edges.get(&object.key).map_or(&[][..], Vec::as_slice);
+                find.after.is_none_or(|after| *num < after) && find.matches(object, to)
+            })
+            .collect();
+        found.sort_by_key(|(num, _)| -num);
+        let next = found.get(find.limit).map(|_| found[find.limit - 1].0);
+        let objects =
+            found.into_iter().take(find.limit).map(|(_, object)| object.clone()).collect();
+        Ok(Page { objects, next })
+    }
+
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
+        Ok(self.tables.lock().edges.get(key).cloned().unwrap_or_default())
+    }
+
+    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
+        Ok(self.tables.lock().dependents(key).into_keys().collect())
+    }
+
+    async fn counter(&self, name: &str) -> Result<Option<Counter>> {
+        Ok(self.tables.lock().counters.get(name).copied())
+    }
+
+    async fn command(&self, id: &str) -> Result<Option<Command>> {
+        Ok(self.tables.lock().commands.get(id).map(|(_, command)| command.clone()))
+    }
+
+    async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
+        let tables = self.tables.lock();
+        let events =
+            tables.events.iter().filter(|event| event.seq > after && filter.matches(event));
+        Ok(events.take(limit).cloned().collect())
+    }
+
+    async fn first_event(&self) -> Result<Option<i64>> {
+        Ok(self.tables.lock().events.first().map(|event| event.seq))
+    }
+
+    async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
+        let tables = self.tables.lock();
+        let matching = tables.audit.iter().filter(|entry| filter.matches(entry)).cloned();
+        Ok(match filter.before {
+            Some(_) => matching.rev().take(limit).collect(),
+            None => matching.take(limit).collect(),
+        })
+    }
+
+    async fn head(&self) -> Result<Head> {
+        Ok(self.tables.lock().head.clone())
+    }
+
+    async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
+        let tables = self.tables.lock();
+        let mut rows: Vec<QueueRow> =
+            tables.queue.values().filter(|row| filter.matches(row)).cloned().collect();
+        rows.sort_by_key(|row| row.due);
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    async fn work_counts(&self) -> Result<Vec<WorkCount>> {
+        let mut counts: BTreeMap<(String, State, bool, bool), i64> = BTreeMap::new();
+        for row in self.tables.lock().queue.values() {
+            *counts
+                .entry((row.key.kind().into(), row.state, row.paused, row.attempt > 0))
+                .or_default() += 1;
+        }
+        let count = |((kind, state, paused, failing), rows)| WorkCount {
+            kind,
+            state,
+            paused,
+            failing,
+            rows,
+        };
+        Ok(counts.into_iter().map(count).collect())
+    }
+
+    async fn forget(
+        &self,
+        events_before: Timestamp,
+        commands_before: Timestamp,
+        limit: usize,
+    ) -> Result<usize> {
+        let tables = &mut *self.tables.lock();
+        let newest = tables.head.event_seq;
+        let old = tables
+            .events
+            .iter()
+            .take(limit)
+            .take_while(|event| event.at < events_before && event.seq < newest)
+            .count();
+        tables.events.drain(..old);
+        let gone: Vec<String> = tables
+            .commands
+            .iter()
+            .filter(|(_, (at, _))| *at < commands_before)
+            .map(|(id, _)| id.clone())
+            .take(limit)
+            .collect();
+        gone.iter().for_each(|id| drop(tables.commands.remove(id)));
+        Ok(old + gone.len())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    fn describe(&self) -> String {
+        "memory".into()
+    }
+}

@@ -1,0 +1,144 @@
+//! Clients that create, change and delete widgets, each act as a command that they send again
+//! until they know its end, and write down what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::change::{Answer, Command, Refusal};
+use kernel::store::commit;
+use kernel::{Ambient, Change, Error, Json, Key, Object, Store};
+use parking_lot::Mutex;
+
+use super::flaky::Flaky;
+use super::{ORGS, QUOTA, World};
+use crate::widgets::model::{self, Request, Spec};
+
+/// How long a client waits before it sends the same command again.
+const CLIENT_WAIT: Duration = Duration::from_secs(2);
+
+/// What the clients know for sure.
+#[derive(Default)]
+pub struct Ledger {
+    /// Acknowledged creations, by command: which object it made.
+    pub created: Mutex<BTreeMap<String, Key>>,
+    /// Acknowledged changes of each widget, deletions among them.
+    pub changed: Mutex<BTreeMap<Key, i64>>,
+}
+
+pub async fn run(world: Arc<World>, ledger: Arc<Ledger>, number: usize, seed: u64) {
+    let store = Arc::new(Flaky::new(world.clone()));
+    let clock = world.clone();
+    let ambient = Ambient::seeded(move || clock.now(), seed);
+    let mut turn = 0;
+    while !world.calm.is_cancelled() {
+        tokio::time::sleep(world.millis(0, 3000)).await;
+        turn += 1;
+        let command = format!("client-{number}/{turn}");
+        let act = act(&world, &ledger, &store, &ambient, &command);
+        // A client's own crash: what it asked for may have happened, nobody knows.
+        tokio::select! {
+            biased;
+            () = act => {}
+            () = store.crashed() => return,
+        }
+    }
+}
+
+/// What a client wants done.
+enum Wish {
+    Create(Request),
+    Change { key: Key, deleting: bool },
+}
+
+async fn act(world: &World, ledger: &Ledger, store: &Flaky, ambient: &Ambient, command: &str) {
+    let known: Vec<Key> = ledger.created.lock().values().cloned().collect();
+    let wish = if known.is_empty() || world.pick(10) < 4 {
+        let org = ORGS[world.pick(2)].into();
+        let spec = Spec { size: 1, fail_times: world.pick(3) as i32, ..Spec::default() };
+        let (id, name) = (ambient.id(), format!("w{}", world.pick(8)));
+        let depends_on = known.into_iter().filter(|_| world.pick(4) == 0).take(2).collect();
+        Wish::Create(Request {
+            id,
+            org,
+            owner: "alice".into(),
+            name,
+            spec,
+            depends_on,
+            ..Request::default()
+        })
+    } else {
+        Wish::Change { key: known[world.pick(known.len())].clone(), deleting: world.pick(3) == 0 }
+    };
+    let Some(key) = until_known(world, store, command, &wish, ambient).await else { return };
+    match wish {
+        Wish::Create(_) => drop(ledger.created.lock().insert(command.into(), key)),
+        Wish::Change { .. } => *ledger.changed.lock().entry(key).or_default() += 1,
+    }
+}
+
+/// Sends until there is an answer that is not "perhaps". `None`: it was refused, or given up.
+async fn until_known(
+    world: &World,
+    store: &Flaky,
+    command: &str,
+    wish: &Wish,
+    ambient: &Ambient,
+) -> Option<Key> {
+    loop {
+        let sent = match wish {
+            Wish::Create(request) => create(store, request, command, ambient).await,
+            Wish::Change { key, deleting } => change(store, key, *deleting, command, ambient).await,
+        };
+        match sent {
+            Ok(key) => return Some(key),
+            Err(Error::Refused(Refusal::Repeated { answer, .. })) => {
+                return answer.body.parse().ok();
+            }
+            Err(Error::Unavailable { .. } | Error::Refused(Refusal::Stale { .. })) => {}
+            // Refused now; but an earlier sending may have been carried out.
+            Err(_) => return store.command(command).await.ok()??.answer.body.parse().ok(),
+        }
+        if world.calm.is_cancelled() {
+            return None;
+        }
+        tokio::time::sleep(CLIENT_WAIT).await;
+    }
+}
+
+fn command(id: &str, digest: &str, key: &Key) -> Command {
+    let answer = Answer { status: 202, body: Json::of(key) };
+    Command { id: id.into(), digest: digest.into(), answer }
+}
+
+async fn create(
+    store: &Flaky,
+    request: &Request,
+    id: &str,
+    ambient: &Ambient,
+) -> kernel::Result<Key> {
+    let dependencies = store.get(&request.depends_on).await?;
+    let (change, object) = model::create(request.clone(), &dependencies, QUOTA, ambient.now())?;
+    let change = model::as_command(change, command(id, "create", &object.key));
+    commit(store, change, ambient.now()).await?;
+    Ok(object.key)
+}
+
+async fn change(
+    store: &Flaky,
+    key: &Key,
+    deleting: bool,
+    id: &str,
+    ambient: &Ambient,
+) -> kernel::Result<Key> {
+    let object: Object = store
+        .get(std::slice::from_ref(key))
+        .await?
+        .pop()
+        .ok_or(Error::NotFound(key.to_string()))?;
+    let before = model::spec(&object)?;
+    let spec = Spec { size: before.size + 1, deleting, ..before };
+    let change: Change = model::respec(&object, "alice", &spec, ambient.now())?;
+    commit(store, model::as_command(change, command(id, "change", key)), ambient.now()).await?;
+    Ok(key.clone())
+}

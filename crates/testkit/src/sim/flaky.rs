@@ -1,0 +1,179 @@
+//! The store as one process sees it over a bad network: slow, failing, losing answers; and the
+//! places where that process crashes or freezes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kernel::admit::{Counter, Lease};
+use kernel::change::{Change, Command, Verdict};
+use kernel::find::{Find, Page};
+use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
+use kernel::queue::{Ask, Claimed, QueueRow};
+use kernel::store::{Hints, Store, WorkCount, WorkFilter};
+use kernel::{Error, Key, Object, Result, Timestamp};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::World;
+
+pub struct Flaky {
+    pub world: Arc<World>,
+    crashed: CancellationToken,
+    frozen_until: Mutex<Instant>,
+}
+
+impl Flaky {
+    pub fn new(world: Arc<World>) -> Flaky {
+        Flaky { world, crashed: CancellationToken::new(), frozen_until: Mutex::new(Instant::now()) }
+    }
+
+    pub async fn crashed(&self) {
+        self.crashed.cancelled().await;
+    }
+
+    /// A point at which the process may be slow, freeze as a whole, or end.
+    pub async fn pass(&self) {
+        loop {
+            let until = *self.frozen_until.lock();
+            if until <= Instant::now() {
+                break;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+        tokio::time::sleep(self.world.millis(0, 20)).await;
+        if self.world.unlucky(0.004) {
+            *self.frozen_until.lock() = Instant::now() + self.world.millis(1000, 90_000);
+        }
+        if self.world.unlucky(0.01) {
+            self.crash().await;
+        }
+    }
+
+    async fn crash(&self) {
+        self.crashed.cancel();
+        std::future::pending::<()>().await;
+    }
+
+    async fn read(&self) -> Result<Arc<crate::Memory>> {
+        self.pass().await;
+        self.fail_sometimes(0.02)?;
+        Ok(self.world.memory.clone())
+    }
+
+    pub fn fail_sometimes(&self, chance: f64) -> Result<()> {
+        if self.world.unlucky(chance) { Err(lost()) } else { Ok(()) }
+    }
+}
+
+fn lost() -> Error {
+    Error::unavailable("the network", "simulated")
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn commit_all(&self, changes: Vec<Change>, _now: Timestamp) -> Result<Vec<Verdict>> {
+        self.read().await?;
+        let verdicts = self.world.memory.commit_all(changes, self.world.now()).await;
+        if let Err(broken) = self.world.memory.look(super::check::always) {
+            self.world.broken.lock().get_or_insert(broken);
+        }
+        if self.world.unlucky(0.02) {
+            self.crash().await;
+        }
+        tokio::time::sleep(self.world.millis(0, 5)).await;
+        self.fail_sometimes(0.02)?;
+        verdicts
+    }
+
+    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+        self.read().await?;
+        let claimed = self.world.memory.claim(ask).await;
+        // Claimed, and nobody will ever know: the lease must run out.
+        self.fail_sometimes(0.01)?;
+        claimed
+    }
+
+    async fn lease(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<Lease>> {
+        self.read().await?.lease(name, holder, now, until).await
+    }
+
+    async fn unlease(&self, name: &str, fence: i64) -> Result<()> {
+        self.read().await?.unlease(name, fence).await
+    }
+
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
+        self.read().await?.get(keys).await
+    }
+
+    async fn find(&self, find: &Find) -> Result<Page> {
+        self.read().await?.find(find).await
+    }
+
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
+        self.read().await?.dependencies(key).await
+    }
+
+    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
+        self.read().await?.dependents(key).await
+    }
+
+    async fn counter(&self, name: &str) -> Result<Option<Counter>> {
+        self.read().await?.counter(name).await
+    }
+
+    async fn command(&self, id: &str) -> Result<Option<Command>> {
+        self.read().await?.command(id).await
+    }
+
+    async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
+        self.read().await?.events(after, filter, limit).await
+    }
+
+    async fn first_event(&self) -> Result<Option<i64>> {
+        self.read().await?.first_event().await
+    }
+
+    async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
+        self.read().await?.audit(filter, limit).await
+    }
+
+    async fn head(&self) -> Result<Head> {
+        self.read().await?.head().await
+    }
+
+    async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
+        self.read().await?.work(filter, limit).await
+    }
+
+    async fn work_counts(&self) -> Result<Vec<WorkCount>> {
+        self.read().await?.work_counts().await
+    }
+
+    async fn forget(
+        &self,
+        events_before: Timestamp,
+        commands_before: Timestamp,
+        limit: usize,
+    ) -> Result<usize> {
+        self.read().await?.forget(events_before, commands_before, limit).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.read().await?.ping().await
+    }
+
+    fn hints(&self) -> &Hints {
+        self.world.memory.hints()
+    }
+
+    fn describe(&self) -> String {
+        "the simulator's".into()
+    }
+}

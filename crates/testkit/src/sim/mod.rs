@@ -1,0 +1,160 @@
+//! The simulator: the real driver and the widget domain in one process, under a seed. Several
+//! replicas, clients that lose answers, a workshop that fails, crashes at any commit and between
+//! any two steps, frozen processes, clock jumps; then everything heals, and the invariants must
+//! hold. A failing seed replays exactly.
+
+mod check;
+mod client;
+mod flaky;
+mod workshop;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use kernel::driver::{Config, Driver};
+use kernel::{Ambient, Timestamp};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::Memory;
+use crate::memory::Bug;
+use crate::widgets::Widgets;
+pub use check::Broken;
+use client::Ledger;
+use flaky::Flaky;
+use workshop::SimWorkshop;
+
+/// What one seed came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    pub objects: usize,
+    pub events: usize,
+    pub crashes: usize,
+    /// Of the whole history: equal for equal seeds.
+    pub digest: u64,
+}
+
+const START: i64 = 1_700_000_000_000;
+const REPLICAS: usize = 3;
+const CLIENTS: usize = 3;
+pub const ORGS: [&str; 2] = ["acme", "umbrella"];
+pub const QUOTA: i64 = 6;
+/// How long the trouble lasts, and how long the world then has to come to rest; of its own time.
+const TROUBLE: Duration = Duration::from_secs(120);
+const REST: Duration = Duration::from_secs(3 * 3600);
+
+/// What everything in the simulation shares.
+pub(crate) struct World {
+    pub memory: Arc<Memory>,
+    pub workshop: Arc<SimWorkshop>,
+    random: Mutex<StdRng>,
+    /// The trouble is over.
+    pub calm: CancellationToken,
+    /// The first invariant that did not hold while it ran.
+    pub broken: Mutex<Option<Broken>>,
+    clock_offset: AtomicI64,
+    begun: tokio::time::Instant,
+}
+
+impl World {
+    /// True with this chance, while there is trouble.
+    pub fn unlucky(&self, chance: f64) -> bool {
+        !self.calm.is_cancelled() && self.random.lock().random_bool(chance)
+    }
+
+    pub fn pick(&self, below: usize) -> usize {
+        self.random.lock().random_range(0..below)
+    }
+
+    pub fn millis(&self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.random.lock().random_range(from..=to))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        let passed = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(0);
+        Timestamp(START + passed + self.clock_offset.load(Ordering::Relaxed))
+    }
+}
+
+/// Runs one seed to its end.
+pub fn run(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(simulate(seed, bug))
+}
+
+async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let world = Arc::new(World {
+        memory: Arc::new(Memory::with_bug(bug)),
+        workshop: Arc::new(SimWorkshop::default()),
+        random: Mutex::new(StdRng::seed_from_u64(random.random())),
+        calm: CancellationToken::new(),
+        broken: Mutex::new(None),
+        clock_offset: AtomicI64::new(0),
+        begun: tokio::time::Instant::now(),
+    });
+    let ledger = Arc::new(Ledger::default());
+    let mut tasks = JoinSet::new();
+    for replica in 0..REPLICAS {
+        tasks.spawn(replica_life(world.clone(), replica, random.random()));
+    }
+    for number in 0..CLIENTS {
+        tasks.spawn(client::run(world.clone(), ledger.clone(), number, random.random()));
+    }
+    tasks.spawn(clock_jumps(world.clone()));
+    tokio::time::sleep(TROUBLE).await;
+    world.calm.cancel();
+    let at_rest = tokio::time::timeout(REST, check::at_rest(&world)).await.is_ok();
+    drop(tasks);
+    let crashes = world.workshop.crashes();
+    check::all(&world, &ledger, at_rest).map(|report| Report { crashes, ..report })
+}
+
+/// A process that is started, crashes, and is started again from what the store holds.
+async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
+    let mut lives = 0;
+    loop {
+        lives += 1;
+        let store = Arc::new(Flaky::new(world.clone()));
+        let clock = world.clone();
+        let driver = Driver {
+            name: format!("replica-{replica}.{lives}"),
+            store: store.clone(),
+            ambient: Ambient::seeded(move || clock.now(), seed.wrapping_add(lives)),
+            workers: vec![Arc::new(Widgets {
+                workshop: Arc::new(workshop::From(store.clone())),
+                // Longer than the run: no lost wake-up heals by itself.
+                look_again: REST * 2,
+            })],
+            config: Config { slots: 4, slots_urgent: 1, ..Config::default() },
+            observe: Arc::new(|_, _, _, _| {}),
+        };
+        let mut process = JoinSet::new();
+        process.spawn(driver.run(CancellationToken::new()));
+        let uptime = world.millis(500, 60_000);
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            () = tokio::time::sleep(uptime), if !world.calm.is_cancelled() => {}
+        }
+        // Everything that the process was doing is gone at this very point.
+        drop(process);
+        world.workshop.count_crash();
+        tokio::time::sleep(world.millis(10, 5000)).await;
+    }
+}
+
+async fn clock_jumps(world: Arc<World>) {
+    while !world.calm.is_cancelled() {
+        tokio::time::sleep(world.millis(1000, 60_000)).await;
+        if world.unlucky(0.5) {
+            let by = i64::try_from(world.pick(120_000)).unwrap_or(0) - 60_000;
+            world.clock_offset.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Observes a widget and carries out one step at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::{Error, Object, Result, Timestamp};
+
+use super::decide::{Observed, Step, decide};
+use super::model::{self, KIND};
+use super::workshop::Workshop;
+
+pub struct Widgets {
+    pub workshop: Arc<dyn Workshop>,
+    /// How long a lost wake-up may cost.
+    pub look_again: Duration,
+}
+
+#[async_trait]
+impl Worker for Widgets {
+    type Observed = Observed;
+    type Step = Step;
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    async fn observe(&self, look: &Look) -> Result<Observed> {
+        let store = look.store();
+        let dependencies = store.get(&store.dependencies(&look.object.key).await?).await?;
+        let dependents = store.get(&store.dependents(&look.object.key).await?).await?;
+        let alive = dependents.into_iter().filter(|object| object.deleted_at.is_none());
+        Ok(Observed {
+            built: self.workshop.inspect(&look.object.key).await?,
+            dependencies,
+            dependents: alive.map(|object| object.key).collect(),
+            look_again: self.look_again,
+        })
+    }
+
+    fn decide(&self, object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
+        match model::spec(object) {
+            Ok(spec) => decide(object, &spec, observed, now),
+            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+        }
+    }
+
+    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
+        let spec = model::spec(&look.object)?;
+        assert!(look.attempt >= spec.panic_times, "the widget asked for a panic");
+        if let Some(reason) = spec.broken {
+            return Err(Error::internal(reason, "asked for"));
+        }
+        if look.attempt < spec.fail_times {
+            return Err(Error::unavailable("the workshop", "asked for"));
+        }
+        let key = &look.object.key;
+        match step {
+            Step::Build { generation, size } => {
+                self.workshop.build(key, *generation, *size, look.fence).await
+            }
+            Step::Demolish => self.workshop.demolish(key, look.fence).await,
+        }
+    }
+}

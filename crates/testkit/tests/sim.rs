@@ -1,0 +1,43 @@
+//! The simulator finds nothing wrong, replays exactly, and finds every bug that is put in.
+
+use testkit::memory::Bug;
+use testkit::sim;
+
+#[test]
+fn the_kernel_keeps_its_promises_under_every_seed() {
+    for seed in 0..150 {
+        sim::run(seed, None).unwrap_or_else(|broken| panic!("seed {seed}: {}", broken.0));
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..10 {
+        assert_eq!(sim::run(seed, None), sim::run(seed, None), "seed {seed}");
+    }
+    assert_ne!(sim::run(1, None), sim::run(2, None));
+}
+
+/// The first seed that finds a bug, among so many.
+fn found(bug: Bug, within: u64) -> Option<u64> {
+    (0..within).find(|seed| sim::run(*seed, Some(bug)).is_err())
+}
+
+macro_rules! finds {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            assert!(found(Bug::$bug, 300).is_some(), "the simulator does not see it");
+        })*
+    };
+}
+
+finds! {
+    a_skipped_fence_check_is_found: SkipFenceCheck,
+    a_dropped_wake_up_is_found: DropWakeUps,
+    a_double_release_is_found: ReleaseTwice,
+    a_forgotten_command_is_found: ForgetCommands,
+    an_ignored_limit_is_found: IgnoreLimits,
+    a_lost_event_is_found: LoseEvents,
+    an_ignored_revision_is_found: IgnoreRevisions,
+}
