@@ -1,19 +1,168 @@
 //! Who is calling, and what they may do.
+//!
+//! A bearer token is taken apart (`token`), its issuer found by the name it gives, its
+//! signature checked with that issuer's keys (`keys`), and its claims read into a [`Principal`]
+//! (`claims`). What was found right is remembered (`cache`). [`builtin`] is an issuer of our
+//! own, for installs that have no other.
 
 mod action;
+pub mod builtin;
+mod cache;
+mod claims;
+mod config;
+mod issuer;
+mod jwk;
+mod keys;
 mod principal;
+mod token;
 
 pub use action::Action;
-pub use principal::{Principal, Visibility};
+pub use builtin::routes;
+pub use config::{AdminRoles, Algorithm, ClaimNames, Client, Config, IssuerConfig};
+pub use principal::{ADMIN_ROLES, Principal, Visibility};
 
-use crate::{Error, Result};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::outbound::Outbound;
+use crate::{Ambient, Result};
+use builtin::Builtin;
+use cache::{Cache, token_hash};
+use claims::Reader;
+use issuer::Issuer;
+use keys::Keys;
+use token::{TOKEN_BYTES_MAX, Unverified, refused};
 
 /// Turns bearer tokens into principals.
-pub struct Identity {}
+pub struct Identity {
+    /// By their URL without a slash at its end.
+    issuers: HashMap<String, Arc<Issuer>>,
+    builtin: Option<Builtin>,
+    cache: Cache,
+    clock_skew: Duration,
+    keys_refresh: Duration,
+    ambient: Ambient,
+}
 
 impl Identity {
-    /// Who this bearer token speaks for.
-    pub async fn authenticate(&self, _bearer: &str) -> Result<std::sync::Arc<Principal>> {
-        Err(Error::Unauthenticated("no issuer is configured".into()))
+    /// Reads, or makes, the built-in issuer's key. Keys of other issuers are fetched when the
+    /// first token needs them, so that nobody has to be up before us.
+    pub fn start(
+        config: Config,
+        data_dir: &Path,
+        public_url: &str,
+        ambient: Ambient,
+        outbound: &Outbound,
+    ) -> Result<Identity> {
+        config.check()?;
+        let mut issuers: HashMap<String, Arc<Issuer>> = config
+            .issuers
+            .iter()
+            .map(|issuer| {
+                let url = issuer.url.trim_end_matches('/').to_owned();
+                let system = outbound.system(&format!("issuer {url}"));
+                let keys =
+                    Keys::remote(&issuer.url, issuer.jwks_url.clone(), system, ambient.clone());
+                let reader = Reader {
+                    names: issuer.claims.clone(),
+                    admin_roles: Some(config.admin_roles.clone()),
+                };
+                let issuer = Issuer {
+                    url: url.clone(),
+                    audience: issuer.audience.clone(),
+                    algorithms: issuer.algorithms.clone(),
+                    keys,
+                    reader,
+                    verifications: AtomicU64::new(0),
+                };
+                (url, Arc::new(issuer))
+            })
+            .collect();
+        let builtin = match config.builtin() {
+            true => Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?),
+            false => None,
+        };
+        if let Some(builtin) = &builtin {
+            issuers.insert(builtin.issuer().url.clone(), builtin.issuer().clone());
+        }
+        Ok(Identity {
+            issuers,
+            builtin,
+            cache: Cache::new(),
+            clock_skew: Duration::from_secs(config.clock_skew_s),
+            keys_refresh: Duration::from_secs(config.keys_refresh_s.max(60)),
+            ambient,
+        })
+    }
+
+    /// Who this bearer token (the token alone) speaks for.
+    pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Principal>> {
+        if bearer.len() > TOKEN_BYTES_MAX {
+            // Not worth a hash. Says what is wrong with it.
+            Unverified::parse(bearer)?;
+        }
+        let now = self.ambient.now();
+        let hash = token_hash(bearer);
+        if let Some(principal) = self.cache.get(&hash, now) {
+            return Ok(principal);
+        }
+        let token = Unverified::parse(bearer)?;
+        let issuer = self.issuer_of(&token)?;
+        // What costs nothing comes first, so that stale tokens do not cost a signature.
+        let skew_s = i64::try_from(self.clock_skew.as_secs()).unwrap_or(0);
+        let expires = token::check_times(&token.claims, now, skew_s)?;
+        token::check_purpose(&token.header, &token.claims)?;
+        token::check_audience(&token.claims, issuer.audience.as_deref())?;
+        let key = issuer.verify(&token).await?;
+        let principal = Arc::new(issuer.reader.principal(&issuer.url, &token.claims)?);
+        self.cache.put(hash, expires.plus(self.clock_skew), &key, principal.clone(), now);
+        Ok(principal)
+    }
+
+    fn issuer_of(&self, token: &Unverified<'_>) -> Result<&Arc<Issuer>> {
+        let claimed = token.issuer()?;
+        self.issuers.get(claimed.trim_end_matches('/')).ok_or_else(|| {
+            let claimed: String = claimed.chars().take(200).collect();
+            let mut trusted: Vec<&str> = self.issuers.keys().map(String::as_str).collect();
+            trusted.sort_unstable();
+            let trusted = match trusted.as_slice() {
+                [] => "nobody: no issuer is configured".to_owned(),
+                urls => urls.join(", "),
+            };
+            refused(format!("the token is from {claimed:?}; this server trusts {trusted}"))
+        })
+    }
+
+    /// The issuer of our own, if there is one.
+    pub fn builtin(&self) -> Option<&Builtin> {
+        self.builtin.as_ref()
+    }
+
+    /// How many signatures were computed so far, for the metrics.
+    pub fn verifications(&self) -> u64 {
+        self.issuers.values().map(|issuer| issuer.verifications.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Looks at the issuers' keys now and then until it is stopped, so that tokens signed with a
+    /// key that its issuer gave up are refused. Runs beside everything else.
+    pub async fn keep_keys_fresh(&self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.keys_refresh) => {}
+            }
+            self.refresh_keys().await;
+        }
+    }
+
+    /// Looks at the issuers' keys now. An issuer that does not answer keeps those that are known.
+    pub async fn refresh_keys(&self) {
+        let all = self.issuers.values().map(|issuer| issuer.keys.refresh(false));
+        futures::future::join_all(all).await;
     }
 }

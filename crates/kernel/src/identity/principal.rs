@@ -2,8 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
+/// The roles of the permission table. No token carries them as such from another issuer: they
+/// come from the configuration's names for them.
+pub const ADMIN_ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
+
 /// Whoever a request speaks for. One type, whichever issuer the token came from.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Principal {
     /// Unique within the issuer, and what owns objects: the user name if there is one.
     pub subject: String,
@@ -26,13 +32,38 @@ pub enum Visibility {
 }
 
 impl Principal {
+    pub fn is_admin(&self) -> bool {
+        ADMIN_ROLES.iter().any(|role| self.roles.contains(*role))
+    }
+
     pub fn visibility(&self) -> Visibility {
-        if self.roles.iter().any(|role| role.starts_with("admin-")) {
+        if self.is_admin() {
             Visibility::All
         } else if self.org.is_empty() {
             Visibility::Own(self.subject.clone())
         } else {
             Visibility::Org(self.org.clone())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admins_see_all_members_their_organisation_and_others_their_own() {
+        let mut principal = Principal { subject: "alice".into(), ..Principal::default() };
+        assert_eq!(principal.visibility(), Visibility::Own("alice".into()));
+        principal.org = "acme".into();
+        assert_eq!(principal.visibility(), Visibility::Org("acme".into()));
+        for role in ["admin", "admin-", "admin-console", "administrator", "ADMIN-READ"] {
+            principal.roles = BTreeSet::from([role.to_owned()]);
+            assert_eq!(principal.visibility(), Visibility::Org("acme".into()), "{role}");
+        }
+        for role in ADMIN_ROLES {
+            principal.roles = BTreeSet::from([role.to_owned()]);
+            assert_eq!(principal.visibility(), Visibility::All, "{role}");
         }
     }
 }

@@ -1,4 +1,132 @@
-//! The one way out to other systems.
+//! The one way out to other systems: timeout, circuit breaker, retry, span, metric, redaction.
+//!
+//! [`Outbound::system`] names the other side; [`System::http`] calls it over HTTP, and
+//! [`System::call`] does the same for any other protocol. Nobody else holds an HTTP client.
 
-/// Calls other systems: timeout, circuit breaker, retry, span, metric, redaction.
-pub struct Outbound {}
+mod address;
+pub mod breaker;
+mod call;
+mod http;
+pub mod redact;
+
+pub use address::{Guard, Lookup, refusal};
+pub use call::{Failure, Reach, System};
+pub use http::{body, json};
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::{Ambient, Result};
+use breaker::Breaker;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// For one attempt, from the first byte sent to the last received.
+    pub timeout_ms: u64,
+    pub connect_timeout_ms: u64,
+    pub attempts_max: u32,
+    /// The pause after the first failed attempt; doubles with each.
+    pub backoff_ms: u64,
+    pub backoff_max_ms: u64,
+    pub breaker: breaker::Config,
+    /// Hosts, addresses and networks that URLs of users may lead to although they are not public.
+    pub allow_targets: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            timeout_ms: 10_000,
+            connect_timeout_ms: 3_000,
+            attempts_max: 3,
+            backoff_ms: 100,
+            backoff_max_ms: 5_000,
+            breaker: breaker::Config::default(),
+            allow_targets: Vec::new(),
+        }
+    }
+}
+
+/// How one attempt went, for the metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation<'a> {
+    /// From code or configuration, never from a request: safe as a label.
+    pub system: &'a str,
+    pub operation: &'a str,
+    pub attempt: u32,
+    /// `None`: it worked.
+    pub failure: Option<Reach>,
+    pub took: Duration,
+    /// The breaker after it.
+    pub breaker: breaker::Phase,
+}
+
+pub type Observe = Arc<dyn Fn(&Observation<'_>) + Send + Sync>;
+
+/// Calls other systems. Cheap to clone.
+#[derive(Clone)]
+pub struct Outbound(Arc<Inner>);
+
+struct Inner {
+    config: Config,
+    ambient: Ambient,
+    observe: Observe,
+    guard: Guard,
+    /// One per name; names come from code and configuration, so there are few.
+    breakers: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
+    /// Made when first needed: reading the system's certificates takes a while.
+    client: OnceLock<reqwest::Client>,
+    guarded_client: OnceLock<reqwest::Client>,
+}
+
+impl Outbound {
+    pub fn new(config: Config, ambient: Ambient, observe: Observe) -> Result<Outbound> {
+        Outbound::with_lookup(config, ambient, observe, address::system_lookup())
+    }
+
+    /// As [`Outbound::new`], for tests that decide what names mean.
+    pub fn with_lookup(
+        config: Config,
+        ambient: Ambient,
+        observe: Observe,
+        lookup: Lookup,
+    ) -> Result<Outbound> {
+        let guard = Guard::new(&config.allow_targets, lookup)?;
+        Ok(Outbound(Arc::new(Inner {
+            config,
+            ambient,
+            observe,
+            guard,
+            breakers: Mutex::new(HashMap::new()),
+            client: OnceLock::new(),
+            guarded_client: OnceLock::new(),
+        })))
+    }
+
+    /// The other side. All who use the same name share its breaker.
+    pub fn system(&self, name: &str) -> System {
+        let mut breakers = self.0.breakers.lock();
+        let breaker = breakers
+            .entry(name.to_owned())
+            .or_insert_with(|| Arc::new(Mutex::new(Breaker::new(self.0.config.breaker.clone()))));
+        System::new(self.0.clone(), name, breaker.clone())
+    }
+
+    /// A URL that a user gave us in `field`, if it may be called. Call it through
+    /// [`System::for_users`]: what was checked here is checked again there.
+    pub async fn user_url(&self, field: &str, url: &str) -> Result<Url> {
+        self.0.guard.check(field, url).await
+    }
+}
+
+/// Makes ring the process's cryptography for TLS. Harmless if it is already.
+pub fn install_tls() {
+    // The error says that a provider is there; ours is the only one this binary has.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

@@ -1,0 +1,77 @@
+//! The programs that sign in with a secret.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::oauth::{Introduction, Refused};
+use crate::identity::Principal;
+use crate::identity::config::Client;
+
+pub struct Clients(Vec<Arc<Client>>);
+
+impl Clients {
+    pub fn new(configured: &[Client]) -> Clients {
+        Clients(configured.iter().cloned().map(Arc::new).collect())
+    }
+
+    pub fn find(&self, id: &str) -> Option<Arc<Client>> {
+        self.0.iter().find(|client| client.id == id).cloned()
+    }
+
+    /// The client, if its secret is right. Says the same of a wrong id and of a wrong secret.
+    pub fn sign_in(&self, introduction: &Introduction) -> Result<Arc<Client>, Refused> {
+        let offered = introduction.secret.as_deref().unwrap_or_default();
+        let client = self.find(&introduction.id).filter(|client| has_secret(client, offered));
+        client.ok_or_else(|| Refused::client("there is no such client with this secret"))
+    }
+}
+
+/// Compares hashes, whose first difference says nothing about the secret.
+fn has_secret(client: &Client, offered: &str) -> bool {
+    let hash = |text: &str| format!("{:x}", Sha256::digest(text));
+    match (&client.secret, &client.secret_sha256) {
+        (Some(secret), _) => hash(secret.expose()) == hash(offered),
+        (None, Some(expected)) => expected.eq_ignore_ascii_case(&hash(offered)),
+        (None, None) => false,
+    }
+}
+
+impl Client {
+    pub(super) fn principal(&self) -> Principal {
+        Principal {
+            subject: self.id.clone(),
+            issuer: String::new(),
+            org: self.org.clone(),
+            org_admin: self.org_admin,
+            roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
+            agent_of: self.agent_of.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_signs_in_with_its_secret_or_one_that_has_its_hash() {
+        let hash = format!("{:X}", Sha256::digest("s2"));
+        let clients = Clients::new(&[
+            Client { id: "a".into(), secret: Some("s1".into()), ..Client::default() },
+            Client { id: "b".into(), secret_sha256: Some(hash), ..Client::default() },
+            Client { id: "c".into(), ..Client::default() },
+        ]);
+        let sign_in = |id: &str, secret: Option<&str>| {
+            let introduction = Introduction { id: id.into(), secret: secret.map(Into::into) };
+            clients.sign_in(&introduction).map(|client| client.id.clone()).map_err(|e| e.why)
+        };
+        assert_eq!(sign_in("a", Some("s1")).as_deref(), Ok("a"));
+        assert_eq!(sign_in("b", Some("s2")).as_deref(), Ok("b"));
+        let refusals: Vec<_> =
+            [("a", Some("s2")), ("a", None), ("x", Some("s1")), ("c", None), ("c", Some(""))]
+                .map(|(id, secret)| sign_in(id, secret).unwrap_err())
+                .into();
+        assert!(refusals.iter().all(|why| *why == refusals[0]), "{refusals:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! The token endpoint's grants, one function each.
+
+use axum::http::HeaderMap;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::oauth::{Form, Introduction, Refused};
+use super::{Builtin, CLI_CLIENT, Kind, device};
+use crate::Store;
+use crate::identity::Principal;
+use crate::identity::token::{self, Unverified};
+
+pub const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
+pub const GRANTS: [&str; 3] = ["client_credentials", "refresh_token", DEVICE_GRANT];
+
+/// RFC 6749, section 5.1.
+#[derive(Serialize, utoipa::ToSchema)]
+pub struct Tokens {
+    access_token: String,
+    token_type: &'static str,
+    expires_in: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<String>,
+}
+
+impl Builtin {
+    pub(super) async fn grant(
+        &self,
+        store: &dyn Store,
+        headers: &HeaderMap,
+        form: &Form,
+    ) -> Result<Tokens, Refused> {
+        let client = Introduction::read(headers, form)?;
+        // A client that has a secret is one only with it, whatever it asks for.
+        if let Some(introduction) = &client
+            && self.clients.find(&introduction.id).is_some()
+        {
+            self.clients.sign_in(introduction)?;
+        }
+        match form.need("grant_type")? {
+            "client_credentials" => self.client_credentials(client),
+            "refresh_token" => self.refresh(form.need("refresh_token")?).await,
+            DEVICE_GRANT => self.device(store, form.need("device_code")?, client).await,
+            other => {
+                let other: String = other.chars().take(80).collect();
+                let why = format!("{other:?} is none of {}", GRANTS.join(", "));
+                Err(Refused::new("unsupported_grant_type", why))
+            }
+        }
+    }
+
+    fn client_credentials(&self, client: Option<Introduction>) -> Result<Tokens, Refused> {
+        let introduction = client.ok_or_else(|| {
+            Refused::client("send the client's id and secret, by HTTP Basic or in the form")
+        })?;
+        let client = self.clients.sign_in(&introduction)?;
+        self.tokens(&client.principal(), &client.id, None)
+    }
+
+    /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
+    /// stays the token's own client's.
+    async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Refused> {
+        let invalid = |error: crate::Error| Refused::new("invalid_grant", error.to_string());
+        let token = Unverified::parse(refresh_token).map_err(invalid)?;
+        token::check_times(&token.claims, self.ambient.now(), 0).map_err(invalid)?;
+        if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
+            return Err(Refused::new("invalid_grant", "the refresh token is from another issuer"));
+        }
+        if token.claims.get("typ").and_then(Value::as_str) != Some("Refresh") {
+            return Err(Refused::new("invalid_grant", "this is not a refresh token"));
+        }
+        self.issuer.verify(&token).await.map_err(invalid)?;
+        let who = self.issuer.reader.principal(&self.issuer.url, &token.claims).map_err(invalid)?;
+        let client = token::text(&token.claims, "azp").unwrap_or(CLI_CLIENT);
+        self.tokens(&who, client, Some(refresh_token.to_owned()))
+    }
+
+    async fn device(
+        &self,
+        store: &dyn Store,
+        device_code: &str,
+        client: Option<Introduction>,
+    ) -> Result<Tokens, Refused> {
+        let client =
+            client.ok_or_else(|| Refused::new("invalid_request", "`client_id` is missing"))?.id;
+        let now = self.ambient.now();
+        let asked = device::Asked::find(store, device_code, &client).await?;
+        if !self.device_polls.allow(asked.id(), now) {
+            return Err(Refused::new("slow_down", "ask less often"));
+        }
+        let who = asked.redeem(store, now).await?;
+        tracing::info!(subject = who.subject, client, "a device signed in");
+        let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
+        self.tokens(&who, &client, Some(refresh))
+    }
+
+    fn tokens(
+        &self,
+        who: &Principal,
+        client: &str,
+        refresh_token: Option<String>,
+    ) -> Result<Tokens, Refused> {
+        Ok(Tokens {
+            access_token: self.signer.issue(who, client, self.access_token, Kind::Access)?,
+            token_type: "Bearer",
+            expires_in: self.access_token.as_secs(),
+            refresh_token,
+        })
+    }
+}

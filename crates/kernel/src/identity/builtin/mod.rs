@@ -1,0 +1,97 @@
+//! An issuer of our own, for installs that have no other: one signing key, a discovery document,
+//! and the client-credentials, refresh-token and device grants.
+//!
+//! Its tokens hold all there is to know, so nothing is stored but the device grants under way. A
+//! refresh token cannot be taken back one by one: removing the key ends them all.
+
+mod clients;
+mod device;
+mod grants;
+mod key;
+mod limiter;
+mod oauth;
+mod page;
+mod routes;
+mod signer;
+#[cfg(test)]
+mod tests;
+
+pub use clients::Clients;
+pub use key::KEY_FILE;
+pub use routes::routes;
+pub use signer::{CLI_CLIENT, Kind, Signer};
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use super::claims::Reader;
+use super::config::{Algorithm, ClaimNames, Config};
+use super::issuer::Issuer;
+use super::keys::Keys;
+use crate::{Ambient, Result};
+use limiter::Limiter;
+
+/// Seconds that a device should wait between two looks at its grant.
+const POLL_S: i64 = 5;
+
+pub struct Builtin {
+    signer: Signer,
+    issuer: Arc<Issuer>,
+    clients: Clients,
+    access_token: Duration,
+    refresh_token: Duration,
+    device_code: Duration,
+    /// Of all together: everyone may begin, so the number of grants must not be theirs to choose.
+    device_starts: Limiter,
+    /// Of one grant.
+    device_polls: Limiter,
+    /// Of one person, against guessing codes.
+    device_decisions: Limiter,
+    ambient: Ambient,
+}
+
+impl Builtin {
+    pub(super) fn start(
+        config: &Config,
+        data_dir: &Path,
+        public_url: &str,
+        ambient: Ambient,
+    ) -> Result<Builtin> {
+        let signer = Signer::open(config, data_dir, public_url, ambient.clone())?;
+        let url = signer.issuer().to_owned();
+        let issuer = Issuer {
+            keys: Keys::fixed(&url, signer.public_key().clone(), ambient.clone()),
+            url,
+            audience: None,
+            algorithms: vec![Algorithm::ES256],
+            reader: Reader { names: ClaimNames::default(), admin_roles: None },
+            verifications: AtomicU64::new(0),
+        };
+        Ok(Builtin {
+            signer,
+            issuer: Arc::new(issuer),
+            clients: Clients::new(&config.clients),
+            access_token: Duration::from_secs(config.access_token_s),
+            refresh_token: Duration::from_secs(config.refresh_token_s),
+            device_code: Duration::from_secs(config.device_code_s),
+            device_starts: Limiter::new(30, 2_000),
+            device_polls: Limiter::new(1, POLL_S * 1_000),
+            device_decisions: Limiter::new(5, 10_000),
+            ambient,
+        })
+    }
+
+    pub fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    pub(super) fn issuer(&self) -> &Arc<Issuer> {
+        &self.issuer
+    }
+}

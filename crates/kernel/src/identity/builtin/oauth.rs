@@ -1,0 +1,210 @@
+//! OAuth 2.0 on the wire: forms in, JSON out, errors as RFC 6749 wants them.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::json;
+use url::form_urlencoded;
+
+use crate::{Class, Error};
+
+/// A form with two tokens in it stays below this.
+const FORM_BYTES_MAX: usize = 64 * 1024;
+
+/// The error of an OAuth endpoint. `code` is one of the RFCs'.
+#[derive(Debug)]
+pub struct Refused {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub why: String,
+}
+
+impl Refused {
+    pub fn new(code: &'static str, why: impl Into<String>) -> Refused {
+        Refused { status: StatusCode::BAD_REQUEST, code, why: why.into() }
+    }
+
+    pub fn client(why: impl Into<String>) -> Refused {
+        Refused { status: StatusCode::UNAUTHORIZED, code: "invalid_client", why: why.into() }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        match error.class() {
+            Class::Transient => Refused {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                code: "temporarily_unavailable",
+                why: "try again in a moment".into(),
+            },
+            Class::Terminal | Class::Conflict | Class::NotFound => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "an OAuth request failed"
+                );
+                Refused {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                    code: "server_error",
+                    why: "internal error".into(),
+                }
+            }
+            Class::Invalid | Class::Unauthenticated | Class::Forbidden => {
+                Refused::new("invalid_request", error.to_string())
+            }
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let body = json!({"error": self.code, "error_description": self.why});
+        let mut response = private(self.status, &body);
+        if self.code == "invalid_client" {
+            let scheme = HeaderValue::from_static("Basic realm=\"mainstay\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+/// An answer that no cache may keep.
+pub fn private(status: StatusCode, body: &impl Serialize) -> Response {
+    (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
+}
+
+/// The fields of a form, each at most once.
+pub struct Form(HashMap<String, String>);
+
+impl Form {
+    pub fn read(headers: &HeaderMap, body: &Bytes) -> Result<Form, Refused> {
+        let invalid = |why: &str| Refused::new("invalid_request", why);
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let is_form = content_type.is_some_and(|text| {
+            let essence = text.split(';').next().unwrap_or_default().trim();
+            essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        });
+        if !is_form {
+            return Err(invalid("send a form: Content-Type: application/x-www-form-urlencoded"));
+        }
+        if body.len() > FORM_BYTES_MAX {
+            return Err(invalid("the form is too large"));
+        }
+        let mut fields = HashMap::new();
+        for (name, value) in form_urlencoded::parse(body) {
+            if fields.insert(name.clone().into_owned(), value.into_owned()).is_some() {
+                return Err(invalid(&format!("`{name}` is given twice")));
+            }
+        }
+        Ok(Form(fields))
+    }
+
+    /// A field; one that is empty counts as not given.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub fn need(&self, name: &str) -> Result<&str, Refused> {
+        self.get(name)
+            .ok_or_else(|| Refused::new("invalid_request", format!("`{name}` is missing")))
+    }
+}
+
+/// A client as it introduced itself, by HTTP Basic or in the form.
+pub struct Introduction {
+    pub id: String,
+    pub secret: Option<String>,
+}
+
+impl Introduction {
+    pub fn read(headers: &HeaderMap, form: &Form) -> Result<Option<Introduction>, Refused> {
+        let in_form = form.get("client_id").map(|id| Introduction {
+            id: id.to_owned(),
+            secret: form.get("client_secret").map(str::to_owned),
+        });
+        let Some(basic) = basic(headers)? else { return Ok(in_form) };
+        match in_form {
+            Some(in_form) if in_form.secret.is_some() || in_form.id != basic.id => {
+                Err(Refused::new("invalid_request", "the client is given twice, and not the same"))
+            }
+            _ => Ok(Some(basic)),
+        }
+    }
+}
+
+fn basic(headers: &HeaderMap) -> Result<Option<Introduction>, Refused> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let pair = value.to_str().ok().and_then(|text| {
+        let (scheme, code) = text.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let bytes = STANDARD.decode(code.trim()).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let (id, secret) = text.split_once(':')?;
+        Some((unescape(id), unescape(secret)))
+    });
+    let (id, secret) = pair.ok_or_else(|| {
+        Refused::client("the Authorization header must be `Basic` with base64 of ID:SECRET")
+    })?;
+    Ok(Some(Introduction { id, secret: Some(secret) }))
+}
+
+/// RFC 6749 wants both halves form-encoded.
+fn unescape(text: &str) -> String {
+    let pairs = format!("v={}", text.replace('&', "%26").replace('=', "%3D"));
+    form_urlencoded::parse(pairs.as_bytes()).map(|(_, value)| value.into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(text: &str) -> Result<Form, Refused> {
+        let mut headers = HeaderMap::new();
+        let form = "application/x-www-form-urlencoded; charset=utf-8";
+        headers.insert(CONTENT_TYPE, form.parse().unwrap());
+        Form::read(&headers, &Bytes::from(text.to_owned()))
+    }
+
+    fn with_basic(pair: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let value = format!("Basic {}", STANDARD.encode(pair));
+        headers.insert(AUTHORIZATION, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_form_has_each_field_once_and_is_a_form() {
+        let read = form("a=1&b=x%20y&c=").unwrap();
+        assert_eq!((read.get("a"), read.get("b"), read.get("c")), (Some("1"), Some("x y"), None));
+        assert_eq!(form("a=1&a=2").err().unwrap().code, "invalid_request");
+        assert!(form(&format!("a={}", "x".repeat(FORM_BYTES_MAX))).is_err());
+        assert!(Form::read(&HeaderMap::new(), &Bytes::from("a=1")).is_err());
+    }
+
+    #[test]
+    fn a_client_introduces_itself_in_one_way() {
+        let read = |headers: &HeaderMap, text: &str| {
+            let read = Introduction::read(headers, &form(text).unwrap());
+            read.map(|found| found.map(|i| (i.id, i.secret.unwrap_or_default())))
+                .map_err(|e| e.code)
+        };
+        let pair = |id: &str, secret: &str| Ok(Some((id.to_owned(), secret.to_owned())));
+        let none = HeaderMap::new();
+        assert_eq!(read(&none, "x=1"), Ok(None));
+        assert_eq!(read(&none, "client_id=a&client_secret=b"), pair("a", "b"));
+        assert_eq!(read(&with_basic("a:b:c"), "x=1"), pair("a", "b:c"));
+        assert_eq!(read(&with_basic("a%3A:b%2Bc+d"), "x=1"), pair("a:", "b+c d"));
+        assert_eq!(read(&with_basic("a:b=&c"), "client_id=a"), pair("a", "b=&c"));
+        assert_eq!(read(&with_basic("a:b"), "client_id=z"), Err("invalid_request"));
+        assert_eq!(read(&with_basic("a:b"), "client_id=a&client_secret=b"), Err("invalid_request"));
+        assert_eq!(read(&with_basic("ab"), "x=1"), Err("invalid_client"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The page where a person approves a device. No scripts, no cookies: what signs the person in is
+//! the token that they paste, so no other site can act for them.
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+/// Whether the caller is a person with a browser.
+pub fn is_wanted(headers: &HeaderMap) -> bool {
+    let accept = headers.get("accept").and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+/// The form, with the code filled in if the link had it.
+pub fn form(user_code: Option<&str>) -> Response {
+    let code = escape(user_code.unwrap_or_default());
+    html(
+        StatusCode::OK,
+        &format!(
+            r#"<p>A device asks to act for you. Approve only if you started it, and the code is the one it shows.</p>
+<form method="post">
+<label>Code <input name="user_code" value="{code}" placeholder="BCDF-GHJK" required autocomplete="off"></label>
+<label>Your access token (<code>mainstay token</code>) <input name="token" type="password" required autocomplete="off"></label>
+<button name="decision" value="approve">Approve</button> <button name="decision" value="deny">Deny</button>
+</form>"#
+        ),
+    )
+}
+
+pub fn message(status: StatusCode, text: &str) -> Response {
+    html(status, &format!("<p>{}</p>", escape(text)))
+}
+
+fn html(status: StatusCode, body: &str) -> Response {
+    let page = format!(
+        r#"<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Mainstay: device sign-in</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:3rem auto;padding:0 1rem}}label{{display:block;margin:1rem 0}}input{{display:block;width:100%;font:inherit;padding:.4rem}}button{{font:inherit;padding:.4rem 1rem}}</style>
+<h1>Device sign-in</h1>
+{body}
+</html>"#
+    );
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
+        ),
+    ];
+    (status, headers, page).into_response()
+}
+
+fn escape(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        assert_eq!(escape(r#"<a b="c" d='&'>"#), "&lt;a b=&quot;c&quot; d=&#39;&amp;&#39;&gt;");
+    }
+}

@@ -1,0 +1,233 @@
+//! The built-in issuer's endpoints.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::UtoipaMethodRouter;
+use utoipa_axum::routes;
+
+use super::grants::{GRANTS, Tokens};
+use super::oauth::{Form, Introduction, Refused, private};
+use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
+use crate::App;
+use crate::http::Routes;
+use crate::identity::Action;
+use crate::identity::jwk::Jwk;
+
+/// Where clients that think that every issuer is a Keycloak look for one.
+const REALM: &str = "/auth/realms/mainstay";
+
+pub fn routes() -> Routes {
+    table().into_iter().fold(Routes::new(), |all, one| all.route(Action::Public, one))
+}
+
+pub fn table() -> Vec<UtoipaMethodRouter<App>> {
+    vec![
+        routes!(discovery),
+        routes!(realm_discovery),
+        routes!(keys),
+        routes!(token),
+        routes!(realm_token),
+        routes!(device_authorization),
+        routes!(device_page, device_decision),
+    ]
+}
+
+fn builtin(app: &App) -> Result<&Builtin, Refused> {
+    app.identity.builtin().ok_or_else(|| Refused {
+        status: StatusCode::NOT_FOUND,
+        code: "invalid_request",
+        why: "this server issues no tokens; get one from an issuer that it trusts".into(),
+    })
+}
+
+/// OpenID Connect discovery
+#[utoipa::path(get, path = "/.well-known/openid-configuration", tag = "oauth",
+    responses((status = 200, description = "What this issuer can do", body = Object)))]
+async fn discovery(State(app): State<App>) -> Result<Json<Value>, Refused> {
+    let base = builtin(&app)?.signer().issuer();
+    Ok(Json(discovery_document(base, base, "/oauth/token")))
+}
+
+/// OpenID Connect discovery, where Keycloak has it
+#[utoipa::path(get, path = "/auth/realms/mainstay/.well-known/openid-configuration", tag = "oauth",
+    responses((status = 200, description = "What this issuer can do", body = Object)))]
+async fn realm_discovery(State(app): State<App>) -> Result<Json<Value>, Refused> {
+    let base = builtin(&app)?.signer().issuer();
+    let token = format!("{REALM}/protocol/openid-connect/token");
+    Ok(Json(discovery_document(&format!("{base}{REALM}"), base, &token)))
+}
+
+fn discovery_document(issuer: &str, base: &str, token_path: &str) -> Value {
+    json!({
+        "issuer": issuer,
+        "token_endpoint": format!("{base}{token_path}"),
+        "device_authorization_endpoint": format!("{base}/oauth/device_authorization"),
+        "jwks_uri": format!("{base}/oauth/jwks"),
+        "grant_types_supported": GRANTS,
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+        "subject_types_supported": ["public"],
+        "response_types_supported": [],
+        "scopes_supported": ["openid", "offline_access"],
+    })
+}
+
+/// The keys that tokens are signed with
+#[utoipa::path(get, path = "/oauth/jwks", tag = "oauth",
+    responses((status = 200, description = "A JWK set", body = Object)))]
+async fn keys(State(app): State<App>) -> Result<Json<Value>, Refused> {
+    let public: &Jwk = builtin(&app)?.signer().public_key();
+    Ok(Json(json!({ "keys": [public] })))
+}
+
+/// Trade credentials, a refresh token or a device code for an access token
+#[utoipa::path(post, path = "/oauth/token", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, body = Tokens), (status = 400, description = "RFC 6749, section 5.2")))]
+async fn token(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let form = Form::read(&headers, &body)?;
+    let tokens = builtin(&app)?.grant(app.store.as_ref(), &headers, &form).await?;
+    Ok(private(StatusCode::OK, &tokens))
+}
+
+/// As /oauth/token, where Keycloak has it
+#[utoipa::path(post, path = "/auth/realms/mainstay/protocol/openid-connect/token", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, body = Tokens), (status = 400, description = "RFC 6749, section 5.2")))]
+async fn realm_token(
+    app: State<App>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    token(app, headers, body).await
+}
+
+#[derive(Serialize, ToSchema)]
+struct DeviceAuthorization {
+    device_code: String,
+    user_code: String,
+    verification_uri: String,
+    verification_uri_complete: String,
+    expires_in: u64,
+    interval: i64,
+}
+
+/// Begin to sign in on a device without a browser
+#[utoipa::path(post, path = "/oauth/device_authorization", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, body = DeviceAuthorization), (status = 400, description = "RFC 8628")))]
+async fn device_authorization(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let builtin = builtin(&app)?;
+    let form = Form::read(&headers, &body)?;
+    let client = Introduction::read(&headers, &form)?
+        .ok_or_else(|| Refused::new("invalid_request", "`client_id` is missing"))?;
+    if client.id != CLI_CLIENT {
+        builtin.clients().sign_in(&client)?;
+    }
+    if !builtin.device_starts.allow("", app.ambient.now()) {
+        let why = "too many devices sign in at once; try again in a minute".to_owned();
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        return Err(Refused { status, code: "temporarily_unavailable", why });
+    }
+    let started =
+        device::start(app.store.as_ref(), &app.ambient, &client.id, builtin.device_code).await?;
+    let verification_uri = format!("{}/oauth/device", builtin.signer().issuer());
+    let answer = DeviceAuthorization {
+        verification_uri_complete: format!("{verification_uri}?user_code={}", started.user_code),
+        device_code: started.device_code,
+        user_code: started.user_code,
+        verification_uri,
+        expires_in: builtin.device_code.as_secs(),
+        interval: POLL_S,
+    };
+    Ok(private(StatusCode::OK, &answer))
+}
+
+#[derive(Deserialize, IntoParams)]
+struct DeviceQuery {
+    user_code: Option<String>,
+}
+
+/// The page to approve a device on
+#[utoipa::path(get, path = "/oauth/device", tag = "oauth", params(DeviceQuery),
+    responses((status = 200, description = "A page", content_type = "text/html")))]
+async fn device_page(
+    State(app): State<App>,
+    Query(query): Query<DeviceQuery>,
+) -> Result<Response, Refused> {
+    builtin(&app)?;
+    Ok(page::form(query.user_code.as_deref()))
+}
+
+/// Approve or deny a device
+///
+/// Send `user_code` and `decision` (`approve` or `deny`), and an access token as the bearer token
+/// or in the field `token`: the device will act for whom it speaks for.
+#[utoipa::path(post, path = "/oauth/device", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, description = "It was decided"), (status = 400, description = "RFC 6749, section 5.2")))]
+async fn device_decision(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
+    let decided = decide(&app, &headers, &body).await;
+    match (decided, page::is_wanted(&headers)) {
+        (Ok((said, _)), true) => page::message(StatusCode::OK, &said),
+        (Ok((_, body)), false) => private(StatusCode::OK, &body),
+        (Err(refused), true) => page::message(refused.status, &refused.why),
+        (Err(refused), false) => refused.into_response(),
+    }
+}
+
+async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String, Value), Refused> {
+    let builtin = builtin(app)?;
+    let form = Form::read(headers, body)?;
+    let in_header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let in_header = in_header.and_then(|text| text.split_once(' ')).map(|(_, token)| token.trim());
+    let bearer = match in_header {
+        Some(token) => token,
+        None => form.need("token")?,
+    };
+    let who = app.identity.authenticate(bearer).await.map_err(|error| Refused {
+        status: StatusCode::UNAUTHORIZED,
+        code: "invalid_token",
+        why: error.to_string(),
+    })?;
+    if who.agent_of.is_some() {
+        return Err(Refused::new("access_denied", "an agent cannot approve devices"));
+    }
+    if !builtin.device_decisions.allow(&who.subject, app.ambient.now()) {
+        let why = "too many codes tried; wait a minute".to_owned();
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        return Err(Refused { status, code: "slow_down", why });
+    }
+    let approve = match form.get("decision").unwrap_or("approve") {
+        "approve" => true,
+        "deny" => false,
+        _ => return Err(Refused::new("invalid_request", "`decision` must be approve or deny")),
+    };
+    let code = device::read_user_code(form.need("user_code")?).ok_or_else(|| {
+        Refused::new("invalid_request", "`user_code` must be eight letters, such as BCDF-GHJK")
+    })?;
+    let now = app.ambient.now();
+    let client = device::decide(app.store.as_ref(), now, &code, &who, approve).await?;
+    let said = match approve {
+        true => {
+            format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
+        }
+        false => format!("Denied: {client} gets nothing. You can close this page."),
+    };
+    Ok((said, json!({"approved": approve, "client": client, "subject": who.subject})))
+}

@@ -1,0 +1,116 @@
+//! Makes tokens. Needs the key and nothing else, so that `mainstay token` works without a server.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, Header};
+use serde::Serialize;
+
+use super::key::SigningKey;
+use crate::identity::Principal;
+use crate::identity::config::{ClaimNames, Config};
+use crate::identity::jwk::Jwk;
+use crate::{Ambient, Error, Result};
+
+/// The client that tokens of `mainstay token` and the device grant are for.
+pub const CLI_CLIENT: &str = "mainstay-cli";
+
+/// What a token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// To call the API with.
+    Access,
+    /// To get access tokens with, at the token endpoint. Self-contained: who holds one can use
+    /// it until it expires, and only a new signing key ends it before.
+    Refresh,
+}
+
+pub struct Signer {
+    pub(super) issuer: String,
+    key: SigningKey,
+    ambient: Ambient,
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    typ: &'a str,
+    azp: &'a str,
+    jti: String,
+    iat: i64,
+    exp: i64,
+    preferred_username: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    org_id: &'a str,
+    is_org_admin: bool,
+    realm_access: RealmAccess<'a>,
+    #[serde(
+        rename = "kas-fleetshard-operator-cluster-id",
+        skip_serializing_if = "Option::is_none"
+    )]
+    cluster: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct RealmAccess<'a> {
+    roles: Vec<&'a str>,
+}
+
+impl Signer {
+    /// With the key of the data directory, or the configured one. `public_url` is the issuer's
+    /// name: tokens made here are taken by servers with the same one and the same key.
+    pub fn open(
+        config: &Config,
+        data_dir: &Path,
+        public_url: &str,
+        ambient: Ambient,
+    ) -> Result<Signer> {
+        let key = SigningKey::open(config, data_dir, &ambient)?;
+        Ok(Signer { issuer: public_url.trim_end_matches('/').to_owned(), key, ambient })
+    }
+
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    pub fn public_key(&self) -> &Jwk {
+        &self.key.public
+    }
+
+    /// A token for `who`; their `issuer` is not looked at. `client` is the program it is for.
+    pub fn issue(
+        &self,
+        who: &Principal,
+        client: &str,
+        lifetime: Duration,
+        kind: Kind,
+    ) -> Result<String> {
+        let now = self.ambient.now();
+        let agent_role = ClaimNames::default().agent_role;
+        let mut roles: Vec<&str> = who.roles.iter().map(String::as_str).collect();
+        if who.agent_of.is_some() && !roles.contains(&agent_role.as_str()) {
+            roles.push(&agent_role);
+        }
+        let claims = Claims {
+            iss: &self.issuer,
+            sub: &who.subject,
+            typ: match kind {
+                Kind::Access => "Bearer",
+                Kind::Refresh => "Refresh",
+            },
+            azp: client,
+            jti: self.ambient.id(),
+            iat: now.seconds(),
+            exp: now.plus(lifetime).seconds(),
+            preferred_username: &who.subject,
+            org_id: &who.org,
+            is_org_admin: who.org_admin,
+            realm_access: RealmAccess { roles },
+            cluster: who.agent_of.as_deref(),
+        };
+        let header = Header { kid: Some(self.key.kid.clone()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, &claims, &self.key.encoding)
+            .map_err(|e| Error::internal("signing a token", e))
+    }
+}

@@ -1,0 +1,175 @@
+//! From verified claims to a principal: whose names for things are whose.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::config::{AdminRoles, ClaimNames};
+use super::principal::{ADMIN_ROLES, Principal};
+use super::token::{Claims, refused};
+use crate::Result;
+
+/// How one issuer's claims are read.
+pub struct Reader {
+    pub names: ClaimNames,
+    /// `None`: the issuer is ours, and gives our roles by their own names.
+    pub admin_roles: Option<AdminRoles>,
+}
+
+impl Reader {
+    pub fn principal(&self, issuer: &str, claims: &Claims) -> Result<Principal> {
+        let names = &self.names;
+        let text = |name: &str| at_path(claims, name).and_then(Value::as_str).unwrap_or_default();
+        let first = |options: [&str; 3]| {
+            options.into_iter().map(text).find(|value| !value.is_empty()).unwrap_or_default()
+        };
+        let subject = first([&names.username, &names.username_fallback, "sub"]);
+        if subject.is_empty() {
+            return Err(refused(format!(
+                "the token names nobody: it has none of `{}`, `{}` and `sub`",
+                names.username, names.username_fallback
+            )));
+        }
+        let roles = self.roles(at_path(claims, &names.roles));
+        let agent_of = self.agent_of(text(&names.agent_cluster), text(&names.agent_client), &roles);
+        Ok(Principal {
+            subject: subject.to_owned(),
+            issuer: issuer.to_owned(),
+            org: first([&names.org, &names.org_fallback, ""]).to_owned(),
+            org_admin: match at_path(claims, &names.org_admin) {
+                Some(Value::Bool(yes)) => *yes,
+                Some(Value::String(text)) => text == "true",
+                _ => false,
+            },
+            roles,
+            agent_of,
+        })
+    }
+
+    /// Lower case. Another issuer's role becomes one of ours only by the configuration: one that
+    /// happens to be called `admin-full` there means nothing here.
+    fn roles(&self, claimed: Option<&Value>) -> BTreeSet<String> {
+        let claimed = match claimed {
+            Some(Value::Array(many)) => many.as_slice(),
+            _ => &[],
+        };
+        let mut roles: BTreeSet<String> =
+            claimed.iter().filter_map(Value::as_str).map(str::to_lowercase).collect();
+        if let Some(names) = &self.admin_roles {
+            let granted: Vec<&str> = ADMIN_ROLES
+                .into_iter()
+                .zip([&names.read, &names.write, &names.full])
+                .filter(|(_, names)| names.iter().any(|name| roles.contains(&name.to_lowercase())))
+                .map(|(role, _)| role)
+                .collect();
+            roles.retain(|role| !ADMIN_ROLES.contains(&role.as_str()));
+            roles.extend(granted.into_iter().map(str::to_owned));
+        }
+        roles
+    }
+
+    fn agent_of(&self, cluster: &str, client: &str, roles: &BTreeSet<String>) -> Option<String> {
+        let names = &self.names;
+        let by_role = (!cluster.is_empty() && roles.contains(&names.agent_role.to_lowercase()))
+            .then_some(cluster);
+        let by_client = || {
+            let prefix = names.agent_client_prefix.as_str();
+            (!prefix.is_empty()).then(|| client.strip_prefix(prefix)).flatten()
+        };
+        by_role.or_else(by_client).filter(|id| !id.is_empty()).map(str::to_owned)
+    }
+}
+
+/// The claim of this very name, or else the one that the dots lead to.
+fn at_path<'a>(claims: &'a Claims, path: &str) -> Option<&'a Value> {
+    if path.is_empty() {
+        return None;
+    }
+    claims.get(path).or_else(|| {
+        let (first, rest) = path.split_once('.')?;
+        rest.split('.').try_fold(claims.get(first)?, |value, name| value.get(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(claims: Value) -> Result<Principal> {
+        let reader =
+            Reader { names: ClaimNames::default(), admin_roles: Some(AdminRoles::default()) };
+        reader.principal("https://sso", claims.as_object().unwrap())
+    }
+
+    fn roles(claimed: &[&str]) -> Vec<String> {
+        let claims = json!({"sub": "s", "realm_access": {"roles": claimed}});
+        read(claims).unwrap().roles.into_iter().collect()
+    }
+
+    #[test]
+    fn the_first_name_that_is_there_counts() {
+        let who = |claims: Value| read(claims).map(|p| (p.subject, p.org)).ok();
+        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(
+            who(
+                json!({"username": "a", "preferred_username": "b", "sub": "c", "org_id": "1", "rh-org-id": "2"})
+            ),
+            pair("a", "1")
+        );
+        assert_eq!(
+            who(json!({"preferred_username": "b", "sub": "c", "rh-org-id": "2"})),
+            pair("b", "2")
+        );
+        assert_eq!(who(json!({"username": "", "sub": "c"})), pair("c", ""));
+        assert_eq!(who(json!({"username": 7})), None);
+        assert_eq!(who(json!({})), None);
+    }
+
+    #[test]
+    fn admin_roles_come_only_from_the_configured_names_in_any_case() {
+        assert_eq!(
+            roles(&["KAS-Fleet-Manager-Admin-Full", "Other"]),
+            ["admin-full", "kas-fleet-manager-admin-full", "other"]
+        );
+        assert_eq!(roles(&["admin-full", "ADMIN-WRITE", "admin-read"]), Vec::<String>::new());
+        assert_eq!(roles(&["mainstay-admin-read"]), ["admin-read", "mainstay-admin-read"]);
+    }
+
+    #[test]
+    fn an_agent_is_known_by_its_client_or_by_cluster_and_role_together() {
+        let agent = |claims: Value| read(claims).unwrap().agent_of;
+        assert_eq!(
+            agent(json!({"sub": "s", "clientId": "kas-fleetshard-agent-c1"})),
+            Some("c1".into())
+        );
+        assert_eq!(agent(json!({"sub": "s", "clientId": "kas-fleetshard-agent-"})), None);
+        assert_eq!(agent(json!({"sub": "s", "clientId": "someone"})), None);
+        let cluster = "kas-fleetshard-operator-cluster-id";
+        assert_eq!(agent(json!({"sub": "s", cluster: "c2"})), None);
+        assert_eq!(
+            agent(
+                json!({"sub": "s", cluster: "c2", "realm_access": {"roles": ["kas_fleetshard_operator"]}})
+            ),
+            Some("c2".into())
+        );
+    }
+
+    #[test]
+    fn an_org_admin_is_so_by_a_boolean_or_its_text() {
+        let admin =
+            |value: Value| read(json!({"sub": "s", "is_org_admin": value})).unwrap().org_admin;
+        assert!(admin(json!(true)) && admin(json!("true")));
+        assert!(!admin(json!(false)) && !admin(json!("yes")) && !admin(json!(1)));
+    }
+
+    #[test]
+    fn a_claim_whose_name_has_dots_wins_over_the_path() {
+        let claims = json!({"a.b": 1, "a": {"b": 2, "c": {"d": 3}}});
+        let claims = claims.as_object().unwrap();
+        assert_eq!(at_path(claims, "a.b"), Some(&json!(1)));
+        assert_eq!(at_path(claims, "a.c.d"), Some(&json!(3)));
+        assert_eq!(at_path(claims, "a.x.d"), None);
+    }
+}

@@ -1,0 +1,272 @@
+//! Who is trusted to say who is calling, and how their tokens say it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::telemetry::Secret;
+use crate::{Error, Result};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// OIDC issuers whose tokens are taken.
+    pub issuers: Vec<IssuerConfig>,
+    /// Whether this server issues tokens itself. Not given: if no other issuer is.
+    pub builtin: Option<bool>,
+    /// How far another machine's clock may be off.
+    pub clock_skew_s: u64,
+    pub admin_roles: AdminRoles,
+    /// How often the issuers' keys are looked at, so that keys they gave up are refused.
+    pub keys_refresh_s: u64,
+    /// The built-in issuer's key, where replicas share one; else `issuer-key.pem` in the data
+    /// directory, made on first start.
+    pub signing_key_file: Option<PathBuf>,
+    pub access_token_s: u64,
+    pub refresh_token_s: u64,
+    pub device_code_s: u64,
+    /// Programs that get tokens from the built-in issuer with a secret.
+    pub clients: Vec<Client>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            issuers: Vec::new(),
+            builtin: None,
+            clock_skew_s: 60,
+            admin_roles: AdminRoles::default(),
+            keys_refresh_s: 600,
+            signing_key_file: None,
+            access_token_s: 3_600,
+            refresh_token_s: 30 * 24 * 3_600,
+            device_code_s: 600,
+            clients: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    pub fn builtin(&self) -> bool {
+        self.builtin.unwrap_or(self.issuers.is_empty())
+    }
+
+    /// Whether the parts fit together. Fields are named from the configuration's `identity`.
+    pub fn check(&self) -> Result<()> {
+        for (i, issuer) in self.issuers.iter().enumerate() {
+            issuer.check().map_err(|(field, message)| {
+                Error::invalid(format!("identity.issuers[{i}].{field}"), message)
+            })?;
+        }
+        if self.clock_skew_s > 600 {
+            let why = "must be at most 600: a wider one keeps expired tokens alive";
+            return Err(Error::invalid("identity.clock_skew_s", why));
+        }
+        for (i, client) in self.clients.iter().enumerate() {
+            client.check().map_err(|(field, message)| {
+                Error::invalid(format!("identity.clients[{i}].{field}"), message)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// As in the tokens' `iss`.
+    pub url: String,
+    /// A token must be meant for one of these. Not given: for anyone.
+    #[serde(default)]
+    pub audience: Option<Vec<String>>,
+    /// Where its keys are. Not given: as its discovery document says.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    #[serde(default)]
+    pub claims: ClaimNames,
+    #[serde(default = "default_algorithms")]
+    pub algorithms: Vec<Algorithm>,
+}
+
+fn default_algorithms() -> Vec<Algorithm> {
+    vec![Algorithm::RS256, Algorithm::ES256]
+}
+
+impl IssuerConfig {
+    pub fn new(url: &str) -> IssuerConfig {
+        IssuerConfig {
+            url: url.into(),
+            audience: None,
+            jwks_url: None,
+            claims: ClaimNames::default(),
+            algorithms: default_algorithms(),
+        }
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let is_http = |text: &str| {
+            Url::parse(text).is_ok_and(|url| ["http", "https"].contains(&url.scheme()))
+        };
+        if !is_http(&self.url) {
+            return Err(("url", "must be the issuer's http(s) URL".into()));
+        }
+        if self.jwks_url.as_deref().is_some_and(|url| !is_http(url)) {
+            return Err(("jwks_url", "must be an http(s) URL".into()));
+        }
+        if self.algorithms.is_empty() {
+            return Err(("algorithms", "must name at least one, such as RS256".into()));
+        }
+        Ok(())
+    }
+}
+
+/// The signatures that an issuer may be allowed. Only those whose keys we cannot know: with a
+/// shared secret (HS256) whoever checks a token could make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+}
+
+/// Which claim says what. A path with dots leads into objects; an empty name is never looked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClaimNames {
+    pub username: String,
+    pub username_fallback: String,
+    pub org: String,
+    pub org_fallback: String,
+    pub org_admin: String,
+    pub roles: String,
+    /// Names the cluster whose agent this is; believed only together with `agent_role`.
+    pub agent_cluster: String,
+    pub agent_role: String,
+    /// Names the client; one that begins with `agent_client_prefix` is the agent of the cluster
+    /// that the rest names.
+    pub agent_client: String,
+    pub agent_client_prefix: String,
+}
+
+impl Default for ClaimNames {
+    fn default() -> ClaimNames {
+        ClaimNames {
+            username: "username".into(),
+            username_fallback: "preferred_username".into(),
+            org: "org_id".into(),
+            org_fallback: "rh-org-id".into(),
+            org_admin: "is_org_admin".into(),
+            roles: "realm_access.roles".into(),
+            agent_cluster: "kas-fleetshard-operator-cluster-id".into(),
+            agent_role: "kas_fleetshard_operator".into(),
+            agent_client: "clientId".into(),
+            agent_client_prefix: "kas-fleetshard-agent-".into(),
+        }
+    }
+}
+
+/// The issuers' names for our admin roles, in any case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminRoles {
+    pub read: Vec<String>,
+    pub write: Vec<String>,
+    pub full: Vec<String>,
+}
+
+impl Default for AdminRoles {
+    fn default() -> AdminRoles {
+        let names = |what: &str| {
+            vec![format!("mainstay-admin-{what}"), format!("kas-fleet-manager-admin-{what}")]
+        };
+        AdminRoles { read: names("read"), write: names("write"), full: names("full") }
+    }
+}
+
+/// A program that signs in with a secret.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Client {
+    pub id: String,
+    /// The secret itself, or its SHA-256 in `secret_sha256`.
+    pub secret: Option<Secret>,
+    /// 64 hexadecimal digits.
+    pub secret_sha256: Option<String>,
+    pub org: String,
+    pub org_admin: bool,
+    pub roles: Vec<String>,
+    /// The cluster whose agent it is.
+    pub agent_of: Option<String>,
+}
+
+impl Client {
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.id.is_empty() || self.id.contains(':') {
+            return Err(("id", "must be given, and must not contain a colon".into()));
+        }
+        match (&self.secret, &self.secret_sha256) {
+            (Some(secret), None) if !secret.expose().is_empty() => Ok(()),
+            (None, Some(hash))
+                if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) =>
+            {
+                Ok(())
+            }
+            (None, Some(_)) => Err(("secret_sha256", "must be 64 hexadecimal digits".into())),
+            _ => Err(("secret", "give a secret, or its hash in secret_sha256; not both".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_issuer_runs_when_there_is_no_other() {
+        let mut config = Config::default();
+        assert!(config.builtin());
+        config.issuers.push(IssuerConfig::new("https://sso.example/"));
+        assert!(!config.builtin());
+        config.builtin = Some(true);
+        assert!(config.builtin());
+    }
+
+    #[test]
+    fn a_wrong_part_is_named_with_its_place() {
+        let with = |json: serde_json::Value| -> String {
+            let config: Config = serde_json::from_value(json).unwrap();
+            config.check().unwrap_err().to_string()
+        };
+        let message = with(serde_json::json!({"issuers": [{"url": "sso"}]}));
+        assert!(message.starts_with("identity.issuers[0].url:"), "{message}");
+        let message = with(serde_json::json!({"clients": [{"id": "a"}]}));
+        assert!(message.starts_with("identity.clients[0].secret:"), "{message}");
+        let message = with(serde_json::json!({"clients": [{"id": "a", "secret_sha256": "xyz"}]}));
+        assert!(message.starts_with("identity.clients[0].secret_sha256:"), "{message}");
+    }
+
+    #[test]
+    fn unknown_fields_and_algorithms_with_shared_secrets_are_refused() {
+        for bad in [
+            r#"{"isuers": []}"#,
+            r#"{"issuers": [{"url": "https://a", "algorithms": ["HS256"]}]}"#,
+            r#"{"issuers": [{"url": "https://a", "algorithms": ["none"]}]}"#,
+        ] {
+            assert!(serde_json::from_str::<Config>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_printed_configuration_holds_no_client_secret() {
+        let client = Client { id: "a".into(), secret: Some("hunter2".into()), ..Client::default() };
+        let config = Config { clients: vec![client], ..Config::default() };
+        let printed = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
+}

@@ -1,0 +1,195 @@
+//! One issuer's keys over time: fetched when first needed, again when a token names one that is
+//! not known, and now and then; kept while the issuer does not answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::{Mutex, RwLock};
+use reqwest::Method;
+use serde::Deserialize;
+use url::Url;
+
+use super::config::Algorithm;
+pub use super::jwk::Key;
+use super::jwk::{Document, Jwk, KeySet, Lookup};
+use super::token::refused;
+use crate::outbound::{self, System};
+use crate::{Ambient, Error, Result, Timestamp};
+
+/// Tokens with made-up key names cannot make us ask an issuer more often than this.
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
+/// While there are no keys at all, nobody gets in: try more often.
+const FIRST_EVERY: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
+
+pub struct Keys {
+    issuer: String,
+    set: RwLock<Arc<KeySet>>,
+    /// `None`: the keys are ours and never change.
+    source: Option<Source>,
+    refresh: Mutex<Refresh>,
+    ambient: Ambient,
+}
+
+#[derive(Default)]
+struct Refresh {
+    began: Option<Timestamp>,
+    number: u64,
+    /// Whoever needs it waits for the same one; any of them can see it through.
+    in_flight: Option<Fetching>,
+}
+
+type Fetching = Shared<BoxFuture<'static, Result<Arc<KeySet>, Arc<Error>>>>;
+
+#[derive(Clone)]
+struct Source {
+    issuer: String,
+    jwks_url: Option<String>,
+    system: System,
+}
+
+impl Keys {
+    pub fn fixed(issuer: &str, key: Jwk, ambient: Ambient) -> Keys {
+        let set = KeySet::of([key], &KeySet::default());
+        Keys {
+            issuer: issuer.to_owned(),
+            set: RwLock::new(Arc::new(set)),
+            source: None,
+            refresh: Mutex::default(),
+            ambient,
+        }
+    }
+
+    pub fn remote(
+        issuer: &str,
+        jwks_url: Option<String>,
+        system: System,
+        ambient: Ambient,
+    ) -> Keys {
+        let system = system.with_timeout(FETCH_TIMEOUT);
+        Keys {
+            issuer: issuer.to_owned(),
+            set: RwLock::default(),
+            source: Some(Source { issuer: issuer.to_owned(), jwks_url, system }),
+            refresh: Mutex::default(),
+            ambient,
+        }
+    }
+
+    fn current(&self) -> Arc<KeySet> {
+        self.set.read().clone()
+    }
+
+    /// The key that a token names, fetched if need be.
+    pub async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>> {
+        let mut found = self.current().find(kid, algorithm);
+        if matches!(found, Lookup::Unknown) {
+            let fetched = self.refresh(true).await;
+            let current = self.current();
+            if let (Err(error), true) = (fetched, current.is_empty()) {
+                return Err(Error::unavailable(format!("the issuer {}", self.issuer), error));
+            }
+            found = current.find(kid, algorithm);
+        }
+        match found {
+            Lookup::Found(key) => Ok(key),
+            Lookup::Unfit => Err(refused(format!(
+                "the token says that it is signed with {algorithm:?}, which the key it names is not for"
+            ))),
+            Lookup::Unknown => Err(refused(format!(
+                "the token is signed with a key that {} does not have, or no longer has; get a new token",
+                self.issuer
+            ))),
+        }
+    }
+
+    /// Fetches the keys; what is there stays if that fails. `limited`: not if that was tried
+    /// just now, which is an error only for those who have no keys.
+    pub async fn refresh(&self, limited: bool) -> Result<(), Arc<Error>> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let (number, fetching) = {
+            let mut refresh = self.refresh.lock();
+            match &refresh.in_flight {
+                Some(fetching) => (refresh.number, fetching.clone()),
+                None if limited && self.is_too_soon(refresh.began) => {
+                    return Err(Arc::new(Error::unavailable(
+                        "its keys",
+                        "asked for them just now",
+                    )));
+                }
+                None => {
+                    let fetching = source.clone().fetch(self.current()).boxed().shared();
+                    refresh.number += 1;
+                    refresh.began = Some(self.ambient.now());
+                    refresh.in_flight = Some(fetching.clone());
+                    (refresh.number, fetching)
+                }
+            }
+        };
+        let fetched = fetching.await;
+        let mut refresh = self.refresh.lock();
+        if refresh.number == number && refresh.in_flight.take().is_some() {
+            match &fetched {
+                Ok(set) => *self.set.write() = set.clone(),
+                Err(error) => tracing::warn!(
+                    issuer = self.issuer,
+                    error = error.as_ref() as &dyn std::error::Error,
+                    "cannot fetch the issuer's keys; those that are known stay"
+                ),
+            }
+        }
+        fetched.map(|_| ())
+    }
+
+    fn is_too_soon(&self, began: Option<Timestamp>) -> bool {
+        let every = if self.current().is_empty() { FIRST_EVERY } else { REFRESH_EVERY };
+        let now = self.ambient.now();
+        // A clock that was set back must not lock the issuer out until it has caught up.
+        began.is_some_and(|began| began <= now && now < began.plus(every))
+    }
+}
+
+impl Source {
+    async fn fetch(self, before: Arc<KeySet>) -> Result<Arc<KeySet>, Arc<Error>> {
+        let fetch = async {
+            let jwks_url = match &self.jwks_url {
+                Some(url) => url.clone(),
+                None => self.discover().await?,
+            };
+            let document: Document = self.get("keys", &jwks_url).await?;
+            let set = KeySet::read(document, &before);
+            if set.is_empty() {
+                let why = "none of its keys can check a signature that is taken here";
+                return Err(Error::unavailable(jwks_url, why));
+            }
+            Ok(Arc::new(set))
+        };
+        fetch.await.map_err(Arc::new)
+    }
+
+    async fn discover(&self) -> Result<String> {
+        #[derive(Deserialize)]
+        struct Discovery {
+            issuer: String,
+            jwks_uri: String,
+        }
+        let base = self.issuer.trim_end_matches('/');
+        let url = format!("{base}/.well-known/openid-configuration");
+        let found: Discovery = self.get("discovery", &url).await?;
+        if found.issuer.trim_end_matches('/') != base {
+            let why = format!("it speaks for {:?}, not for {:?}", found.issuer, self.issuer);
+            return Err(Error::unavailable(url, why));
+        }
+        Ok(found.jwks_uri)
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(&self, operation: &str, url: &str) -> Result<T> {
+        let url = Url::parse(url).map_err(|e| Error::unavailable(url, e))?;
+        let request = self.system.request(Method::GET, url);
+        let response = self.system.http(operation, request).await?;
+        outbound::json(response, DOCUMENT_BYTES_MAX).await
+    }
+}

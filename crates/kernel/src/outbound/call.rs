@@ -1,0 +1,212 @@
+//! One call to another system, whatever the protocol: breaker, timeout, retries, span, metric.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tracing::Instrument;
+
+use super::breaker::Breaker;
+use super::{Inner, Observation};
+use crate::{Class, Error, Result};
+
+/// A system that we call.
+#[derive(Clone)]
+pub struct System {
+    pub(super) inner: Arc<Inner>,
+    name: Arc<str>,
+    breaker: Arc<Mutex<Breaker>>,
+    pub(super) timeout: Duration,
+    pub(super) for_users: bool,
+}
+
+/// Why an attempt failed, and what that says about trying again.
+#[derive(Debug)]
+pub struct Failure {
+    pub error: Error,
+    pub reach: Reach,
+    /// When the other side said that it may be tried again.
+    pub retry_after: Option<Duration>,
+}
+
+/// How far a failed attempt got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// The breaker held it back.
+    Held,
+    /// There was no connection: trying again does nothing twice.
+    NotSent,
+    /// The answer was lost, late or broken: it may have happened.
+    Unknown,
+    /// The other side is well, and did nothing because it is busy.
+    Busy,
+    /// The other side is well, and said no. It would say so again.
+    Answered,
+}
+
+impl Reach {
+    pub fn label(self) -> &'static str {
+        match self {
+            Reach::Held => "held",
+            Reach::NotSent => "not_sent",
+            Reach::Unknown => "unknown",
+            Reach::Busy => "busy",
+            Reach::Answered => "answered",
+        }
+    }
+}
+
+impl Failure {
+    pub fn new(reach: Reach, error: Error) -> Failure {
+        Failure { error, reach, retry_after: None }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let transient = error.class() == Class::Transient;
+        Failure::new(if transient { Reach::Unknown } else { Reach::Answered }, error)
+    }
+}
+
+impl System {
+    pub(super) fn new(inner: Arc<Inner>, name: &str, breaker: Arc<Mutex<Breaker>>) -> System {
+        let timeout = Duration::from_millis(inner.config.timeout_ms);
+        System { inner, name: name.into(), breaker, timeout, for_users: false }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// With another time limit for each attempt.
+    pub fn with_timeout(mut self, timeout: Duration) -> System {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Refuses targets that users must not reach through us; see [`super::Guard`].
+    pub fn for_users(mut self) -> System {
+        self.for_users = true;
+        self
+    }
+
+    /// Makes the call, again if that is safe: an attempt that was not sent always is, one whose
+    /// answer was lost only if the call is idempotent. `attempt` gets the number, from 1.
+    pub async fn call<T, F, Fut>(
+        &self,
+        operation: &str,
+        idempotent: bool,
+        mut attempt: F,
+    ) -> Result<T>
+    where
+        F: FnMut(u32) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+    {
+        let span = tracing::info_span!(
+            "outbound",
+            otel.name = format!("{} {operation}", self.name),
+            otel.kind = "client",
+            system = &*self.name,
+            operation,
+            attempts = tracing::field::Empty,
+            outcome = tracing::field::Empty,
+        );
+        async {
+            for number in 1.. {
+                tracing::Span::current().record("attempts", number);
+                let failure = match self.attempt(operation, number, &mut attempt).await {
+                    Ok(value) => return Ok(value),
+                    Err(failure) => failure,
+                };
+                tracing::Span::current().record("outcome", failure.reach.label());
+                let Some(pause) = self.pause_before_next(&failure, number, idempotent) else {
+                    return Err(failure.error);
+                };
+                tracing::debug!(error = %failure.error, ?pause, "trying again");
+                tokio::time::sleep(pause).await;
+            }
+            unreachable!("the loop ends with a result")
+        }
+        .instrument(span)
+        .await
+    }
+
+    async fn attempt<T, F, Fut>(
+        &self,
+        operation: &str,
+        number: u32,
+        attempt: &mut F,
+    ) -> Result<T, Failure>
+    where
+        F: FnMut(u32) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+    {
+        let admitted = self.breaker.lock().admit(self.inner.ambient.now());
+        // Only how long it took is measured with this clock; nothing is decided by it.
+        let began = tokio::time::Instant::now();
+        let result = match admitted {
+            Err(wait) => Err(Failure::new(Reach::Held, self.held_back(wait))),
+            Ok(permit) => {
+                let result = tokio::time::timeout(self.timeout, attempt(number))
+                    .await
+                    .unwrap_or_else(|_| Err(Failure::new(Reach::Unknown, self.too_late())));
+                let well = match &result {
+                    Ok(_) => true,
+                    Err(failure) => matches!(failure.reach, Reach::Busy | Reach::Answered),
+                };
+                self.breaker.lock().report(permit, well, self.inner.ambient.now());
+                result
+            }
+        };
+        (self.inner.observe)(&Observation {
+            system: &self.name,
+            operation,
+            attempt: number,
+            failure: result.as_ref().err().map(|failure| failure.reach),
+            took: began.elapsed(),
+            breaker: self.breaker.lock().phase(),
+        });
+        result
+    }
+
+    fn pause_before_next(
+        &self,
+        failure: &Failure,
+        number: u32,
+        idempotent: bool,
+    ) -> Option<Duration> {
+        let config = &self.inner.config;
+        let safe = match failure.reach {
+            Reach::NotSent | Reach::Busy => true,
+            Reach::Unknown => idempotent,
+            Reach::Held | Reach::Answered => false,
+        };
+        if !safe || number >= config.attempts_max {
+            return None;
+        }
+        let longest = Duration::from_millis(config.backoff_max_ms);
+        match failure.retry_after {
+            // Whoever called has better things to do than wait here for that long.
+            Some(asked) if asked > longest => None,
+            Some(asked) => Some(asked),
+            None => {
+                let doubled = config.backoff_ms.saturating_mul(1 << (number - 1).min(20));
+                let pause = Duration::from_millis(doubled).min(longest);
+                // Between half and all of it, so that many callers do not come back at once.
+                Some(pause.mul_f64(0.5 + 0.5 * self.inner.ambient.fraction()))
+            }
+        }
+    }
+
+    fn held_back(&self, wait: Duration) -> Error {
+        let seconds = wait.as_secs_f64();
+        let why = format!("it failed repeatedly; calls are held back for another {seconds:.1} s");
+        Error::unavailable(&*self.name, why)
+    }
+
+    fn too_late(&self) -> Error {
+        let limit = self.timeout.as_secs_f64();
+        Error::unavailable(&*self.name, format!("no answer within {limit:.1} s"))
+    }
+}

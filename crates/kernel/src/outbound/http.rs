@@ -1,0 +1,145 @@
+//! Calls over HTTP: what an answer says about the other side, and the trace that goes with it.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use opentelemetry::trace::TraceContextExt;
+use reqwest::header::{HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use url::Url;
+
+use super::{Failure, Inner, Reach, System, install_tls, redact};
+use crate::{Error, Result};
+
+impl System {
+    /// A request to finish and give to [`System::http`]. Its body must not be a stream.
+    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.client().request(method, url)
+    }
+
+    /// Sends the request. An answer below 500 is returned as it is, except "too many requests";
+    /// redirects are not followed. Repeated by the rules of [`System::call`], where methods that
+    /// HTTP calls idempotent are, and others with an `Idempotency-Key`.
+    pub async fn http(&self, operation: &str, request: RequestBuilder) -> Result<Response> {
+        let mut request =
+            request.build().map_err(|e| Error::internal("a request", e.without_url()))?;
+        request.timeout_mut().get_or_insert(self.timeout);
+        let idempotent = matches!(
+            *request.method(),
+            Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS
+        ) || request.headers().contains_key("idempotency-key");
+        self.call(operation, idempotent, |_| self.send(request.try_clone())).await
+    }
+
+    async fn send(&self, request: Option<Request>) -> Result<Response, Failure> {
+        let mut request =
+            request.ok_or_else(|| Error::internal("a request", "its body is a stream"))?;
+        let method = request.method().clone();
+        let url = request.url().clone();
+        let target = if self.for_users { redact::origin(&url) } else { redact::url(&url) };
+        if self.for_users {
+            let checked = self.inner.guard.check_host(&url).await;
+            checked.map_err(|reason| Error::invalid("url", reason))?;
+        }
+        request.headers_mut().insert("traceparent", self.traceparent());
+        tracing::debug!(%method, target, headers = ?redact::headers(request.headers()), "sending");
+        let response = self.client().execute(request).await.map_err(|error| {
+            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
+            // The URL that reqwest would print may hold secrets.
+            let error = Broken { what: format!("{method} {target}"), source: error.without_url() };
+            Failure::new(reach, Error::unavailable(self.name(), error))
+        })?;
+        let status = response.status();
+        tracing::debug!(%method, target, %status, "answered");
+        if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
+            return Ok(response);
+        }
+        let busy = status == StatusCode::TOO_MANY_REQUESTS;
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        Err(Failure {
+            error: Error::unavailable(self.name(), format!("{method} {target} answered {status}")),
+            reach: if busy { Reach::Busy } else { Reach::Unknown },
+            retry_after: retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs),
+        })
+    }
+
+    /// The current span as W3C trace context; a trace of its own if spans are not exported.
+    fn traceparent(&self) -> HeaderValue {
+        let context = tracing::Span::current().context();
+        let span = context.span().span_context().clone();
+        let text = if span.is_valid() {
+            let flags = span.trace_flags().to_u8();
+            format!("00-{}-{}-{flags:02x}", span.trace_id(), span.span_id())
+        } else {
+            let trace = u128::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
+            let span = u64::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
+            format!("00-{trace:032x}-{span:016x}-00")
+        };
+        HeaderValue::try_from(text).expect("hexadecimal digits and dashes")
+    }
+
+    fn client(&self) -> &Client {
+        let inner = &self.inner;
+        if self.for_users {
+            inner.guarded_client.get_or_init(|| inner.build_client(true))
+        } else {
+            inner.client.get_or_init(|| inner.build_client(false))
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct Broken {
+    what: String,
+    source: reqwest::Error,
+}
+
+impl Inner {
+    fn build_client(&self, guarded: bool) -> Client {
+        install_tls();
+        let builder = || {
+            let builder = Client::builder()
+                .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(Duration::from_millis(self.config.connect_timeout_ms))
+                .redirect(reqwest::redirect::Policy::none())
+                // Retries are decided in one place.
+                .retry(reqwest::retry::never())
+                .no_proxy();
+            if guarded { builder.dns_resolver(self.guard.clone()) } else { builder }
+        };
+        builder().build().unwrap_or_else(|error| {
+            // A container without certificates can still call what needs none.
+            tracing::warn!(%error, "no certificates of the system; calls over TLS will fail");
+            builder().tls_certs_only([]).build().expect("needs nothing of the system")
+        })
+    }
+}
+
+/// The body of an answer, if it has at most `limit_bytes`.
+pub async fn body(mut response: Response, limit_bytes: usize) -> Result<Bytes> {
+    let what = redact::origin(response.url());
+    let mut bytes = Vec::new();
+    loop {
+        let chunk =
+            response.chunk().await.map_err(|e| Error::unavailable(&what, e.without_url()))?;
+        let Some(chunk) = chunk else { return Ok(bytes.into()) };
+        if bytes.len() + chunk.len() > limit_bytes {
+            let why = format!("its answer is larger than {limit_bytes} bytes");
+            return Err(Error::unavailable(&what, why));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+}
+
+/// The body of an answer as JSON, if it was a success and has at most `limit_bytes`.
+pub async fn json<T: DeserializeOwned>(response: Response, limit_bytes: usize) -> Result<T> {
+    let (what, status) = (redact::origin(response.url()), response.status());
+    if !status.is_success() {
+        return Err(Error::unavailable(&what, format!("answered {status}")));
+    }
+    let bytes = body(response, limit_bytes).await?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::unavailable(&what, e))
+}
