@@ -19,6 +19,7 @@ pub mod outbound;
 pub mod queue;
 pub mod store;
 pub mod telemetry;
+pub mod waiter;
 
 pub use ambient::{Ambient, Timestamp};
 pub use app::{App, Domain, Parts};

@@ -19,7 +19,7 @@ pub struct Event {
 }
 
 /// [`Event`] as CloudEvents 1.0 in its JSON form.
-#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, utoipa::ToSchema)]
 pub struct CloudEvent {
     pub specversion: String,
     pub id: String,
@@ -70,7 +70,7 @@ impl EventFilter {
 }
 
 /// An audit entry as it stands in the log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditEntry {
     pub seq: i64,
     pub at: Timestamp,
@@ -101,7 +101,7 @@ impl AuditFilter {
 }
 
 /// The ends of both logs: the next number of each follows from it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Head {
     pub event_seq: i64,
     pub audit_seq: i64,

@@ -116,7 +116,7 @@ impl PartialEq for Json {
 pub type Labels = BTreeMap<String, String>;
 
 /// A managed thing. `spec` is what its owner wants, `status` what was last observed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Object {
     pub key: Key,
     /// The organisation that it belongs to.

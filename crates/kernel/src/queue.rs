@@ -10,7 +10,19 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Lane, Outcome, Wake};
 use crate::{Key, Timestamp};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// To be looked at as soon as someone is free.
@@ -44,7 +56,7 @@ impl State {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct QueueRow {
     pub key: Key,
     pub org: String,

@@ -1,15 +1,35 @@
 //! The only way to add a route: it names the action that the caller must be allowed.
 
-use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use std::sync::Arc;
 
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::MethodRouter;
+use utoipa::openapi::path::{Operation, PathItem, Paths};
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    Components, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder,
+};
+use utoipa_axum::router::UtoipaMethodRouter;
+
+use super::ErrorMapper;
+use super::guard::{Gate, guard};
 use crate::App;
 use crate::identity::Action;
 
 /// Routes with the permission of each. There is no way to add one without.
 #[derive(Default)]
 pub struct Routes {
-    router: OpenApiRouter<App>,
-    rules: Vec<Rule>,
+    entries: Vec<Entry>,
+    errors: Vec<(&'static str, ErrorMapper)>,
+}
+
+struct Entry {
+    action: Action,
+    schemas: Vec<(String, RefOr<Schema>)>,
+    paths: Paths,
+    router: MethodRouter<App>,
 }
 
 /// One line of the permission table.
@@ -27,8 +47,122 @@ impl Routes {
 
     /// `routes!(handler)`, for callers who may do `action`.
     pub fn route(mut self, action: Action, routes: UtoipaMethodRouter<App>) -> Routes {
-        let _ = (&mut self.rules, action);
-        self.router = self.router.routes(routes);
+        let (schemas, mut paths, router) = routes;
+        for item in paths.paths.values_mut() {
+            operations(item).for_each(|(_, operation)| annotate(operation, action));
+        }
+        self.entries.push(Entry { action, schemas, paths, router });
         self
     }
+
+    /// Errors of all requests whose path begins with `prefix`, also of those that no route takes,
+    /// are written by `mapper`.
+    pub fn errors(mut self, prefix: &'static str, mapper: ErrorMapper) -> Routes {
+        self.errors.push((prefix, mapper));
+        self
+    }
+
+    pub fn merge(mut self, other: Routes) -> Routes {
+        self.entries.extend(other.entries);
+        self.errors.extend(other.errors);
+        self
+    }
+
+    /// Who may call what.
+    pub fn rules(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for entry in &self.entries {
+            for (path, item) in &entry.paths.paths {
+                for (method, _) in operations(&mut item.clone()) {
+                    rules.push(Rule {
+                        method: method.into(),
+                        path: path.clone(),
+                        action: entry.action,
+                    });
+                }
+            }
+        }
+        rules
+    }
+
+    /// The OpenAPI document of these routes.
+    pub fn document(&self) -> OpenApi {
+        let mut components = Components::new();
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
+        components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+        components.schemas.insert("Error".into(), super::failure::schema());
+        let mut paths = Paths::new();
+        for entry in &self.entries {
+            components.schemas.extend(entry.schemas.iter().cloned());
+            for (path, item) in &entry.paths.paths {
+                let mut item = item.clone();
+                if !self.errors.iter().any(|(prefix, _)| path.starts_with(prefix)) {
+                    operations(&mut item).for_each(|(_, operation)| add_error(operation));
+                }
+                match paths.paths.get_mut(path) {
+                    Some(there) => there.merge_operations(item),
+                    None => drop(paths.paths.insert(path.clone(), item)),
+                }
+            }
+        }
+        let info = InfoBuilder::new()
+            .title("Mainstay")
+            .description(Some(
+                "One control plane for managed services, environments, streams and right-sizing.",
+            ))
+            .version(crate::telemetry::build::VERSION)
+            .build();
+        OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
+    }
+
+    pub(super) fn mappers(&self) -> Vec<(&'static str, ErrorMapper)> {
+        self.errors.clone()
+    }
+
+    pub(super) fn into_router(self, gate: &Arc<Gate>) -> Router<App> {
+        let mut router = Router::new();
+        for Entry { action, paths, router: methods, .. } in self.entries {
+            let methods = match action {
+                Action::Public => methods,
+                _ => methods.route_layer(from_fn_with_state((gate.clone(), action), guard)),
+            };
+            for path in paths.paths.keys() {
+                router = router.route(path, methods.clone());
+            }
+        }
+        router
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
+    [
+        ("GET", get),
+        ("PUT", put),
+        ("POST", post),
+        ("DELETE", delete),
+        ("OPTIONS", options),
+        ("HEAD", head),
+        ("PATCH", patch),
+        ("TRACE", trace),
+    ]
+    .into_iter()
+    .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// The document says of every operation what it needs, so that its diff shows a permission change.
+fn annotate(operation: &mut Operation, action: Action) {
+    if action != Action::Public {
+        let bearer = SecurityRequirement::new("bearer", std::iter::empty::<String>());
+        operation.security.get_or_insert_default().push(bearer);
+    }
+    let action = serde_json::Value::String(format!("{action:?}"));
+    operation.extensions.get_or_insert_default().insert("x-action".into(), action);
+}
+
+fn add_error(operation: &mut Operation) {
+    let shape = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+    let response =
+        ResponseBuilder::new().description("An error").content("application/json", shape).build();
+    operation.responses.responses.entry("default".into()).or_insert(RefOr::T(response));
 }

@@ -1,8 +1,14 @@
-//! Logs, traces and metrics; secrets that cannot be printed.
+//! Logs, traces and metrics: what a running process tells about itself. Secrets that cannot be
+//! printed.
 
+pub mod build;
+mod logs;
+mod metrics;
+mod otlp;
 mod secret;
-pub use secret::Secret;
+mod trace;
 
-/// What is counted. Each process, and each test, has its own.
-#[derive(Default)]
-pub struct Metrics {}
+pub use logs::{Config, Format, Guard, init};
+pub use metrics::{Breaker, Metrics};
+pub use secret::Secret;
+pub use trace::{Trace, current_traceparent, with_trace};

@@ -1,0 +1,69 @@
+//! `/api/v1/audit`: who did what. A client verifies the chain itself: it walks the entries with
+//! `?after=` and compares where it ends with `/api/v1/audit/head`.
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::{Params, Routes};
+use super::limit;
+use crate::identity::Action;
+use crate::log::{AuditEntry, AuditFilter, Head};
+use crate::{App, Error, Result};
+
+const LIMIT_MAX: usize = 1000;
+
+pub(super) fn routes() -> Routes {
+    Routes::new().route(Action::AdminRead, routes!(list)).route(Action::AdminRead, routes!(head))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Ask {
+    actor: Option<String>,
+    /// The object's key, or what else was acted on.
+    target: Option<String>,
+    org: Option<String>,
+    /// Oldest first, from after this entry.
+    after: Option<i64>,
+    /// Newest first, from before this entry.
+    before: Option<i64>,
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AuditPage {
+    entries: Vec<AuditEntry>,
+    /// If there may be more: what to give as `after`, or as `before` when newest came first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<i64>,
+}
+
+/// Audit entries, newest first unless `after` is given.
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Ask),
+    responses((status = 200, body = AuditPage)))]
+async fn list(State(app): State<App>, Params(ask): Params<Ask>) -> Result<Json<AuditPage>> {
+    if ask.after.is_some() && ask.before.is_some() {
+        return Err(Error::invalid("before", "cannot be combined with after"));
+    }
+    let limit = limit(ask.limit, LIMIT_MAX)?;
+    let before = match ask.after {
+        Some(_) => None,
+        None => Some(ask.before.unwrap_or(i64::MAX)),
+    };
+    let Ask { actor, target, org, after, .. } = ask;
+    let filter = AuditFilter { actor, target, org, after: after.unwrap_or(0), before };
+    let entries = app.store.audit(&filter, limit).await?;
+    let next = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.seq);
+    Ok(Json(AuditPage { entries, next }))
+}
+
+/// Where both logs end: the number of the last event, and number and hash of the last audit entry.
+#[utoipa::path(get, path = "/api/v1/audit/head", tag = "audit", responses((status = 200, body = Head)))]
+async fn head(State(app): State<App>) -> Result<Json<Head>> {
+    Ok(Json(app.store.head().await?))
+}

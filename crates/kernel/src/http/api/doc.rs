@@ -1,0 +1,61 @@
+//! `/api/v1/doc`: the OpenAPI document, and a page that shows it without any other server.
+
+use std::sync::Arc;
+
+use axum::extract::Path;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::routes;
+use utoipa_swagger_ui::Config as Page;
+
+use super::super::{Context, Routes};
+use crate::identity::Action;
+use crate::{Error, Result};
+
+const DOCUMENT: &str = "/api/v1/doc/openapi.json";
+
+pub(super) fn routes() -> Routes {
+    Routes::new()
+        .route(Action::Public, routes!(page))
+        .route(Action::Public, routes!(document))
+        .route(Action::Public, routes!(file))
+}
+
+/// This page.
+#[utoipa::path(get, path = "/api/v1/doc", tag = "doc",
+    responses((status = 200, body = String, content_type = "text/html")))]
+async fn page() -> Result<Response> {
+    let html = part("index.html")?.2;
+    // The page names its parts from where it is, which differs with and without a final slash.
+    let html = String::from_utf8_lossy(&html).replace("\"./", "\"/api/v1/doc/");
+    let html = html.replace("\"index.css\"", "\"/api/v1/doc/index.css\"");
+    Ok(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response())
+}
+
+/// The OpenAPI document of this server.
+#[utoipa::path(get, path = "/api/v1/doc/openapi.json", tag = "doc",
+    responses((status = 200, body = serde_json::Value)))]
+async fn document(Context(context): Context) -> Response {
+    let document = context.server.document.clone();
+    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
+}
+
+/// A part of the page.
+#[utoipa::path(get, path = "/api/v1/doc/{file}", tag = "doc",
+    params(("file" = String, Path)), responses((status = 200, body = Vec<u8>)))]
+async fn file(Path(file): Path<String>) -> Result<Response> {
+    let (kind, gzipped, bytes) = part(&file)?;
+    let mut response = ([(header::CONTENT_TYPE, kind)], bytes).into_response();
+    if gzipped {
+        let gzip = header::HeaderValue::from_static("gzip");
+        response.headers_mut().insert(header::CONTENT_ENCODING, gzip);
+    }
+    Ok(response)
+}
+
+fn part(file: &str) -> Result<(String, bool, Vec<u8>)> {
+    let part = utoipa_swagger_ui::serve(file, Arc::new(Page::from(DOCUMENT)))
+        .map_err(|e| Error::internal("the documentation page", e.to_string()))?
+        .ok_or_else(|| Error::NotFound(format!("/api/v1/doc/{file}")))?;
+    Ok((part.content_type, part.gzpipped, part.bytes.into_owned()))
+}

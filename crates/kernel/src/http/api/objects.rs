@@ -1,0 +1,235 @@
+//! `/api/v1/objects`: every managed thing, whatever its kind.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::{Caller, Context, Later, Params, PathKey, Routes, narrow, sees};
+use super::limit;
+use crate::find::{Find, PAGE_MAX, Page};
+use crate::identity::{Action, Principal};
+use crate::waiter::wait_until;
+use crate::{App, Error, Key, Object, Result};
+
+const WAIT_S_MAX: u64 = 300;
+
+pub(super) fn routes() -> Routes {
+    Routes::new()
+        .route(Action::Read, routes!(list))
+        .route(Action::Read, routes!(get))
+        .route(Action::Read, routes!(graph))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Filter {
+    kind: Option<String>,
+    phase: Option<String>,
+    owner: Option<String>,
+    org: Option<String>,
+    name: Option<String>,
+    /// `KEY=VALUE`; several with commas between.
+    label: Option<String>,
+    /// Also what was deleted.
+    #[serde(default)]
+    deleted: bool,
+    #[param(minimum = 1, maximum = 500, default = 50)]
+    limit: Option<usize>,
+    /// Where to continue: `next` of the page before.
+    after: Option<i64>,
+}
+
+impl Filter {
+    fn find(self) -> Result<Find> {
+        let pair = |pair: &str| match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(Error::invalid("label", "must be KEY=VALUE, several with commas between")),
+        };
+        let labels = self.label.iter().flat_map(|labels| labels.split(','));
+        Ok(Find {
+            labels: labels.map(pair).collect::<Result<_>>()?,
+            limit: limit(self.limit, PAGE_MAX)?,
+            org: self.org,
+            owner: self.owner,
+            kind: self.kind,
+            phase: self.phase,
+            name: self.name,
+            deleted: self.deleted,
+            after: self.after,
+            ..Find::default()
+        })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ObjectPage {
+    objects: Vec<Object>,
+    /// Give this as `after` for the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<i64>,
+}
+
+/// Finds what the caller may see.
+pub(super) async fn find(app: &App, who: &Principal, find: Find) -> Result<Json<ObjectPage>> {
+    let Page { objects, next } = match narrow(who, find) {
+        Some(find) => app.store.find(&find).await?,
+        None => Page { objects: Vec::new(), next: None },
+    };
+    Ok(Json(ObjectPage { objects, next }))
+}
+
+/// Objects, newest first.
+#[utoipa::path(get, path = "/api/v1/objects", tag = "objects", params(Filter),
+    responses((status = 200, body = ObjectPage)))]
+async fn list(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Params(filter): Params<Filter>,
+) -> Result<Json<ObjectPage>> {
+    find(&app, &who, filter.find()?).await
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Wait {
+    /// Answer when the object is in one of these phases, as in `ready,failed`.
+    wait_phase: Option<String>,
+    /// Answer when its status speaks of this generation or a later one.
+    wait_generation: Option<i64>,
+    /// Answer after this long at the latest, with the object as it is then.
+    #[param(maximum = 300, default = 30)]
+    timeout_s: Option<u64>,
+    /// Also if it was deleted.
+    #[serde(default)]
+    deleted: bool,
+}
+
+impl Wait {
+    fn waits(&self) -> bool {
+        self.wait_phase.is_some() || self.wait_generation.is_some()
+    }
+
+    fn reached(&self, object: &Object) -> bool {
+        let phase = self.wait_phase.as_deref();
+        object.deleted_at.is_some()
+            || (phase.is_none_or(|phases| phases.split(',').any(|phase| phase == object.phase))
+                && self.wait_generation.is_none_or(|generation| object.observed >= generation))
+    }
+
+    fn timeout(&self) -> Result<Duration> {
+        match self.timeout_s.unwrap_or(30) {
+            s @ 0..=WAIT_S_MAX => Ok(Duration::from_secs(s)),
+            _ => Err(Error::invalid("timeout_s", format!("must be at most {WAIT_S_MAX}"))),
+        }
+    }
+}
+
+/// One object; with `wait_…`, when it is so far. A wait also ends when the object is deleted.
+#[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}", tag = "objects",
+    params(("kind" = String, Path), ("id" = String, Path), Wait),
+    responses((status = 200, body = Object, headers(("etag" = String, description = "The revision"))),
+        (status = 304, description = "It still has the revision of If-None-Match")))]
+async fn get(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Context(context): Context,
+    PathKey(key): PathKey,
+    Params(wait): Params<Wait>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let timeout = wait.timeout()?;
+    let shows = wait.deleted || wait.waits();
+    let object = visible(&app, &who, &key).await?;
+    let object = object.filter(|object| shows || object.deleted_at.is_none());
+    let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+    if !wait.waits() || wait.reached(&object) {
+        return Ok(respond(&object, &headers));
+    }
+    let closing = context.closing();
+    Ok(Later::new(async move {
+        let over = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
+        let object = wait_until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
+        // It may have changed hands meanwhile.
+        let object = object.filter(|object| sees(&who, object));
+        let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+        Ok(respond(&object, &headers))
+    })
+    .into_response())
+}
+
+async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Object>> {
+    let found = app.store.get(std::slice::from_ref(key)).await?.pop();
+    Ok(found.filter(|object| sees(who, object)))
+}
+
+fn respond(object: &Object, headers: &HeaderMap) -> Response {
+    let etag = format!("\"{}\"", object.revision);
+    let known = headers.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|v| v.to_str().ok());
+    let mut known = known.flat_map(|tags| tags.split(',')).map(|tag| tag.trim());
+    let unchanged = known.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag);
+    let etag = HeaderValue::from_str(&etag).expect("digits in quotes are a header value");
+    let etag = [(header::ETAG, etag)];
+    match unchanged {
+        true => (StatusCode::NOT_MODIFIED, etag).into_response(),
+        false => (etag, Json(object)).into_response(),
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Graph {
+    key: Key,
+    /// What it depends on.
+    dependencies: Vec<Node>,
+    /// What depends on it.
+    dependents: Vec<Node>,
+    /// Whether there are more of either than are shown.
+    truncated: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Node {
+    key: Key,
+    name: String,
+    phase: String,
+    deleted: bool,
+}
+
+/// An object's direct dependencies and dependents, as far as the caller may see them.
+#[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}/graph", tag = "objects",
+    params(("kind" = String, Path), ("id" = String, Path)), responses((status = 200, body = Graph)))]
+async fn graph(
+    State(app): State<App>,
+    Caller(who): Caller,
+    PathKey(key): PathKey,
+) -> Result<Json<Graph>> {
+    let object = visible(&app, &who, &key).await?;
+    object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+    let mut to = app.store.dependencies(&key).await?;
+    let mut from = app.store.dependents(&key).await?;
+    let truncated = to.len().max(from.len()) > PAGE_MAX;
+    to.truncate(PAGE_MAX);
+    from.truncate(PAGE_MAX);
+    let dependencies = nodes(&app, &who, &to).await?;
+    let dependents = nodes(&app, &who, &from).await?;
+    Ok(Json(Graph { key, dependencies, dependents, truncated }))
+}
+
+async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
+    let objects = app.store.get(keys).await?.into_iter().filter(|object| sees(who, object));
+    Ok(objects
+        .map(|Object { key, name, phase, deleted_at, .. }| Node {
+            key,
+            name,
+            phase,
+            deleted: deleted_at.is_some(),
+        })
+        .collect())
+}

@@ -1,0 +1,52 @@
+//! How the kernel's scalar types look in the OpenAPI document.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::{Json, Key, Timestamp};
+
+impl PartialSchema for Key {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Names an object: kind/id"))
+            .pattern(Some("^[A-Za-z0-9-]+/[A-Za-z0-9._:-]+$"))
+            .into()
+    }
+}
+
+impl ToSchema for Key {
+    fn name() -> Cow<'static, str> {
+        "Key".into()
+    }
+}
+
+impl PartialSchema for Timestamp {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .into()
+    }
+}
+
+impl ToSchema for Timestamp {
+    fn name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+}
+
+impl PartialSchema for Json {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().description(Some("What the object's kind says")).into()
+    }
+}
+
+impl ToSchema for Json {
+    fn name() -> Cow<'static, str> {
+        "Json".into()
+    }
+}

@@ -1,0 +1,49 @@
+//! `/api/v1/search`: words and filters over all objects that the caller may see.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use super::super::{Caller, Params, Routes};
+use super::limit;
+use super::objects::{self, ObjectPage};
+use crate::find::{Find, PAGE_MAX};
+use crate::identity::Action;
+use crate::{App, Error, Result};
+
+const QUERY_CHARS_MAX: usize = 1000;
+
+pub(super) fn routes() -> Routes {
+    Routes::new().route(Action::Read, routes!(search))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Ask {
+    /// Words that begin words of the name, the description or the labels, and filters: `kind:`,
+    /// `phase:`, `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
+    q: String,
+    #[param(minimum = 1, maximum = 500, default = 50)]
+    limit: Option<usize>,
+    /// Where to continue: `next` of the page before.
+    after: Option<i64>,
+}
+
+/// Searches.
+#[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(Ask),
+    responses((status = 200, body = ObjectPage)))]
+async fn search(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Params(ask): Params<Ask>,
+) -> Result<Json<ObjectPage>> {
+    if ask.q.chars().count() > QUERY_CHARS_MAX {
+        return Err(Error::invalid("q", format!("must have at most {QUERY_CHARS_MAX} characters")));
+    }
+    let limit = limit(ask.limit, PAGE_MAX)?;
+    let find = Find { limit, after: ask.after, ..Find::parse(&ask.q)? };
+    objects::find(&app, &who, find).await
+}

@@ -1,0 +1,160 @@
+//! `/api/v1/self/…` and `/metrics`: how this process is.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::{Config, Params, Routes};
+use crate::identity::Action;
+use crate::telemetry::build;
+use crate::{App, Timestamp};
+
+/// A store that takes longer than this is as good as gone to whoever routes requests here.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(super) fn routes(config: &Config) -> Routes {
+    let scrapers = if config.metrics_public { Action::Public } else { Action::AdminRead };
+    Routes::new()
+        .route(Action::Public, routes!(info))
+        .route(Action::Public, routes!(ping))
+        .route(Action::Public, routes!(liveliness))
+        .route(Action::Public, routes!(readiness))
+        .route(Action::Public, routes!(started))
+        .route(scrapers, routes!(metrics))
+}
+
+#[derive(Serialize, ToSchema)]
+struct Info {
+    buildtime: &'static str,
+    revision: &'static str,
+    version: &'static str,
+}
+
+/// What is running.
+#[utoipa::path(get, path = "/api/v1/self/info", tag = "self", responses((status = 200, body = Info)))]
+async fn info() -> Json<Info> {
+    let (buildtime, revision) = (build::BUILD_TIME, build::REVISION);
+    Json(Info { buildtime, revision, version: build::VERSION })
+}
+
+#[derive(Serialize, ToSchema)]
+struct Pong {
+    response: String,
+}
+
+/// Whether anyone is there.
+#[utoipa::path(get, path = "/api/v1/self/ping", tag = "self", responses((status = 200, body = Pong)))]
+async fn ping(State(app): State<App>) -> Json<Pong> {
+    Json(Pong { response: format!("Pong - {}", app.ambient.now()) })
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Ask {
+    /// How much to tell.
+    #[serde(default, rename = "type")]
+    detail: Detail,
+}
+
+#[derive(Deserialize, ToSchema, Default, PartialEq, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum Detail {
+    #[default]
+    Summary,
+    Detailed,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Health {
+    status: Status,
+    time: Timestamp,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize, ToSchema, Clone, Copy, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Success,
+    Failed,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<Timestamp>,
+}
+
+/// One check of one thing; more about it if more was asked for.
+fn health(app: &App, ask: &Ask, name: &'static str, fault: Option<String>, good: String) -> Health {
+    let (time, detailed) = (app.ambient.now(), ask.detail == Detail::Detailed);
+    let status = if fault.is_none() { Status::Success } else { Status::Failed };
+    let description = detailed.then(|| fault.unwrap_or(good));
+    let check = Check { name, status, description, timestamp: detailed.then_some(time) };
+    Health { status, time, checks: vec![check] }
+}
+
+fn respond(health: Health, failed: StatusCode) -> Response {
+    let status = if health.status == Status::Success { StatusCode::OK } else { failed };
+    ([(header::CACHE_CONTROL, "no-store")], (status, Json(health))).into_response()
+}
+
+/// Whether the process is alive. If this does not answer, restart it.
+#[utoipa::path(get, path = "/api/v1/self/liveliness", tag = "self", params(Ask),
+    responses((status = 200, body = Health), (status = 500, body = Health)))]
+async fn liveliness(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
+    let health = health(&app, &ask, "process", None, "answers requests".into());
+    respond(health, StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// Whether the process can do its work: it writes to its store and reads it back.
+#[utoipa::path(get, path = "/api/v1/self/readiness", tag = "self", params(Ask),
+    responses((status = 200, body = Health), (status = 503, body = Health)))]
+async fn readiness(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
+    let fault = match tokio::time::timeout(STORE_TIMEOUT, app.store.ping()).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, source = ?std::error::Error::source(&error), "not ready");
+            Some(error.to_string())
+        }
+        Err(_) => Some(format!("no answer within {} s", STORE_TIMEOUT.as_secs())),
+    };
+    // Only the kind of store: where it is would be for admins.
+    let good = app.store.describe().split(' ').next().unwrap_or("store").to_owned();
+    let health = health(&app, &ask, "store", fault, good);
+    respond(health, StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Whether start-up is over.
+#[utoipa::path(get, path = "/api/v1/self/started", tag = "self", params(Ask),
+    responses((status = 200, body = Health), (status = 503, body = Health)))]
+async fn started(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
+    let fault = (!app.metrics.started()).then(|| "still starting".to_owned());
+    let health = health(&app, &ask, "started", fault, "start-up is over".into());
+    respond(health, StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// Everything that is counted, in the OpenMetrics text format.
+#[utoipa::path(get, path = "/metrics", tag = "self",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+async fn metrics(State(app): State<App>) -> Response {
+    let store = &app.store;
+    let asked = async { tokio::try_join!(store.work_counts(), store.head()) };
+    match tokio::time::timeout(STORE_TIMEOUT, asked).await {
+        Ok(Ok((counts, head))) => app.metrics.store(&counts, &head),
+        Ok(Err(error)) => tracing::warn!(%error, "metrics of the store are not current"),
+        Err(_) => tracing::warn!("metrics of the store are not current: it does not answer"),
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.metrics.encode()).into_response()
+}

@@ -1,0 +1,189 @@
+//! `/api/v1/work`: the queue: what is due, running, retrying, stopped and why.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::{
+    Body, Caller, Context, Idempotency, Params, PathKey, Routes, carry_out, valid_name,
+};
+use super::limit;
+use crate::change::{Answer, Change, Wake, Work};
+use crate::identity::Action;
+use crate::queue::{QueueRow, State as RowState};
+use crate::store::{WorkCount, WorkFilter};
+use crate::{App, Error, Key, Lane, Result};
+
+const LIMIT_MAX: usize = 1000;
+
+pub(super) fn routes() -> Routes {
+    Routes::new()
+        .route(Action::AdminRead, routes!(list))
+        .route(Action::AdminWrite, routes!(retry))
+        .route(Action::AdminWrite, routes!(pause))
+        .route(Action::AdminWrite, routes!(resume))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Filter {
+    state: Option<RowState>,
+    paused: Option<bool>,
+    /// Only what has failed at least once.
+    #[serde(default)]
+    failing: bool,
+    org: Option<String>,
+    /// Only this object's, as `kind/id`.
+    key: Option<String>,
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct WorkPage {
+    rows: Vec<QueueRow>,
+    /// Of the whole queue, whatever the filter.
+    counts: Vec<Count>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Count {
+    kind: String,
+    state: RowState,
+    paused: bool,
+    failing: bool,
+    rows: i64,
+}
+
+/// What is in the queue.
+#[utoipa::path(get, path = "/api/v1/work", tag = "work", params(Filter),
+    responses((status = 200, body = WorkPage)))]
+async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<Json<WorkPage>> {
+    let limit = limit(filter.limit, LIMIT_MAX)?;
+    let Filter { state, paused, failing, org, key, .. } = filter;
+    let key = key.as_deref().map(Key::parse).transpose()?;
+    let filter = WorkFilter { key, org, state, paused, failing };
+    let rows = app.store.work(&filter, limit).await?;
+    let counts = app.store.work_counts().await?.into_iter();
+    let counts = counts.map(|WorkCount { kind, state, paused, failing, rows }| Count {
+        kind,
+        state,
+        paused,
+        failing,
+        rows,
+    });
+    Ok(Json(WorkPage { rows, counts: counts.collect() }))
+}
+
+#[derive(Serialize, ToSchema)]
+struct Acted {
+    key: Key,
+    /// What was done to its work: retry, pause or resume.
+    action: String,
+}
+
+/// The answer to an act, as it is sent and as it is kept for a repetition.
+fn acted(key: &Key, action: &str) -> Answer {
+    let body = Acted { key: key.clone(), action: action.into() };
+    Answer { status: 202, body: crate::Json::of(&body) }
+}
+
+/// The object's row, if it has one, and its organisation.
+async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
+    let filter = WorkFilter { key: Some(key.clone()), ..WorkFilter::default() };
+    if let Some(row) = app.store.work(&filter, 1).await?.pop() {
+        let org = row.org.clone();
+        return Ok((Some(row), org));
+    }
+    let object = app.store.get(std::slice::from_ref(key)).await?.pop();
+    let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+    Ok((None, object.org))
+}
+
+/// Looks at an object now, also if its work had stopped or was to wait.
+#[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/retry", tag = "work",
+    params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
+async fn retry(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Context(context): Context,
+    PathKey(key): PathKey,
+    idempotency: Idempotency,
+) -> Result<Response> {
+    let once = idempotency.of(b"");
+    if let Some(before) = once.replay(app.store.as_ref()).await? {
+        return Ok(before);
+    }
+    let (row, org) = row(&app, &key).await?;
+    if row.is_some_and(|row| row.paused) {
+        return Err(Error::Conflict(format!("{key} is paused; resume it first")));
+    }
+    let audit = context.audit(&who, "work.retry", key.as_str(), &org);
+    let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
+    let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
+    carry_out(&app, &once, change, acted(&key, "retry")).await
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Pause {
+    /// Why; shown to whoever wonders.
+    reason: String,
+}
+
+/// Nobody works on an object until it is resumed.
+#[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/pause", tag = "work", request_body = Pause,
+    params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
+async fn pause(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Context(context): Context,
+    PathKey(key): PathKey,
+    idempotency: Idempotency,
+    body: Option<Body<Pause>>,
+) -> Result<Response> {
+    let (bytes, pause) = match body {
+        Some(body) => (body.bytes, body.value),
+        None => (Bytes::new(), Pause { reason: format!("paused by {}", who.subject) }),
+    };
+    valid_name("reason", &pause.reason)?;
+    let once = idempotency.of(&bytes);
+    if let Some(before) = once.replay(app.store.as_ref()).await? {
+        return Ok(before);
+    }
+    let (_, org) = row(&app, &key).await?;
+    let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
+    audit.after = crate::Json::of(&pause);
+    let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
+    let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
+    carry_out(&app, &once, change, acted(&key, "pause")).await
+}
+
+/// Works on an object again.
+#[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/resume", tag = "work",
+    params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
+async fn resume(
+    State(app): State<App>,
+    Caller(who): Caller,
+    Context(context): Context,
+    PathKey(key): PathKey,
+    idempotency: Idempotency,
+) -> Result<Response> {
+    let once = idempotency.of(b"");
+    if let Some(before) = once.replay(app.store.as_ref()).await? {
+        return Ok(before);
+    }
+    let (row, org) = row(&app, &key).await?;
+    if row.is_none_or(|row| !row.paused) {
+        return Err(Error::Conflict(format!("{key} is not paused")));
+    }
+    let audit = context.audit(&who, "work.resume", key.as_str(), &org);
+    let work = Work::Resume { key: key.clone() };
+    let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
+    carry_out(&app, &once, change, acted(&key, "resume")).await
+}

@@ -1,0 +1,110 @@
+//! How the HTTP server behaves: limits, timeouts, TLS.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::{Error, Result};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub body_bytes_max: usize,
+    /// All names and values of a request's headers together.
+    pub header_bytes_max: usize,
+    /// Until the answer begins. Long polls and streams have limits of their own.
+    pub request_timeout_s: u64,
+    /// How long a client may take to send its headers, and how long a connection may idle.
+    pub header_timeout_s: u64,
+    /// Requests that are answered at the same time; more are told to come back.
+    pub concurrency_max: usize,
+    /// Open connections; more wait in the listener's backlog.
+    pub connections_max: usize,
+    /// Requests per second of one principal, on average. 0: no limit.
+    pub rate_per_s: u32,
+    /// Requests that one principal may send at once, after a pause.
+    pub rate_burst: u32,
+    /// How long open requests may take to end when the server is told to stop.
+    pub drain_s: u64,
+    pub tls: Option<Tls>,
+    /// Origins whose pages may call this server. Empty: none.
+    pub cors_origins: Vec<String>,
+    /// Where clients reach this server, if not where it listens.
+    pub public_url: Option<Url>,
+    /// Whether `/metrics` needs no token.
+    pub metrics_public: bool,
+}
+
+/// PEM files. They are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            body_bytes_max: 1 << 20,
+            header_bytes_max: 32 << 10,
+            request_timeout_s: 30,
+            header_timeout_s: 30,
+            concurrency_max: 1024,
+            connections_max: 16 << 10,
+            rate_per_s: 2000,
+            rate_burst: 4000,
+            drain_s: 20,
+            tls: None,
+            cors_origins: Vec::new(),
+            public_url: None,
+            metrics_public: true,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses what cannot work, by the name of its field.
+    pub fn check(&self) -> Result<()> {
+        let positive = [
+            ("http.body_bytes_max", self.body_bytes_max as u64),
+            ("http.request_timeout_s", self.request_timeout_s),
+            ("http.header_timeout_s", self.header_timeout_s),
+            ("http.concurrency_max", self.concurrency_max as u64),
+            ("http.connections_max", self.connections_max as u64),
+        ];
+        if let Some((field, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(Error::invalid(field, "must be at least 1"));
+        }
+        if self.header_bytes_max < 1024 {
+            return Err(Error::invalid("http.header_bytes_max", "must be at least 1024"));
+        }
+        if self.rate_per_s > 0 && self.rate_burst == 0 {
+            return Err(Error::invalid("http.rate_burst", "must be at least 1 with a rate"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.request_timeout_s)
+    }
+
+    pub(super) fn header_timeout(&self) -> Duration {
+        Duration::from_secs(self.header_timeout_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_right_and_a_zero_is_refused_by_name() {
+        Config::default().check().unwrap();
+        let config = Config { concurrency_max: 0, ..Config::default() };
+        let message = config.check().unwrap_err().to_string();
+        assert_eq!(message, "http.concurrency_max: must be at least 1");
+    }
+}

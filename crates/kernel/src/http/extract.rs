@@ -1,0 +1,195 @@
+//! What handlers take from a request. Each refuses what it cannot use by the name of the field.
+
+use std::borrow::Cow;
+
+use axum::RequestExt as _;
+use axum::body::{Bytes, HttpBody as _};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use futures::StreamExt as _;
+use serde::de::DeserializeOwned;
+
+use super::context::Context;
+use super::explain;
+use crate::{Error, Key, Result};
+
+/// A JSON body. `T` should have `deny_unknown_fields`, so that a misspelt field is refused.
+pub struct Body<T> {
+    pub value: T,
+    /// As it came, for the digest of a command.
+    pub bytes: Bytes,
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+    type Rejection = Error;
+    async fn from_request(mut request: Request, _: &S) -> Result<Body<T>> {
+        let Context(context) = request.extract_parts().await?;
+        check_content_type(request.headers())?;
+        let bytes = read(request.into_body(), context.server.body_bytes_max).await?;
+        Ok(Body { value: explain::json(&bytes)?, bytes })
+    }
+}
+
+impl<T: DeserializeOwned, S: Sync> OptionalFromRequest<S> for Body<T> {
+    type Rejection = Error;
+    /// None if there is neither a body nor the announcement of one.
+    async fn from_request(request: Request, state: &S) -> Result<Option<Body<T>>> {
+        let announced = request.headers().contains_key(header::CONTENT_TYPE);
+        if !announced && request.body().is_end_stream() {
+            return Ok(None);
+        }
+        <Body<T> as FromRequest<S>>::from_request(request, state).await.map(Some)
+    }
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<()> {
+    let value = headers.get(header::CONTENT_TYPE).map_or("", |v| v.to_str().unwrap_or(""));
+    let kind = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
+        return Ok(());
+    }
+    let found = if kind.is_empty() { "none".into() } else { format!("`{kind}`") };
+    Err(Error::invalid("content-type", format!("must be application/json, there is {found}")))
+}
+
+async fn read(body: axum::body::Body, limit_bytes: usize) -> Result<Bytes> {
+    let mut chunks = body.into_data_stream();
+    let mut all = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|e| {
+            tracing::debug!(error = %e, "reading a body");
+            Error::invalid("body", "ended before it was complete")
+        })?;
+        if all.len() + chunk.len() > limit_bytes {
+            return Err(Error::TooLarge { limit_bytes });
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all.into())
+}
+
+/// The query. `T` should have `deny_unknown_fields`. A parameter that comes several times is
+/// read as one with commas between the values.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Params<T>> {
+        query(parts.uri.query().unwrap_or("")).map(Params)
+    }
+}
+
+fn query<T: DeserializeOwned>(text: &str) -> Result<T> {
+    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
+    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
+        if name.contains('\0') || value.contains('\0') {
+            return Err(Error::invalid(name.replace('\0', ""), "must not contain NUL"));
+        }
+        match pairs.iter_mut().find(|(there, _)| *there == name) {
+            Some((_, values)) => *values = format!("{values},{value}").into(),
+            None => pairs.push((name, value)),
+        }
+    }
+    let text =
+        url::form_urlencoded::Serializer::new(String::from("/?")).extend_pairs(pairs).finish();
+    let uri = text.parse().map_err(|e| Error::internal("a query", e))?;
+    Query::<T>::try_from_uri(&uri).map(|Query(value)| value).map_err(|e| explain::query(&e))
+}
+
+/// The key that `{kind}` and `{id}` of the path make.
+pub struct PathKey(pub Key);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathKey {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathKey> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((kind, id)) = path.map_err(|e| Error::invalid("path", e.body_text()))?;
+        Key::parse(&format!("{kind}/{id}")).map(PathKey)
+    }
+}
+
+/// How many characters a name may have.
+pub const NAME_CHARS_MAX: usize = 255;
+
+/// Refuses names that people cannot read, tell apart or type back: empty, too long, or with
+/// characters that do not show or that reorder others. Emoji are fine.
+pub fn valid_name(field: &str, name: &str) -> Result<()> {
+    if name.trim().is_empty() {
+        return Err(Error::invalid(field, "must not be empty"));
+    }
+    if name.chars().count() > NAME_CHARS_MAX {
+        return Err(Error::invalid(
+            field,
+            format!("must have at most {NAME_CHARS_MAX} characters"),
+        ));
+    }
+    match name.chars().find(|c| unseen(*c)) {
+        None => Ok(()),
+        Some(c) => Err(Error::invalid(
+            field,
+            format!(
+                "must not contain invisible or control characters, there is U+{:04X}",
+                c as u32
+            ),
+        )),
+    }
+}
+
+fn unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}'
+            | '\u{180B}'..='\u{180F}' | '\u{200B}' | '\u{200C}' | '\u{200E}' | '\u{200F}'
+            | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FEFF}'
+            | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1BCA0}'..='\u{1BCA3}'
+            | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_be_in_any_script_and_have_emoji() {
+        // The family is four people held together by zero-width joiners.
+        for good in ["a", "Blue widget", "größe", "ウィジェット", "عنصر", "👨‍👩‍👧‍👦 2", "☕️"]
+        {
+            valid_name("name", good).unwrap();
+        }
+        valid_name("name", &"é".repeat(NAME_CHARS_MAX)).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_read_is_refused_by_its_field() {
+        let long = "x".repeat(NAME_CHARS_MAX + 1);
+        for bad in
+            ["", "  ", "a\0b", "a\nb", "a\u{202E}b", "a\u{200B}b", "\u{FEFF}a", "\u{E0041}", &long]
+        {
+            let message = valid_name("name", bad).expect_err(bad).to_string();
+            assert!(message.starts_with("name: must "), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_comes_twice_is_a_list_or_refused() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Ask {
+            label: Option<String>,
+            page: Option<u32>,
+        }
+        let ask: Ask = query("label=a%3Db&label=c%26d").unwrap();
+        assert_eq!(ask, Ask { label: Some("a=b,c&d".into()), page: None });
+        let message = query::<Ask>("page=1&page=2").unwrap_err().to_string();
+        assert_eq!(message, "page: must be a whole number, 0 or more");
+        let message = query::<Ask>("label=a%00b").unwrap_err().to_string();
+        assert_eq!(message, "label: must not contain NUL");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_its_limit() {
+        let body = |n: usize| axum::body::Body::from(vec![b'x'; n]);
+        assert_eq!(read(body(10), 10).await.unwrap().len(), 10);
+        assert!(matches!(read(body(11), 10).await, Err(Error::TooLarge { limit_bytes: 10 })));
+    }
+}

@@ -1,0 +1,144 @@
+//! `Idempotency-Key`: a request with the same key is carried out once and answered the same.
+//!
+//! A handler takes [`Idempotency`], asks [`Once::replay`] before it does anything that would not
+//! work a second time, and lets [`carry_out`] commit its change.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use sha2::{Digest as _, Sha256};
+
+use super::context::Caller;
+use crate::change::{Answer, Change, Command, Refusal};
+use crate::{App, Error, Result, Store};
+
+const KEY_CHARS_MAX: usize = 255;
+
+/// The request's `Idempotency-Key`, if it has one.
+pub struct Idempotency {
+    id: Option<String>,
+    request: String,
+}
+
+/// A request that may have been carried out before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    /// The command id, which the caller's subject is part of, and the digest of the request.
+    pub command: Option<(String, String)>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Idempotency {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Idempotency> {
+        let Caller(who) = <Caller as FromRequestParts<S>>::from_request_parts(parts, state).await?;
+        let request = format!("{} {}", parts.method, parts.uri.path());
+        let Some(key) = parts.headers.get("idempotency-key") else {
+            return Ok(Idempotency { id: None, request });
+        };
+        let key = key.to_str().unwrap_or("");
+        if key.is_empty() || key.len() > KEY_CHARS_MAX || !key.bytes().all(|b| b.is_ascii_graphic())
+        {
+            let message = format!("must be 1 to {KEY_CHARS_MAX} visible ASCII characters");
+            return Err(Error::invalid("idempotency-key", message));
+        }
+        // A key has no spaces, so one sender's ids cannot be taken for another's.
+        Ok(Idempotency { id: Some(format!("{key} {} {}", who.issuer, who.subject)), request })
+    }
+}
+
+impl Idempotency {
+    /// Together with the body, as it came.
+    pub fn of(self, body: &[u8]) -> Once {
+        let digest = || {
+            let mut hash = Sha256::new();
+            hash.update((self.request.len() as u64).to_be_bytes());
+            hash.update(&self.request);
+            hash.update(body);
+            format!("{:x}", hash.finalize())
+        };
+        Once { command: self.id.as_ref().map(|id| (id.clone(), digest())) }
+    }
+}
+
+impl Once {
+    /// The answer, if this request was carried out before.
+    pub async fn replay(&self, store: &dyn Store) -> Result<Option<Response>> {
+        let Some((id, digest)) = &self.command else { return Ok(None) };
+        match store.command(id).await? {
+            None => Ok(None),
+            Some(done) if done.digest == *digest => Ok(Some(answer(&done.answer, true))),
+            Some(done) => Err(Refusal::Mismatch { id: done.id }.into()),
+        }
+    }
+
+    /// What to put into the change that carries the request out.
+    pub fn command(&self, answer: &Answer) -> Option<Command> {
+        let (id, digest) = self.command.clone()?;
+        Some(Command { id, digest, answer: answer.clone() })
+    }
+}
+
+/// Commits the change, once, and answers: the same if it was carried out before.
+pub async fn carry_out(
+    app: &App,
+    once: &Once,
+    mut change: Change,
+    with: Answer,
+) -> Result<Response> {
+    change.command = once.command(&with);
+    match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
+        Ok(_) => Ok(answer(&with, false)),
+        Err(Error::Refused(Refusal::Repeated { answer: before, .. })) => Ok(answer(&before, true)),
+        Err(error) => Err(error),
+    }
+}
+
+fn answer(answer: &Answer, replay: bool) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let json = HeaderValue::from_static("application/json");
+    let body = answer.body.text().to_owned();
+    let mut response = (status, [(header::CONTENT_TYPE, json)], body).into_response();
+    if replay {
+        let name = HeaderName::from_static("idempotent-replay");
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Principal;
+    use std::sync::Arc;
+
+    async fn once(key: &str, subject: &str, path: &str, body: &[u8]) -> Result<Once> {
+        let request = axum::http::Request::builder().method("POST").uri(path);
+        let (mut parts, ()) = request.header("idempotency-key", key).body(()).unwrap().into_parts();
+        let principal = Principal { subject: subject.into(), ..Principal::default() };
+        parts.extensions.insert(Arc::new(principal));
+        Ok(Idempotency::from_request_parts(&mut parts, &()).await?.of(body))
+    }
+
+    #[tokio::test]
+    async fn the_same_request_has_the_same_command_and_any_other_a_different_one() {
+        let first = once("k", "alice", "/a", b"{}").await.unwrap();
+        assert_eq!(once("k", "alice", "/a", b"{}").await.unwrap(), first);
+        let (id, digest) = first.command.unwrap();
+        let of = async |key, subject, path, body| {
+            once(key, subject, path, body).await.unwrap().command.unwrap()
+        };
+        assert_ne!(of("k2", "alice", "/a", b"{}").await.0, id);
+        assert_ne!(of("k", "bob", "/a", b"{}").await.0, id);
+        assert_ne!(of("k", "alice", "/b", b"{}").await.1, digest);
+        assert_ne!(of("k", "alice", "/a", b"{ }").await.1, digest);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_could_be_misread_is_refused() {
+        for bad in ["", "a b", &"x".repeat(256)] {
+            let message = once(bad, "alice", "/a", b"").await.expect_err(bad).to_string();
+            assert!(message.starts_with("idempotency-key: must be"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Listens, serves each connection in a task of its own, and drains when told to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service as _;
+
+use super::context::Peer;
+use super::router::closable_router;
+use super::tls::Certificates;
+use super::{Config, Routes};
+use crate::{App, Error, Result};
+
+/// After a failed accept (out of file descriptors, mostly), before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// hyper's own limits stand above ours, so that ours answer with JSON.
+const HEADER_BYTES_SLACK: usize = 16 << 10;
+
+/// Serves until `shutdown` is cancelled, then lets open requests end for up to `drain_s`.
+pub async fn serve(
+    app: App,
+    routes: Routes,
+    listener: TcpListener,
+    config: Config,
+    shutdown: CancellationToken,
+) -> Result<()> {
+    let tasks = Tasks { tracker: TaskTracker::new(), kill: CancellationToken::new() };
+    let server = Arc::new(Server {
+        router: closable_router(app.clone(), routes, &config, shutdown.clone())?,
+        certificates: config.tls.as_ref().map(Certificates::load).transpose()?,
+        http: http(&config, &tasks),
+        first_request: config.header_timeout(),
+        app,
+    });
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(config.connections_max));
+    while let Some((stream, peer, place)) = accept(&listener, &places, &shutdown).await {
+        let connection = server.clone().connection(stream, peer, graceful.watcher(), place);
+        tasks.spawn(connection);
+    }
+    drop(listener);
+    tracing::info!(connections = graceful.count(), "no more requests are taken; draining");
+    let drained = tokio::time::timeout(Duration::from_secs(config.drain_s), graceful.shutdown());
+    if drained.await.is_err() {
+        tracing::warn!(
+            drain_s = config.drain_s,
+            "some requests did not end in time and are cut off"
+        );
+    }
+    tasks.kill.cancel();
+    tasks.tracker.close();
+    tasks.tracker.wait().await;
+    Ok(())
+}
+
+/// The tasks of the connections; all of them end with the server.
+#[derive(Clone)]
+struct Tasks {
+    tracker: TaskTracker,
+    kill: CancellationToken,
+}
+
+impl Tasks {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let kill = self.kill.clone();
+        self.tracker.spawn(async move {
+            kill.run_until_cancelled_owned(task).await;
+        });
+    }
+}
+
+/// How hyper starts the streams of an HTTP/2 connection.
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}
+
+fn http(config: &Config, tasks: &Tasks) -> Builder<Tasks> {
+    let header_bytes_max = config.header_bytes_max + HEADER_BYTES_SLACK;
+    let mut builder = Builder::new(tasks.clone());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.header_timeout())
+        .max_buf_size(header_bytes_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(header_bytes_max).unwrap_or(u32::MAX))
+        .max_concurrent_streams(250)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+/// The next connection; `None` when the server is to stop. Waits for a place before it accepts,
+/// so that the backlog, not memory, holds the crowd.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    shutdown: &CancellationToken,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    shutdown
+        .run_until_cancelled(async {
+            let place =
+                places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => return (stream, peer, place),
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        })
+        .await
+}
+
+struct Server {
+    app: App,
+    router: Router,
+    certificates: Option<Certificates>,
+    http: Builder<Tasks>,
+    /// A connection that has not sent a whole request by then is closed.
+    first_request: Duration,
+}
+
+impl Server {
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        watcher: Watcher,
+        _place: OwnedSemaphorePermit,
+    ) {
+        let _open = self.app.metrics.connection();
+        // Answers are written whole; waiting for more to send only delays them.
+        let _ = stream.set_nodelay(true);
+        let ended = match &self.certificates {
+            None => self.serve(stream, peer, watcher).await,
+            Some(certificates) => {
+                let handshake = certificates.acceptor().accept(stream);
+                match tokio::time::timeout(self.first_request, handshake).await {
+                    Ok(Ok(stream)) => self.serve(stream, peer, watcher).await,
+                    Ok(Err(error)) => Err(error.into()),
+                    Err(_) => Err("the TLS handshake took too long".into()),
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, error, "a connection ended early");
+        }
+    }
+
+    async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: SocketAddr,
+        watcher: Watcher,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let seen = Arc::new(AtomicBool::new(false));
+        let (router, first) = (self.router.clone(), seen.clone());
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            first.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(Peer(peer));
+            router.clone().call(request.map(Body::new))
+        });
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(watcher.watch(connection));
+        tokio::select! {
+            ended = &mut connection => return ended,
+            () = tokio::time::sleep(self.first_request) => {}
+        }
+        if !seen.load(Ordering::Relaxed) {
+            return Err(Error::invalid("request", "did not come in time").into());
+        }
+        connection.await
+    }
+}

@@ -1,0 +1,69 @@
+//! How far a caller can see, applied to objects and searches.
+
+use crate::identity::{Principal, Visibility};
+use crate::{Find, Object};
+
+/// Whether the caller may know of this object.
+pub fn sees(who: &Principal, object: &Object) -> bool {
+    match who.visibility() {
+        Visibility::All => true,
+        Visibility::Org(org) => object.org == org,
+        Visibility::Own(subject) => object.org.is_empty() && object.owner == subject,
+    }
+}
+
+/// Narrows a search to what the caller may know of. `None`: it asks for others' things only.
+pub fn narrow(who: &Principal, mut find: Find) -> Option<Find> {
+    fn only(wanted: &mut Option<String>, allowed: String) -> bool {
+        let fits = wanted.as_ref().is_none_or(|wanted| *wanted == allowed);
+        *wanted = Some(allowed);
+        fits
+    }
+    let fits = match who.visibility() {
+        Visibility::All => true,
+        Visibility::Org(org) => only(&mut find.org, org),
+        Visibility::Own(subject) => {
+            only(&mut find.org, String::new()) && only(&mut find.owner, subject)
+        }
+    };
+    fits.then_some(find)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, Timestamp};
+
+    fn who(org: &str, subject: &str, roles: &[&str]) -> Principal {
+        Principal {
+            subject: subject.into(),
+            org: org.into(),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+            ..Principal::default()
+        }
+    }
+
+    #[test]
+    fn a_narrowed_search_finds_exactly_what_the_caller_sees() {
+        let callers = [
+            who("acme", "alice", &[]),
+            who("other", "alice", &[]),
+            who("", "alice", &[]),
+            who("", "bob", &[]),
+            who("", "root", &["admin-read"]),
+        ];
+        let wanted = [None, Some("alice".to_owned()), Some("bob".to_owned())];
+        for caller in &callers {
+            for (org, owner) in [("acme", "alice"), ("acme", "bob"), ("", "alice"), ("", "bob")] {
+                let key = Key::new("widget", "a");
+                let object = Object::new(key, org, owner, "n", "ready", Timestamp(0));
+                for owner_wanted in &wanted {
+                    let find = Find { owner: owner_wanted.clone(), ..Find::default() };
+                    let matches = find.matches(&object, &[]);
+                    let found = narrow(caller, find).is_some_and(|f| f.matches(&object, &[]));
+                    assert_eq!(found, matches && sees(caller, &object), "{caller:?} {object:?}");
+                }
+            }
+        }
+    }
+}

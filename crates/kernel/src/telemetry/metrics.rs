@@ -1,0 +1,407 @@
+//! What is counted. Every process, and every test, has its own registry; there is no global one.
+//!
+//! Labels are bounded: routes are templates, statuses are classes, and a label that a caller's
+//! input could reach stops growing at [`SERIES_MAX`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::log::Head;
+use crate::store::WorkCount;
+
+/// How many label sets one metric may have; whatever comes later is counted as `other`.
+const SERIES_MAX: usize = 1000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    method: &'static str,
+    route: Arc<str>,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    method: &'static str,
+    route: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Look {
+    kind: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    system: String,
+    operation: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct System {
+    system: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Depth {
+    kind: String,
+    state: &'static str,
+    paused: bool,
+    failing: bool,
+}
+
+/// The state of a circuit breaker, as a number that a graph can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Breaker {
+    Closed = 0,
+    HalfOpen = 1,
+    Open = 2,
+}
+
+#[derive(Debug, Clone)]
+struct Seconds;
+
+impl MetricConstructor<Histogram> for Seconds {
+    fn new_metric(&self) -> Histogram {
+        // 100 µs to 30 s: a point read at one end, a slow outside system at the other.
+        Histogram::new([
+            0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+            10.0, 30.0,
+        ])
+    }
+}
+
+type Latency<L> = Family<L, Histogram, Seconds>;
+
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    request_seconds: Latency<Route>,
+    in_flight: Gauge,
+    connections: Gauge,
+    commits: Counter,
+    changes: Counter,
+    batch: Histogram,
+    commit_seconds: Histogram,
+    looks: Family<Look, Counter>,
+    look_seconds: Latency<Kind>,
+    wake_seconds: Histogram,
+    calls: Family<Call, Counter>,
+    call_seconds: Latency<System>,
+    breakers: Family<System, Gauge>,
+    /// How many label sets the calls and breakers have.
+    series: AtomicUsize,
+    depth: Family<Depth, Gauge>,
+    event_seq: Gauge,
+    audit_seq: Gauge,
+    started_gauge: Gauge,
+    started: AtomicBool,
+    resident_bytes: Gauge,
+    /// One scrape at a time resets and fills the depth gauges.
+    scrape: Mutex<()>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("mainstay"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(Seconds),
+            in_flight: Gauge::default(),
+            connections: Gauge::default(),
+            commits: Counter::default(),
+            changes: Counter::default(),
+            batch: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
+            commit_seconds: Seconds.new_metric(),
+            looks: Family::default(),
+            look_seconds: Family::new_with_constructor(Seconds),
+            wake_seconds: Seconds.new_metric(),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(Seconds),
+            breakers: Family::default(),
+            series: AtomicUsize::new(0),
+            depth: Family::default(),
+            event_seq: Gauge::default(),
+            audit_seq: Gauge::default(),
+            started_gauge: Gauge::default(),
+            started: AtomicBool::new(false),
+            resident_bytes: Gauge::default(),
+            scrape: Mutex::new(()),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        Metrics::default()
+    }
+
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("http_requests", "Requests answered", self.requests.clone());
+        r.register(
+            "http_request_seconds",
+            "Time until the head of the answer",
+            self.request_seconds.clone(),
+        );
+        r.register("http_in_flight", "Requests being answered", self.in_flight.clone());
+        r.register("http_connections", "Open connections", self.connections.clone());
+        r.register("store_commits", "Batches committed", self.commits.clone());
+        r.register("store_changes", "Changes within those batches", self.changes.clone());
+        r.register("store_batch_changes", "Changes per batch", self.batch.clone());
+        r.register("store_commit_seconds", "Time to commit a batch", self.commit_seconds.clone());
+        r.register("driver_looks", "Looks at objects, by outcome", self.looks.clone());
+        r.register("driver_look_seconds", "Time of a look", self.look_seconds.clone());
+        r.register("driver_wake_seconds", "From due to claimed", self.wake_seconds.clone());
+        r.register("outbound_calls", "Calls to other systems", self.calls.clone());
+        r.register("outbound_call_seconds", "Time of a call", self.call_seconds.clone());
+        r.register(
+            "outbound_breaker_state",
+            "0 closed, 1 half open, 2 open",
+            self.breakers.clone(),
+        );
+        r.register("queue_rows", "Rows of the queue", self.depth.clone());
+        r.register("events_head", "Number of the newest event", self.event_seq.clone());
+        r.register("audit_head", "Number of the newest audit entry", self.audit_seq.clone());
+        r.register("started", "1 once start-up is over", self.started_gauge.clone());
+        r.register("resident_bytes", "Memory in use", self.resident_bytes.clone());
+        let build = Info::new(vec![
+            ("version", crate::telemetry::build::VERSION),
+            ("revision", crate::telemetry::build::REVISION),
+        ]);
+        r.register("build", "What is running", build);
+    }
+
+    /// A request was answered. `route` is the template, as in `/api/v1/objects/{kind}/{id}`.
+    pub fn request(&self, method: &str, route: Arc<str>, status: u16, took: Duration) {
+        let method = known_method(method);
+        self.request_seconds
+            .get_or_create(&Route { method, route: route.clone() })
+            .observe(took.as_secs_f64());
+        let status = status_class(status);
+        self.requests.get_or_create(&Request { method, route, status }).inc();
+    }
+
+    /// Counts a request as in flight until the returned value is dropped.
+    pub fn in_flight(&self) -> InUse {
+        InUse::of(&self.in_flight)
+    }
+
+    /// Counts a connection as open until the returned value is dropped.
+    pub fn connection(&self) -> InUse {
+        InUse::of(&self.connections)
+    }
+
+    /// A batch of `changes` was committed.
+    pub fn commit(&self, changes: usize, seconds: f64) {
+        self.commits.inc();
+        self.changes.inc_by(changes as u64);
+        self.batch.observe(changes as f64);
+        self.commit_seconds.observe(seconds);
+    }
+
+    /// The driver looked at an object of this kind.
+    pub fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
+        self.looks.get_or_create(&Look { kind: kind.into(), outcome }).inc();
+        self.look_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
+    }
+
+    /// How long after its due time work was claimed.
+    pub fn wake(&self, seconds: f64) {
+        self.wake_seconds.observe(seconds);
+    }
+
+    /// Another system was called.
+    pub fn outbound(&self, system: &str, operation: &str, outcome: &'static str, seconds: f64) {
+        let mut call = Call { system: system.into(), operation: operation.into(), outcome };
+        if self.calls.get(&call).is_none() && self.no_room() {
+            (call.system, call.operation) = ("other".into(), "other".into());
+        }
+        self.call_seconds.get_or_create(&System { system: call.system.clone() }).observe(seconds);
+        self.calls.get_or_create(&call).inc();
+    }
+
+    /// Whether systems have used up their labels; if not, one more is used up.
+    fn no_room(&self) -> bool {
+        self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX
+    }
+
+    pub fn breaker(&self, system: &str, state: Breaker) {
+        let mut label = System { system: system.into() };
+        if self.breakers.get(&label).is_none() && self.no_room() {
+            label.system = "other".into();
+        }
+        self.breakers.get_or_create(&label).set(state as i64);
+    }
+
+    /// Start-up is over: `/api/v1/self/started` says so from now on.
+    pub fn set_started(&self) {
+        self.started.store(true, Ordering::Release);
+        self.started_gauge.set(1);
+    }
+
+    pub fn started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// The queue and the logs as a scrape found them.
+    pub fn store(&self, counts: &[WorkCount], head: &Head) {
+        let _one_at_a_time = self.scrape.lock();
+        self.depth.clear();
+        for count in counts.iter().take(SERIES_MAX) {
+            let WorkCount { kind, state, paused, failing, rows } = count;
+            let depth = Depth {
+                kind: kind.clone(),
+                state: state_label(*state),
+                paused: *paused,
+                failing: *failing,
+            };
+            self.depth.get_or_create(&depth).inc_by(*rows);
+        }
+        self.event_seq.set(head.event_seq);
+        self.audit_seq.set(head.audit_seq);
+    }
+
+    /// Everything, in the OpenMetrics text format.
+    pub fn encode(&self) -> String {
+        if let Some(bytes) = resident_bytes() {
+            self.resident_bytes.set(bytes);
+        }
+        let mut out = String::with_capacity(16 * 1024);
+        text::encode(&mut out, &self.registry).expect("writing to a string cannot fail");
+        out
+    }
+}
+
+/// Adds one to a gauge for as long as it lives.
+pub struct InUse(Gauge);
+
+impl InUse {
+    fn of(gauge: &Gauge) -> InUse {
+        gauge.inc();
+        InUse(gauge.clone())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn known_method(method: &str) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+fn status_class(status: u16) -> &'static str {
+    match status {
+        ..200 => "1xx",
+        200..300 => "2xx",
+        300..400 => "3xx",
+        400..500 => "4xx",
+        500.. => "5xx",
+    }
+}
+
+fn state_label(state: crate::queue::State) -> &'static str {
+    use crate::queue::State;
+    match state {
+        State::Ready => "ready",
+        State::Waiting => "waiting",
+        State::Running => "running",
+        State::Stopped => "stopped",
+    }
+}
+
+/// Linux says so in `/proc`; elsewhere the gauge stays at zero.
+fn resident_bytes() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: i64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::State;
+
+    #[test]
+    fn what_was_counted_can_be_read_back() {
+        let metrics = Metrics::new();
+        metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
+        metrics.request("BREW", "unmatched".into(), 200, Duration::from_millis(3));
+        metrics.commit(7, 0.002);
+        metrics.look("widget", "done", 0.01);
+        metrics.outbound("dns", "upsert", "ok", 0.1);
+        metrics.breaker("dns", Breaker::Open);
+        let flight = metrics.in_flight();
+        let text = metrics.encode();
+        for line in [
+            r#"mainstay_http_requests_total{method="GET",route="/api/v1/x",status="4xx"} 1"#,
+            r#"mainstay_http_requests_total{method="other",route="unmatched",status="2xx"} 1"#,
+            "mainstay_store_changes_total 7",
+            r#"mainstay_driver_looks_total{kind="widget",outcome="done"} 1"#,
+            r#"mainstay_outbound_calls_total{system="dns",operation="upsert",outcome="ok"} 1"#,
+            r#"mainstay_outbound_breaker_state{system="dns"} 2"#,
+            "mainstay_http_in_flight 1",
+            "mainstay_started 0",
+            "# EOF",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        drop(flight);
+        metrics.set_started();
+        let text = metrics.encode();
+        assert!(text.contains("mainstay_http_in_flight 0") && text.contains("mainstay_started 1"));
+    }
+
+    #[test]
+    fn a_system_too_many_is_counted_as_other() {
+        let metrics = Metrics::new();
+        for n in 0..SERIES_MAX + 10 {
+            metrics.outbound(&format!("s{n}"), "get", "ok", 0.1);
+        }
+        let text = metrics.encode();
+        let other = r#"outbound_calls_total{system="other",operation="other",outcome="ok"} 10"#;
+        assert!(text.contains(other), "{text}");
+        assert_eq!(text.matches("outbound_calls_total{").count(), SERIES_MAX + 1);
+    }
+
+    #[test]
+    fn the_depth_of_a_queue_that_emptied_is_gone_from_the_next_scrape() {
+        let metrics = Metrics::new();
+        let count = WorkCount {
+            kind: "widget".into(),
+            state: State::Ready,
+            paused: false,
+            failing: true,
+            rows: 4,
+        };
+        metrics.store(&[count], &Head::default());
+        assert!(metrics.encode().contains(
+            r#"queue_rows{kind="widget",state="ready",paused="false",failing="true"} 4"#
+        ));
+        metrics.store(&[], &Head::default());
+        assert!(!metrics.encode().contains("queue_rows{"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Traces to an OTLP collector: in batches, from a thread of their own, so that a slow collector
+//! delays nothing. While it cannot be reached, spans are dropped and one line says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter};
+use tracing::Subscriber;
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::{Error, Result};
+
+/// How long the last spans may take to leave when the process ends.
+const FINISH: Duration = Duration::from_secs(2);
+
+pub(super) struct Provider(SdkTracerProvider);
+
+impl Provider {
+    pub(super) fn start(endpoint: &str, sample_percent: u8) -> Result<Provider> {
+        let invalid =
+            |why: String| Error::invalid("telemetry.otlp_endpoint", format!("{endpoint}: {why}"));
+        url::Url::parse(endpoint).map_err(|e| invalid(e.to_string()))?;
+        if sample_percent > 100 {
+            return Err(Error::invalid("telemetry.otlp_sample_percent", "must be 0 to 100"));
+        }
+        let exporter = Otlp::builder()
+            .with_http()
+            .with_endpoint(endpoint)
+            .with_timeout(Duration::from_secs(5))
+            .build()
+            .map_err(|e| invalid(e.to_string()))?;
+        let ratio = f64::from(sample_percent) / 100.0;
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(Forgiving { inner: exporter, failing: AtomicBool::new(false) })
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
+            .with_resource(Resource::builder().with_service_name("mainstay").build())
+            .build();
+        Ok(Provider(provider))
+    }
+
+    pub(super) fn layer<S>(&self) -> OpenTelemetryLayer<S, opentelemetry_sdk::trace::SdkTracer>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        tracing_opentelemetry::layer().with_tracer(self.0.tracer("mainstay"))
+    }
+
+    pub(super) fn finish(self) {
+        if let Err(e) = self.0.shutdown_with_timeout(FINISH) {
+            tracing::debug!(error = %e, "the last traces were not exported");
+        }
+    }
+}
+
+/// An exporter whose failures are told once, until it works again.
+#[derive(Debug)]
+struct Forgiving<E> {
+    inner: E,
+    failing: AtomicBool,
+}
+
+impl<E: SpanExporter> SpanExporter for Forgiving<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        match self.inner.export(batch).await {
+            Ok(()) => {
+                if self.failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!("traces are exported again");
+                }
+            }
+            Err(e) => {
+                if !self.failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(error = %e, "traces cannot be exported; they are dropped");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_is_no_url_is_refused_by_its_field() {
+        let message = Provider::start("not a url", 100).err().expect("refused").to_string();
+        assert!(message.starts_with("telemetry.otlp_endpoint: not a url"), "{message}");
+    }
+}
