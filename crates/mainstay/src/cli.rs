@@ -43,7 +43,7 @@ Examples:
   mainstay server
   mainstay server --listen 0.0.0.0:8080 --data-dir /var/lib/mainstay
   mainstay server --database postgres://mainstay@db/mainstay      any number of these share the work
-  mainstay server --set driver.workers=128 --set http.body_bytes_max=1000000
+  mainstay server --set driver.slots=128 --set http.body_bytes_max=1000000
 
 The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at once.")]
     Server(ConfigArgs),
@@ -140,7 +140,7 @@ pub struct ConfigArgs {
     /// A PostgreSQL URL; without one, SQLite in the data directory
     #[arg(long, value_name = "URL")]
     database: Option<String>,
-    /// Any other value, as in driver.workers=128
+    /// Any other value, as in driver.slots=128
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }

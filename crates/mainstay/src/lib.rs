@@ -2,12 +2,13 @@
 //! domains that the server manages.
 //!
 //! [`cli`] has the verbs, [`config`] the configuration, [`server`] puts the kernel's parts
-//! together, [`client`] speaks to a server and [`verb`] holds one file per client verb.
+//! together, [`local`] is for its own machine, [`client`] speaks to a server and [`verb`] holds one file per client verb.
 
 mod cli;
 mod client;
 pub mod config;
 pub mod error;
+mod local;
 mod output;
 pub mod server;
 mod verb;
@@ -21,7 +22,7 @@ pub use cli::command;
 
 /// Parses the arguments, does what they say, and gives the exit code of the error's class.
 pub fn run(domains: Vec<Box<dyn Domain>>) -> ExitCode {
-    install_tls();
+    kernel::outbound::install_tls();
     let cli = cli::Cli::parse();
     match cli.run(domains) {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,9 +31,4 @@ pub fn run(domains: Vec<Box<dyn Domain>>) -> ExitCode {
             ExitCode::from(error.class().exit_code())
         }
     }
-}
-
-/// One TLS stack for the whole process. Another call finds it in place.
-fn install_tls() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,23 +1,29 @@
-//! Puts the kernel's parts together: the one place that knows them all. Everything else in this
-//! crate asks here for a store, a token or a running server.
+//! Puts the kernel's parts together: the one place that knows them all.
 
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use kernel::{Ambient, Domain, Store};
+use kernel::driver::{self, Driver, Workers};
+use kernel::http::{self, Routes};
+use kernel::identity::{self, Identity};
+use kernel::outbound::{self, Outbound, breaker};
+use kernel::telemetry::{self, Breaker, Metrics};
+use kernel::{Ambient, App, Domain, Parts, Store};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Loaded};
 use crate::error::{Error, Result};
+use crate::local;
 use crate::output::say;
 
 /// Runs a server until it is told to stop.
 pub async fn run(loaded: Loaded, domains: Vec<Box<dyn Domain>>) -> Result<()> {
     let stop = CancellationToken::new();
     tokio::select! {
-        ended = compose(&loaded, domains, stop.clone()) => ended,
+        ended = compose(&loaded.config, &domains, stop.clone()) => ended,
         forced = signals(stop.clone()) => forced,
     }
 }
@@ -25,92 +31,123 @@ pub async fn run(loaded: Loaded, domains: Vec<Box<dyn Domain>>) -> Result<()> {
 /// Composition: each part is made from its section of the configuration and from the parts
 /// before it, and all of them end when `stop` is cancelled.
 async fn compose(
-    loaded: &Loaded,
-    domains: Vec<Box<dyn Domain>>,
+    config: &Config,
+    domains: &[Box<dyn Domain>],
     stop: CancellationToken,
 ) -> Result<()> {
-    let config = &loaded.config;
-    // 1. telemetry: config.telemetry
-    let _ambient = Ambient::system();
-    // 2. store: migrated when it is opened
+    // Sends what is left of the traces when it is dropped, after everything else.
+    let _telemetry = telemetry::init(&config.telemetry)?;
+    let ambient = Ambient::system();
+    let metrics = Arc::new(Metrics::new());
     let store = open_store(config).await?;
-    // 3. outbound: config.outbound
-    // 4. identity: config.identity, the data directory, outbound
-    // 5. App::new(Parts { store, ambient, identity, outbound, metrics })
-    // 6. driver: config.driver, the domains' workers, `stop`; config.retention
-    // 7. http: bind config.listen first, so that the message below is true
-    say(&greeting(config, &store.describe(), &config.listen.to_string(), domains.len()));
-    // 8. http::serve(listener, config.http, app, routes of all domains, stop)
-    stop.cancelled().await;
-    // 9. wait for the driver's tracker, then for telemetry to be flushed
-    Ok(())
+    let outbound =
+        Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
+    let listener = bind(config.listen).await?;
+    let url = local::public_url(config, listener.local_addr().unwrap_or(config.listen));
+    let identity = Identity::start(
+        config.identity.clone(),
+        &config.data_dir,
+        &url,
+        ambient.clone(),
+        &outbound,
+    )?;
+    let app = App::new(Parts { store, ambient, identity, outbound, metrics });
+
+    let workers: Workers = domains.iter().flat_map(|domain| domain.workers(&app)).collect();
+    let routes =
+        domains.iter().map(|domain| domain.routes()).fold(identity::routes(), Routes::merge);
+    let tasks = TaskTracker::new();
+    start_driver(config, &app, workers, &tasks, &stop);
+    let (keys, keys_stop) = (app.clone(), stop.clone());
+    tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
+
+    local::write_address(config, &url)?;
+    app.metrics.set_started();
+    say(&greeting(config, &app.store.describe(), &url));
+    let served = http::serve(app, routes, listener, config.http.clone(), stop.clone()).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(served?)
+}
+
+/// The workers, and whoever forgets what is old.
+fn start_driver(
+    config: &Config,
+    app: &App,
+    workers: Workers,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let name = app.ambient.id();
+    let driver = Driver {
+        name: name.clone(),
+        store: app.store.clone(),
+        ambient: app.ambient.clone(),
+        workers,
+        config: config.driver.clone(),
+        observe: observe_looks(&app.metrics),
+    };
+    tasks.spawn(driver.run(stop.clone()));
+    let (app, retention, stop) = (app.clone(), config.retention.clone(), stop.clone());
+    tasks.spawn(async move {
+        driver::forget(app.store.as_ref(), &app.ambient, &name, &retention, stop).await;
+    });
 }
 
 /// Opens the store that the configuration names, and brings it to this version's tables.
 pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
-    let _ = config.database.expose();
-    Err(kernel::Error::internal("the store", "it is not part of this build yet").into())
+    local::make_data_dir(&config.data_dir)?;
+    let database = Some(config.database.expose()).filter(|url| !url.is_empty());
+    Ok(kernel::store::open(database, &config.data_dir).await?)
 }
 
-/// The SQL of all migrations, for those who read before they run.
-pub fn migrations(config: &Config) -> Result<String> {
-    let _ = config.database.expose();
-    Err(kernel::Error::internal("migrations", "they are not part of this build yet").into())
+async fn bind(listen: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            let why =
+                format!("{listen} is in use by another program; choose another with --listen");
+            kernel::Error::Conflict(why).into()
+        }
+        _ => Error::file(format!("listen: {listen} cannot be listened on"), e),
+    })
 }
 
-/// What a token is to say.
-pub struct Claims {
-    pub subject: String,
-    pub org: String,
-    pub roles: Vec<String>,
-    pub agent_of: Option<String>,
-    pub good_for: Duration,
-    /// A refresh token instead of an access token.
-    pub offline: bool,
+fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
+    let metrics = metrics.clone();
+    Arc::new(move |kind, end, took, late| {
+        metrics.look(kind, end.label(), took.as_secs_f64());
+        metrics.wake(late.as_secs_f64());
+    })
 }
 
-/// Signs a token with the built-in issuer's key in the data directory.
-pub fn issue_token(config: &Config, claims: Claims) -> Result<String> {
-    let _ = (&config.data_dir, claims);
-    Err(kernel::Error::internal("the built-in issuer", "it is not part of this build yet").into())
-}
-
-/// How long a token lasts that a client on the server's machine makes for itself.
-pub const LOCAL_TOKEN_FOR: Duration = Duration::from_secs(15 * 60);
-
-/// An admin's token for whoever can read the signing key anyway.
-pub fn local_token(data_dir: &Path) -> Result<String> {
-    let config = Config { data_dir: data_dir.into(), ..Config::default() };
-    let claims = Claims {
-        subject: crate::verb::token::user(),
-        org: "local".into(),
-        roles: vec!["admin-full".into()],
-        agent_of: None,
-        good_for: LOCAL_TOKEN_FOR,
-        offline: false,
-    };
-    issue_token(&config, claims)
+fn observe_calls(metrics: &Arc<Metrics>) -> outbound::Observe {
+    let metrics = metrics.clone();
+    Arc::new(move |seen| {
+        let outcome = seen.failure.map_or("ok", outbound::Reach::label);
+        metrics.outbound(seen.system, seen.operation, outcome, seen.took.as_secs_f64());
+        let breaker = match seen.breaker {
+            breaker::Phase::Closed => Breaker::Closed,
+            breaker::Phase::HalfOpen => Breaker::HalfOpen,
+            breaker::Phase::Open => Breaker::Open,
+        };
+        metrics.breaker(seen.system, breaker);
+    })
 }
 
 /// What a person who has just started a server wants to know.
-fn greeting(config: &Config, store: &str, listen: &str, domains: usize) -> String {
+fn greeting(config: &Config, store: &str, url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let data_dir = config.data_dir.display();
-    // A context remembers the address; without one, a client looks at the usual place.
-    let flags = [
-        (config.listen != Config::default().listen).then(|| format!(" --listen {listen}")),
-        Some(format!(" --data-dir {data_dir}")),
-    ];
-    let flags: String = flags.into_iter().flatten().collect();
     format!(
         "\
-Mainstay {version} listens on http://{listen} and manages {domains} domains.
+Mainstay {version} listens on {url}
   data   {data_dir}
   store  {store}
-  docs   http://{listen}/api/v1/doc
+  docs   {url}/api/v1/doc
 
 Try in another terminal:
-  mainstay login --local{flags}
+  mainstay login --local --data-dir {data_dir}
   mainstay work
   mainstay events --follow
 

@@ -51,9 +51,9 @@ fn a_server_that_does_not_answer_is_worth_another_try_and_a_hint() {
 
 #[test]
 fn a_wrong_configuration_is_invalid_and_every_mistake_is_named() {
-    let ran = mainstay(&["config", "check", "--listen", "x", "--set", "driver.workres=1"]).run();
+    let ran = mainstay(&["config", "check", "--listen", "x", "--set", "driver.slotz=1"]).run();
     assert_eq!(ran.code, 2);
-    for part in ["--listen", "127.0.0.1:8080", "driver.workers"] {
+    for part in ["--listen", "127.0.0.1:8080", "driver.slots"] {
         assert!(ran.stderr.contains(part), "{part} is not in {}", ran.stderr);
     }
     assert_eq!(mainstay(&["config", "check"]).run().code, 0);
@@ -63,7 +63,7 @@ fn a_wrong_configuration_is_invalid_and_every_mistake_is_named() {
 
 #[test]
 fn the_shown_configuration_is_redacted_and_says_where_it_came_from() {
-    let mut shown = mainstay(&["config", "show", "-o", "json", "--set", "driver.workers=3"]);
+    let mut shown = mainstay(&["config", "show", "-o", "json", "--set", "driver.slots=3"]);
     let ran = shown.env("MAINSTAY_DATABASE", "postgres://u:hunter2@h/d").run();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(!ran.stdout.contains("hunter2"));
@@ -72,7 +72,7 @@ fn the_shown_configuration_is_redacted_and_says_where_it_came_from() {
         let row = rows.as_array().unwrap().iter().find(|row| row["key"] == key).unwrap();
         row["origin"].as_str().unwrap().to_owned()
     };
-    assert_eq!(origin("driver.workers"), "flag --set driver.workers");
+    assert_eq!(origin("driver.slots"), "flag --set driver.slots");
     assert_eq!(origin("database"), "env MAINSTAY_DATABASE");
     assert_eq!(origin("listen"), "default");
 }
@@ -140,7 +140,8 @@ fn following_events_resumes_after_the_last_one_that_was_seen() {
 fn audit_log(n: i64) -> (Head, Vec<AuditEntry>) {
     let mut head = Head::default();
     let entry = |i| {
-        let after = kernel::Json::stored(format!("{{\"b\": {i},  \"a\": 1}}")).unwrap();
+        let after =
+            kernel::Json::stored(format!("{{\"b\": {i},  \"a\": 1}}")).expect("as written here");
         let draft = AuditDraft { actor: format!("a{i}"), after, ..AuditDraft::default() };
         head.append_audit(draft, Timestamp(i))
     };
@@ -153,10 +154,11 @@ fn audit_stage(head: Head, entries: Vec<AuditEntry>) -> Stage {
         if asked.target.contains("/head") {
             return Answer::json(200, &head);
         }
-        let after: i64 = asked.query("after").unwrap_or("0").parse().unwrap();
+        let after: i64 = asked.query("after").unwrap_or("0").parse().expect("as written here");
         let page: Vec<&AuditEntry> = entries.iter().filter(|e| e.seq > after).take(2).collect();
         Answer::json(200, &json!({ "entries": [] })).with_body(
-            serde_json::to_string(&std::collections::BTreeMap::from([("entries", page)])).unwrap(),
+            serde_json::to_string(&std::collections::BTreeMap::from([("entries", page)]))
+                .expect("as written here"),
         )
     })
 }
@@ -209,8 +211,8 @@ fn work_tells_why_something_does_not_get_ahead_and_can_be_told_to_retry() {
 
 /// An issuer whose person confirms at the second question.
 fn issuer(asked: &Asked) -> Answer {
-    let base = format!("http://{}", asked.header("host").unwrap());
-    match asked.target.split('?').next().unwrap() {
+    let base = format!("http://{}", asked.header("host").expect("as written here"));
+    match asked.target.split('?').next().expect("as written here") {
         "/.well-known/openid-configuration" => Answer::json(
             200,
             &json!({

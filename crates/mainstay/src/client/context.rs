@@ -8,6 +8,7 @@ use kernel::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::local::Local;
 
 /// All contexts of a person.
 #[derive(Default, Serialize, Deserialize)]
@@ -44,12 +45,6 @@ pub struct Refresh {
     pub token: String,
     pub token_endpoint: String,
     pub client_id: String,
-}
-
-#[derive(Clone, Serialize, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct Local {
-    pub data_dir: PathBuf,
 }
 
 impl Contexts {

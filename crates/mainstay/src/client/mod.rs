@@ -154,9 +154,9 @@ impl Client {
             return Ok(context.token.clone());
         }
         if let Some(local) = &context.local {
-            let token = crate::server::local_token(&local.data_dir)?;
+            let token = local.token()?;
             context.token = Some(token.clone());
-            context.token_until = Some(now.plus(crate::server::LOCAL_TOKEN_FOR));
+            context.token_until = Some(now.plus(crate::local::TOKEN_FOR));
             return Ok(Some(token));
         }
         let Some(refresh) = &context.refresh else { return Ok(context.token.clone()) };
@@ -245,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_context_s_token_goes_to_its_own_server_only() {
-        crate::install_tls();
+        kernel::outbound::install_tls();
         let mut same = Client::with(&args(None), &contexts()).unwrap();
         assert_eq!(same.token().await.unwrap().as_deref(), Some("secret"));
         let mut other = Client::with(&args(Some("http://two:2")), &contexts()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn addresses_keep_the_server_s_base_path_and_encode_what_is_asked() {
-        crate::install_tls();
+        kernel::outbound::install_tls();
         let client = Client::with(&args(None), &contexts()).unwrap();
         let url = client.url("/api/v1/x", &[("q", Some("a&b c".into())), ("none", None)]);
         assert_eq!(url.as_str(), "http://one:1/base/api/v1/x?q=a%26b+c");

@@ -217,7 +217,7 @@ mod tests {
         const ENV: &[(&str, &str)] = &[("MAINSTAY_DRIVER__LEASE_S", "2")];
         const FLAGS: &[(&str, &str)] = &[("driver.lease_s", "3")];
         let cases = [
-            (Case { file: "", env: &[], flags: &[] }, 30, "default"),
+            (Case { file: "", env: &[], flags: &[] }, 15, "default"),
             (Case { file: FILE, env: &[], flags: &[] }, 1, "config.toml:3"),
             (Case { file: FILE, env: ENV, flags: &[] }, 2, "env MAINSTAY_DRIVER__LEASE_S"),
             (Case { file: "", env: ENV, flags: &[] }, 2, "env MAINSTAY_DRIVER__LEASE_S"),
@@ -229,35 +229,30 @@ mod tests {
             assert_eq!(loaded.config.driver.lease_s, value);
             let said = loaded.origin("driver.lease_s").to_string();
             assert!(said.ends_with(origin), "{said} is not {origin}");
-            assert_eq!(loaded.config.driver.workers, 64, "its neighbour stays");
+            assert_eq!(loaded.config.driver.slots, 256, "its neighbour stays");
             assert_eq!(loaded.origin("retention.events_days"), Origin::Default);
         }
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_place_and_with_what_is_meant() {
-        let cases: [(&str, &[(&str, &str)], &[&str]); 9] = [
+        type Env = &'static [(&'static str, &'static str)];
+        let cases: [(&str, Env, &[&str]); 9] = [
             (
-                "[driver]\nworkres = 3\n",
+                "[driver]\nslotz = 3\n",
                 &[],
-                &[
-                    "config.toml:2: driver.workres: there is no such key; did you mean driver.workers?",
-                ],
+                &["config.toml:2: driver.slotz: there is no such key; did you mean driver.slots?"],
             ),
             ("lease_s = 3\n", &[], &["config.toml:1: lease_s:", "did you mean driver.lease_s?"]),
-            ("[drivers]\nworkers = 3\n", &[], &["config.toml:1: drivers:", "did you mean driver?"]),
+            ("[drivers]\nslots = 3\n", &[], &["config.toml:1: drivers:", "did you mean driver?"]),
             ("zzz = 3\n", &[], &["zzz:", "there are listen, data_dir,"]),
-            (
-                "[driver]\nworkers = 'x'\n",
-                &[],
-                &["config.toml:2: driver.workers:", "a whole number"],
-            ),
-            ("[driver]\nworkers = -1\n", &[], &["config.toml:2: driver.workers:", "-1"]),
+            ("[driver]\nslots = 'x'\n", &[], &["config.toml:2: driver.slots:", "a whole number"]),
+            ("[driver]\nslots = -1\n", &[], &["config.toml:2: driver.slots:", "-1"]),
             ("listen = \"here\"\n", &[], &["config.toml:1: listen:", "such as 127.0.0.1:8080"]),
             (
                 "",
-                &[("MAINSTAY_DRIVER__WORKERS", "many")],
-                &["env MAINSTAY_DRIVER__WORKERS: driver.workers: must be a number"],
+                &[("MAINSTAY_DRIVER__SLOTS", "many")],
+                &["env MAINSTAY_DRIVER__SLOTS: driver.slots: must be a number"],
             ),
             (
                 "",
@@ -275,7 +270,7 @@ mod tests {
 
     #[test]
     fn all_problems_come_at_once() {
-        let file = "zzz = 1\n[driver]\nworkres = 3\nlease_s = 'x'\n";
+        let file = "zzz = 1\n[driver]\nslotz = 3\nlease_s = 'x'\n";
         let env = &[("MAINSTAY_RETENTION__EVENTS", "3")];
         let said = load_case(&Case { file, env, flags: &[] }).map(|_| ()).unwrap_err();
         assert_eq!(said.lines().count(), 4, "{said}");
@@ -312,9 +307,12 @@ mod tests {
 
     #[test]
     fn a_key_without_a_default_takes_text_even_if_it_looks_like_a_number() {
-        let env = &[("MAINSTAY_HTTP__TLS_CERT_FILE", "123")];
+        let env = &[
+            ("MAINSTAY_HTTP__TLS__CERT_FILE", "123"),
+            ("MAINSTAY_HTTP__TLS__KEY_FILE", "key.pem"),
+        ];
         let (loaded, _dir) = load_case(&Case { file: "", env, flags: &[] }).unwrap();
-        assert_eq!(loaded.config.http.tls_cert_file.as_deref(), Some("123"));
+        assert_eq!(loaded.config.http.tls.unwrap().cert_file, PathBuf::from("123"));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! configuration. [`load()`] says where each value came from, and refuses what it does not know.
 
 mod load;
-mod pending;
 mod problem;
 mod show;
 mod source;
@@ -28,12 +27,12 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Empty: SQLite in the data directory.
     pub database: Database,
-    pub driver: Driver,
-    pub retention: Retention,
-    pub http: pending::Http,
-    pub identity: pending::Identity,
-    pub telemetry: pending::Telemetry,
-    pub outbound: pending::Outbound,
+    pub driver: kernel::driver::Config,
+    pub retention: kernel::driver::Retention,
+    pub http: kernel::http::Config,
+    pub identity: kernel::identity::Config,
+    pub telemetry: kernel::telemetry::Config,
+    pub outbound: kernel::outbound::Config,
 }
 
 /// The port that a server listens on, and that a client looks for one at, unless told otherwise.
@@ -46,56 +45,13 @@ impl Default for Config {
             listen: LISTEN_DEFAULT,
             data_dir: "~/.local/share/mainstay".into(),
             database: Database::default(),
-            driver: Driver::default(),
-            retention: Retention::default(),
+            driver: Default::default(),
+            retention: Default::default(),
             http: Default::default(),
             identity: Default::default(),
             telemetry: Default::default(),
             outbound: Default::default(),
         }
-    }
-}
-
-/// The workers of one process.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Driver {
-    /// How many objects are worked on at once.
-    pub workers: usize,
-    /// How many of the workers only take urgent work.
-    pub workers_urgent: usize,
-    /// How long a silent worker keeps what it had begun.
-    pub lease_s: u64,
-    pub step_timeout_s: u64,
-    /// The wait after a first failure; it doubles up to the longest.
-    pub retry_first_ms: u64,
-    pub retry_longest_s: u64,
-}
-
-impl Default for Driver {
-    fn default() -> Driver {
-        Driver {
-            workers: 64,
-            workers_urgent: 8,
-            lease_s: 30,
-            step_timeout_s: 60,
-            retry_first_ms: 500,
-            retry_longest_s: 300,
-        }
-    }
-}
-
-/// How long things are kept after they have served.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Retention {
-    pub events_days: u32,
-    pub commands_days: u32,
-}
-
-impl Default for Retention {
-    fn default() -> Retention {
-        Retention { events_days: 30, commands_days: 7 }
     }
 }
 

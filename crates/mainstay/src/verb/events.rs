@@ -17,7 +17,7 @@ Examples:
   mainstay events --object widget/ID --follow
   mainstay events --after 1200 --follow -o json >> events.jsonl")]
 pub struct Events {
-    /// Begin after this number [default: the oldest that is kept]
+    /// Begin after this number [default: the oldest that is kept; with --follow, from now on]
     #[arg(long, value_name = "N")]
     after: Option<i64>,
     /// Keep printing as they happen; resumes by itself when the connection is lost
@@ -83,7 +83,14 @@ impl Events {
 
     /// Never ends by itself, except when the server says no.
     async fn follow(&self, client: &mut Client) -> Result<()> {
-        let mut last = self.after;
+        let mut last = match self.after {
+            Some(after) => Some(after),
+            // A number, so that nothing is missed if the connection is lost before the first event.
+            None => {
+                let query = [("after", Some("latest".into())), ("limit", Some("1".into()))];
+                client.get::<Page>(client.url("/api/v1/events", &query)).await?.next
+            }
+        };
         let mut retry_after = RETRY_FIRST;
         let mut connected_once = false;
         loop {

@@ -24,7 +24,7 @@ pub struct Get {
     kind: String,
     /// The id, if KIND is only the kind
     id: Option<String>,
-    /// Wait until it is in this phase
+    /// Wait until it is in this phase, or in one of several: ready,failed
     #[arg(long, value_name = "PHASE")]
     wait_phase: Option<String>,
     /// Wait until what is wanted of it now is carried out
@@ -89,6 +89,11 @@ impl Get {
             if self.reached(&seen) {
                 return Ok(Some(seen));
             }
+            if !seen["deleted_at"].is_null() {
+                return Err(
+                    kernel::Error::NotFound(format!("{key} was deleted meanwhile; it")).into()
+                );
+            }
             progress.set_message(format!("{key}: {}", output::text(&seen["phase"])));
             if left.is_zero() {
                 return Err(self.too_late(key, &seen));
@@ -101,7 +106,8 @@ impl Get {
     }
 
     fn reached(&self, object: &Value) -> bool {
-        let phase = self.wait_phase.as_ref().is_none_or(|phase| object["phase"] == phase.as_str());
+        let is = |phase: &str| object["phase"] == phase;
+        let phase = self.wait_phase.as_ref().is_none_or(|phases| phases.split(',').any(is));
         let gone = self.gone_is_right() && !object["deleted_at"].is_null();
         let number = |field: &str| object[field].as_i64().unwrap_or(0);
         let carried_out = !self.wait || number("observed") >= number("generation");

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use kernel::Ambient;
+use kernel::identity::builtin::CLI_CLIENT;
 
-use super::token;
 use crate::cli::ConfigArgs;
-use crate::client::context::{Context, Contexts, Local, Refresh};
+use crate::client::context::{Context, Contexts, Refresh};
 use crate::client::{self, oauth};
 use crate::error::{Error, Result};
-use crate::{output, server};
+use crate::local::{self, Local};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -35,7 +36,7 @@ pub struct Login {
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// What this program is called there
-    #[arg(long, value_name = "ID", default_value = "mainstay-cli")]
+    #[arg(long, value_name = "ID", default_value = CLI_CLIENT)]
     client_id: String,
     /// Certificates to trust besides the system's, PEM
     #[arg(long, value_name = "FILE")]
@@ -49,10 +50,12 @@ impl Login {
         let mut context = Context { ca_file: self.ca_file.clone(), ..Context::default() };
         if self.local {
             let config = self.config.load()?.config;
-            context.server = self.server.unwrap_or_else(|| format!("http://{}", config.listen));
+            let local = Local::of(&config);
             // Made once now, so that a missing key is told here and not at the next command.
-            server::local_token(&config.data_dir)?;
-            context.local = Some(Local { data_dir: config.data_dir });
+            local.token()?;
+            let found = || local::address(&config.data_dir).unwrap_or_default();
+            context.server = self.server.unwrap_or_else(found);
+            context.local = Some(local);
         } else {
             let default = || format!("http://{}", crate::config::LISTEN_DEFAULT);
             context.server = self.server.clone().unwrap_or_else(default);
@@ -165,7 +168,7 @@ impl ContextVerb {
         let row = |(name, context): (&String, &Context)| {
             let mark = if *name == contexts.current { "*" } else { "" };
             let by = match (&context.local, &context.refresh) {
-                (Some(_), _) => format!("this machine's key, as {}", token::user()),
+                (Some(_), _) => format!("this machine's key, as {}", local::user()),
                 (None, Some(_)) => "a refresh token".into(),
                 (None, None) => "an access token".into(),
             };

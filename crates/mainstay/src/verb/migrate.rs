@@ -7,9 +7,6 @@ use crate::{output, server};
 /// A server does this itself when it starts; this is for those who want it done before.
 #[derive(Debug, clap::Args)]
 pub struct Migrate {
-    /// Only print the SQL of every migration
-    #[arg(long)]
-    print: bool,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -17,9 +14,6 @@ pub struct Migrate {
 impl Migrate {
     pub async fn run(self) -> Result<()> {
         let loaded = self.config.load()?;
-        if self.print {
-            return output::print(&server::migrations(&loaded.config)?);
-        }
         let store = server::open_store(&loaded.config).await?;
         output::say(&format!("{} has the tables of this version", store.describe()));
         Ok(())

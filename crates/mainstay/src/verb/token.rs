@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use kernel::identity::Principal;
+use kernel::identity::builtin::Kind;
+
 use crate::cli::{ConfigArgs, duration};
 use crate::error::Result;
-use crate::{output, server};
+use crate::{local, output};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -18,8 +21,11 @@ pub struct Token {
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
     /// The organisation that they belong to
-    #[arg(long, value_name = "ORG", default_value = "local")]
+    #[arg(long, value_name = "ORG", default_value = local::ORG)]
     org: String,
+    /// They may do everything that their organisation may
+    #[arg(long)]
+    org_admin: bool,
     /// A role: admin-read, admin-write, admin-full; may be repeated
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
@@ -39,19 +45,15 @@ pub struct Token {
 impl Token {
     pub fn run(self) -> Result<()> {
         let loaded = self.config.load()?;
-        let claims = server::Claims {
-            subject: self.subject.unwrap_or_else(user),
+        let who = Principal {
+            subject: self.subject.unwrap_or_else(local::user),
             org: self.org,
-            roles: self.roles,
+            org_admin: self.org_admin,
+            roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
             agent_of: self.agent_of,
-            good_for: self.for_,
-            offline: self.offline,
+            ..Principal::default()
         };
-        output::print(&server::issue_token(&loaded.config, claims)?)
+        let kind = if self.offline { Kind::Refresh } else { Kind::Access };
+        output::print(&local::issue(&loaded.config, &who, self.for_, kind)?)
     }
-}
-
-/// The person at this machine.
-pub fn user() -> String {
-    std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "local".into())
 }

@@ -39,7 +39,7 @@ pub struct Answer {
 
 impl Answer {
     pub fn json<T: Serialize>(status: u16, body: &T) -> Answer {
-        let body = serde_json::to_string(body).unwrap();
+        let body = serde_json::to_string(body).expect("it serialises");
         Answer { status, kind: "application/json", body }
     }
 
@@ -60,16 +60,16 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(answer: impl Fn(&Asked) -> Answer + Send + 'static) -> Stage {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let at = listener.local_addr().expect("it is bound");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let all = asked.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let number = all.lock().unwrap().len();
+                let mut stream = stream.expect("a connection");
+                let number = all.lock().expect("no holder panics").len();
                 let Some(asked) = read(&stream, number) else { continue };
-                all.lock().unwrap().push(asked.clone());
+                all.lock().expect("no holder panics").push(asked.clone());
                 let Answer { status, kind, body } = answer(&asked);
                 let length = body.len();
                 let _ = write!(
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().expect("no holder panics").clone()
     }
 }
 
@@ -104,7 +104,7 @@ fn read(stream: &TcpStream, number: usize) -> Option<Asked> {
         headers.push((name.to_lowercase(), value.to_owned()));
     }
     let length = headers.iter().find(|(name, _)| name == "content-length");
-    let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().unwrap())];
+    let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a number"))];
     reader.read_exact(&mut body).ok()?;
     Some(Asked { number, method, target, headers, body: String::from_utf8(body).ok()? })
 }
@@ -141,8 +141,8 @@ impl Run {
     }
 
     pub fn run(&mut self) -> Ran {
-        let output = self.command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let output = self.command.output().expect("the binary runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
         Ran {
             code: output.status.code().unwrap_or(-1),
             stdout: text(output.stdout),
