@@ -23,6 +23,7 @@ use crate::{Key, Timestamp};
     Deserialize,
     utoipa::ToSchema,
 )]
+#[schema(as = WorkState)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// To be looked at as soon as someone is free.

@@ -1,6 +1,8 @@
 //! Tokens of another issuer, over a real socket: whose are taken, how often its keys are asked
 //! for, what is remembered.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 

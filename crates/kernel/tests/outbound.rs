@@ -1,5 +1,7 @@
 //! Calls over a real socket: what is repeated, what is held back, what is refused, what is said.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

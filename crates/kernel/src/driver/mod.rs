@@ -68,7 +68,7 @@ impl Driver {
         let mut failures = 0;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            hints.mark_unchanged();
+            hints.forget();
             let free = self.config.slots.saturating_sub(running.len());
             let wait = match self.claim(free, running.len()).await {
                 Ok((claims, next_due)) => {
@@ -94,7 +94,7 @@ impl Driver {
                 biased;
                 () = stop.cancelled() => {}
                 _ = running.join_next(), if full => {}
-                _ = hints.changed(), if !full && failures == 0 => {}
+                () = hints.rung(), if !full && failures == 0 => {}
                 () = tokio::time::sleep(wait), if !full => {}
             }
         }

@@ -22,9 +22,8 @@ impl Later {
 
     /// What to wait for, if `response` stands for something to come.
     pub(super) fn take(response: &mut Response) -> Option<BoxFuture<'static, Response>> {
-        let later = response.extensions_mut().remove::<Later>()?;
-        let answer = later.0.lock().take();
-        answer
+        let Later(answer) = response.extensions_mut().remove()?;
+        Arc::into_inner(answer)?.into_inner()
     }
 }
 

@@ -115,6 +115,15 @@ impl Routes {
         OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
     }
 
+    /// Names that stand for two different schemas, which the document could not tell apart.
+    pub fn clashes(&self) -> Vec<String> {
+        let schemas = || self.entries.iter().flat_map(|entry| &entry.schemas);
+        let clashing = |(name, schema): &&(String, RefOr<Schema>)| {
+            schemas().any(|(other, another)| other == name && another != schema)
+        };
+        schemas().filter(clashing).map(|(name, _)| name.clone()).collect()
+    }
+
     pub(super) fn mappers(&self) -> Vec<(&'static str, ErrorMapper)> {
         self.errors.clone()
     }
@@ -152,6 +161,10 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
 
 /// The document says of every operation what it needs, so that its diff shows a permission change.
 fn annotate(operation: &mut Operation, action: Action) {
+    // A handler's name is unique in its file only; ids are unique in the document.
+    if let (Some(id), Some([tag, ..])) = (&operation.operation_id, operation.tags.as_deref()) {
+        operation.operation_id = Some(format!("{tag}_{id}"));
+    }
     if action != Action::Public {
         let bearer = SecurityRequirement::new("bearer", std::iter::empty::<String>());
         operation.security.get_or_insert_default().push(bearer);

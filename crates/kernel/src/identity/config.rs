@@ -63,6 +63,15 @@ impl Config {
             let why = "must be at most 600: a wider one keeps expired tokens alive";
             return Err(Error::invalid("identity.clock_skew_s", why));
         }
+        for (field, seconds) in [
+            ("access_token_s", self.access_token_s),
+            ("refresh_token_s", self.refresh_token_s),
+            ("device_code_s", self.device_code_s),
+        ] {
+            if seconds < 60 {
+                return Err(Error::invalid(format!("identity.{field}"), "must be at least 60"));
+            }
+        }
         for (i, client) in self.clients.iter().enumerate() {
             client.check().map_err(|(field, message)| {
                 Error::invalid(format!("identity.clients[{i}].{field}"), message)
@@ -245,6 +254,8 @@ mod tests {
         };
         let message = with(serde_json::json!({"issuers": [{"url": "sso"}]}));
         assert!(message.starts_with("identity.issuers[0].url:"), "{message}");
+        let message = with(serde_json::json!({"access_token_s": 0}));
+        assert!(message.starts_with("identity.access_token_s:"), "{message}");
         let message = with(serde_json::json!({"clients": [{"id": "a"}]}));
         assert!(message.starts_with("identity.clients[0].secret:"), "{message}");
         let message = with(serde_json::json!({"clients": [{"id": "a", "secret_sha256": "xyz"}]}));

@@ -3,8 +3,11 @@
 pub mod postgres;
 pub mod sqlite;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::admit::{Counter, Lease};
 use crate::change::{Accepted, Change, Command, Verdict};
@@ -104,20 +107,55 @@ pub struct WorkCount {
 /// Wake-ups. Hints only: each may come late, twice or not at all; due times are the guarantee.
 #[derive(Debug)]
 pub struct Hints {
-    work: watch::Sender<u64>,
+    work: Arc<Bell>,
     events: watch::Sender<i64>,
+}
+
+/// Wakes listeners in the order in which they began to listen; the simulator needs an order.
+#[derive(Debug, Default)]
+struct Bell {
+    rings: AtomicU64,
+    listeners: Notify,
+}
+
+/// Hears that there may be work.
+#[derive(Debug)]
+pub struct Listener {
+    bell: Arc<Bell>,
+    heard: u64,
+}
+
+impl Listener {
+    /// Forgets what has rung so far.
+    pub fn forget(&mut self) {
+        self.heard = self.bell.rings.load(Ordering::Acquire);
+    }
+
+    /// Returns once it has rung since the last time.
+    pub async fn rung(&mut self) {
+        loop {
+            let next = self.bell.listeners.notified();
+            let rings = self.bell.rings.load(Ordering::Acquire);
+            if rings != self.heard {
+                self.heard = rings;
+                return;
+            }
+            next.await;
+        }
+    }
 }
 
 impl Default for Hints {
     fn default() -> Hints {
-        Hints { work: watch::Sender::new(0), events: watch::Sender::new(0) }
+        Hints { work: Arc::default(), events: watch::Sender::new(0) }
     }
 }
 
 impl Hints {
     /// There may be work.
-    pub fn work(&self) -> watch::Receiver<u64> {
-        self.work.subscribe()
+    pub fn work(&self) -> Listener {
+        let heard = self.work.rings.load(Ordering::Acquire);
+        Listener { bell: self.work.clone(), heard }
     }
 
     /// The number of the newest event that this process knows of.
@@ -126,7 +164,8 @@ impl Hints {
     }
 
     pub fn hint_work(&self) {
-        self.work.send_modify(|n| *n += 1);
+        self.work.rings.fetch_add(1, Ordering::Release);
+        self.work.listeners.notify_waiters();
     }
 
     pub fn hint_event(&self, seq: i64) {
@@ -145,18 +184,15 @@ pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result
 }
 
 /// Opens the store that `database` names: a `postgres://` URL, or else a file in `data_dir`.
-pub async fn open(
-    database: Option<&str>,
-    data_dir: &std::path::Path,
-) -> Result<std::sync::Arc<dyn Store>> {
+pub async fn open(database: Option<&str>, data_dir: &std::path::Path) -> Result<Arc<dyn Store>> {
     match database {
         Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-            Ok(std::sync::Arc::new(postgres::Postgres::open(url).await?))
+            Ok(Arc::new(postgres::Postgres::open(url).await?))
         }
         Some(_) => Err(Error::invalid(
             "database",
             "must begin with postgres://; leave it out for the embedded store",
         )),
-        None => Ok(std::sync::Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"))?)),
+        None => Ok(Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"))?)),
     }
 }

@@ -184,6 +184,7 @@ fn respond(object: &Object, headers: &HeaderMap) -> Response {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = ObjectGraph)]
 struct Graph {
     key: Key,
     /// What it depends on.
@@ -195,6 +196,7 @@ struct Graph {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = ObjectNode)]
 struct Node {
     key: Key,
     name: String,

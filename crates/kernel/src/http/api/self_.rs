@@ -60,10 +60,12 @@ async fn ping(State(app): State<App>) -> Json<Pong> {
 struct Ask {
     /// How much to tell.
     #[serde(default, rename = "type")]
+    #[param(inline)]
     detail: Detail,
 }
 
 #[derive(Deserialize, ToSchema, Default, PartialEq, Clone, Copy)]
+#[schema(as = HealthDetail)]
 #[serde(rename_all = "lowercase")]
 enum Detail {
     #[default]
@@ -79,6 +81,7 @@ struct Health {
 }
 
 #[derive(Serialize, ToSchema, Clone, Copy, PartialEq)]
+#[schema(as = HealthStatus)]
 #[serde(rename_all = "lowercase")]
 enum Status {
     Success,
@@ -86,6 +89,7 @@ enum Status {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = HealthCheck)]
 struct Check {
     name: &'static str,
     status: Status,

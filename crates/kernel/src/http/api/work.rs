@@ -32,6 +32,7 @@ pub(super) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Filter {
+    #[param(inline)]
     state: Option<RowState>,
     paused: Option<bool>,
     /// Only what has failed at least once.
@@ -52,6 +53,7 @@ struct WorkPage {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = WorkCount)]
 struct Count {
     kind: String,
     state: RowState,
@@ -81,6 +83,7 @@ async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = WorkActed)]
 struct Acted {
     key: Key,
     /// What was done to its work: retry, pause or resume.
@@ -130,6 +133,7 @@ async fn retry(
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
+#[schema(as = PauseWork)]
 #[serde(deny_unknown_fields)]
 struct Pause {
     /// Why; shown to whoever wonders.

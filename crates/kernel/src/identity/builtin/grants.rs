@@ -62,7 +62,8 @@ impl Builtin {
     async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Refused> {
         let invalid = |error: crate::Error| Refused::new("invalid_grant", error.to_string());
         let token = Unverified::parse(refresh_token).map_err(invalid)?;
-        token::check_times(&token.claims, self.ambient.now(), 0).map_err(invalid)?;
+        token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
+            .map_err(invalid)?;
         if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
             return Err(Refused::new("invalid_grant", "the refresh token is from another issuer"));
         }

@@ -43,6 +43,7 @@ pub struct Builtin {
     access_token: Duration,
     refresh_token: Duration,
     device_code: Duration,
+    clock_skew_s: i64,
     /// Of all together: everyone may begin, so the number of grants must not be theirs to choose.
     device_starts: Limiter,
     /// Of one grant.
@@ -76,6 +77,7 @@ impl Builtin {
             access_token: Duration::from_secs(config.access_token_s),
             refresh_token: Duration::from_secs(config.refresh_token_s),
             device_code: Duration::from_secs(config.device_code_s),
+            clock_skew_s: i64::try_from(config.clock_skew_s).unwrap_or(0),
             device_starts: Limiter::new(30, 2_000),
             device_polls: Limiter::new(1, POLL_S * 1_000),
             device_decisions: Limiter::new(5, 10_000),

@@ -15,10 +15,10 @@ use utoipa_axum::routes;
 use super::grants::{GRANTS, Tokens};
 use super::oauth::{Form, Introduction, Refused, private};
 use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
-use crate::App;
 use crate::http::Routes;
 use crate::identity::Action;
 use crate::identity::jwk::Jwk;
+use crate::{App, Error};
 
 /// Where clients that think that every issuer is a Keycloak look for one.
 const REALM: &str = "/auth/realms/mainstay";
@@ -200,10 +200,11 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
         Some(token) => token,
         None => form.need("token")?,
     };
-    let who = app.identity.authenticate(bearer).await.map_err(|error| Refused {
-        status: StatusCode::UNAUTHORIZED,
-        code: "invalid_token",
-        why: error.to_string(),
+    let who = app.identity.authenticate(bearer).await.map_err(|error| match error {
+        Error::Unauthenticated(why) => {
+            Refused { status: StatusCode::UNAUTHORIZED, code: "invalid_token", why }
+        }
+        other => other.into(),
     })?;
     if who.agent_of.is_some() {
         return Err(Refused::new("access_denied", "an agent cannot approve devices"));

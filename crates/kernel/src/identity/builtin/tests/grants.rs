@@ -79,7 +79,7 @@ async fn an_offline_token_is_traded_for_access_tokens_until_it_expires() {
     }
     let named = [fields[0], fields[1], ("client_id", "ci")];
     assert_eq!(server.token_error(&named).await.1, "invalid_client", "it has a secret");
-    server.pass_s(600);
+    server.pass_s(660);
     assert_eq!(server.token_error(&fields).await, (400, "invalid_grant".into()));
 }
 

@@ -1,0 +1,180 @@
+//! What only a listener shows: connections, headers on the wire, draining.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kernel::Ambient;
+use kernel::http::{self, Config, Routes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{World, eventually};
+
+pub struct Served {
+    pub world: World,
+    pub address: SocketAddr,
+    pub stop: CancellationToken,
+    pub server: JoinHandle<kernel::Result<()>>,
+}
+
+pub async fn served(config: Config) -> Served {
+    let world = World::with(config.clone(), Ambient::system());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let server = http::serve(world.app.clone(), Routes::new(), listener, config, stop.clone());
+    Served { world, address, stop, server: tokio::spawn(server) }
+}
+
+impl Served {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends and reads until the server closes.
+    async fn talk(&self, text: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        let _ = stream.write_all(text).await;
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let _ = tokio::time::timeout(Duration::from_secs(20), read).await.expect("in time");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+/// Reads until `until` has come.
+pub async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), until: &str) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    while !text.contains(until) {
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer));
+        let n = read.await.expect("in time").unwrap();
+        assert!(n > 0, "closed after {text:?}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_request_over_a_socket_is_answered_and_its_origin_audited() {
+    let served = served(Config::default()).await;
+    served.world.create("a", "acme", "alice", "new").await;
+    let answer = served
+        .talk(
+            b"POST /api/v1/work/widget/a/retry HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+              authorization: Bearer admin\r\ncontent-length: 0\r\n\r\n",
+        )
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    let origin = served.world.store.look(|tables| tables.audit[0].entry.origin.clone());
+    assert_eq!(origin, "127.0.0.1");
+}
+
+#[tokio::test]
+async fn a_million_headers_and_one_endless_header_are_refused() {
+    let served = served(Config::default()).await;
+    let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(1_000_000));
+    assert!(served.talk(many.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    let long = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "b".repeat(1 << 20));
+    assert!(served.talk(long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    let somewhat = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\na: {}\r\n\r\n",
+        "b".repeat(33 << 10)
+    );
+    let answer = served.talk(somewhat.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"field\":\"headers\""),
+        "{answer}"
+    );
+    assert!(served.talk(b"\x00\x01nonsense\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_refused_and_a_huge_one_not_read() {
+    let served = served(Config::default()).await;
+    let head = "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
+                authorization: Bearer admin\r\ncontent-type: application/json\r\n";
+    let huge = format!("{head}content-length: 104857600\r\n\r\n{{\"reason\":\"");
+    let mut stream = served.connect().await;
+    stream.write_all(huge.as_bytes()).await.unwrap();
+    assert!(read_until(&mut stream, "too_large").await.starts_with("HTTP/1.1 413 "));
+    let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n5\r\n{{\"rea\r\nzz\r\n");
+    let answer = served.talk(chunked.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("body: ended before it was complete"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_nothing_whole_is_closed() {
+    let served = served(Config { header_timeout_s: 1, ..Config::default() }).await;
+    for start in ["", "P", "GET / HTTP/1.1\r\nhost:"] {
+        let answer = served.talk(start.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{start}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_connections_are_taken_than_allowed() {
+    let served = served(Config { connections_max: 1, ..Config::default() }).await;
+    let ping = b"GET /api/v1/self/ping HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut first = served.connect().await;
+    first.write_all(ping).await.unwrap();
+    read_until(&mut first, "Pong").await;
+    let mut second = served.connect().await;
+    second.write_all(ping).await.unwrap();
+    let mut byte = [0];
+    let early = tokio::time::timeout(Duration::from_millis(200), second.read(&mut byte)).await;
+    assert!(early.is_err(), "it has to wait");
+    drop(first);
+    read_until(&mut second, "Pong").await;
+}
+
+#[tokio::test]
+async fn stopping_lets_requests_end_and_ends_streams_and_waits_at_once() {
+    let served = served(Config::default()).await;
+    served.world.create("a", "acme", "alice", "new").await;
+    let ask = |path: &str, accept: &str| {
+        format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice\r\naccept: {accept}\r\n\r\n"
+        )
+    };
+    let mut stream = served.connect().await;
+    let path = "/api/v1/events";
+    stream.write_all(ask(path, "text/event-stream").as_bytes()).await.unwrap();
+    read_until(&mut stream, "id: 1\n").await;
+    let mut wait = served.connect().await;
+    let path = "/api/v1/objects/widget/a?wait_phase=x&timeout_s=300";
+    wait.write_all(ask(path, "*/*").as_bytes()).await.unwrap();
+    eventually("it waits", async || {
+        served.world.app.metrics.encode().contains("mainstay_http_in_flight 1")
+    })
+    .await;
+    served.stop.cancel();
+    read_until(&mut stream, ": the server is stopping\n").await;
+    let answer = read_until(&mut wait, "\"phase\":\"new\"").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let ended = tokio::time::timeout(Duration::from_secs(10), served.server).await;
+    ended.expect("drained in time").unwrap().unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
+    let served = served(Config { drain_s: 1, ..Config::default() }).await;
+    let mut stream = served.connect().await;
+    let half = "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
+                authorization: Bearer admin\r\ncontent-type: application/json\r\n\
+                content-length: 100\r\n\r\n{";
+    stream.write_all(half.as_bytes()).await.unwrap();
+    eventually("it is being answered", async || {
+        served.world.app.metrics.encode().contains("mainstay_http_in_flight 1")
+    })
+    .await;
+    served.stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(10), served.server).await;
+    ended.expect("cut off in time").unwrap().unwrap();
+    let metrics = served.world.app.metrics.encode();
+    assert!(metrics.contains("mainstay_http_connections 0"), "{metrics}");
+}

@@ -1,0 +1,216 @@
+//! A whole REST surface in process, with a few routes that misbehave on demand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body as Raw;
+use axum::http::{HeaderMap, Request};
+use axum::response::{IntoResponse, Response};
+use kernel::change::{Change, EventDraft, Write};
+use kernel::http::{self, Body, Caller, Config, RequestContext, Routes};
+use kernel::identity::{Action, Identity, Principal};
+use kernel::outbound::Outbound;
+use kernel::store::commit;
+use kernel::telemetry::Metrics;
+use kernel::{Ambient, App, Error, Key, Object, Parts, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
+use testkit::Memory;
+use tower::ServiceExt as _;
+use utoipa_axum::routes;
+
+pub struct World {
+    pub store: Arc<Memory>,
+    pub app: App,
+    pub config: Config,
+    pub router: Router,
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub text: String,
+    pub body: Value,
+}
+
+/// Tokens that the tests use: alice and bob of acme, carol of globex, dave of no organisation,
+/// and an admin.
+pub fn people() -> Vec<(&'static str, Principal)> {
+    let person = |subject: &str, org: &str, roles: &[&str]| Principal {
+        subject: subject.into(),
+        org: org.into(),
+        roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+        ..Principal::default()
+    };
+    vec![
+        ("alice", person("alice", "acme", &[])),
+        ("bob", person("bob", "acme", &[])),
+        ("carol", person("carol", "globex", &[])),
+        ("dave", person("dave", "", &[])),
+        ("reader", person("reader", "acme", &["admin-read"])),
+        ("admin", person("admin", "acme", &["admin-full"])),
+    ]
+}
+
+fn identity() -> Identity {
+    let people = people().into_iter().map(|(token, who)| (token.to_owned(), Arc::new(who)));
+    Identity { people: people.collect() }
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with(Config::default(), Ambient::system())
+    }
+
+    pub fn with(config: Config, ambient: Ambient) -> World {
+        let store = Arc::new(Memory::default());
+        let parts = Parts {
+            store: store.clone(),
+            ambient,
+            identity: identity(),
+            outbound: Outbound {},
+            metrics: Arc::new(Metrics::new()),
+        };
+        let app = App::new(parts);
+        let router = http::router(app.clone(), misbehaving(), &config).expect("a router");
+        World { store, app, config, router }
+    }
+
+    pub async fn send(&self, request: Request<Raw>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.expect("infallible");
+        Answer::read(response).await
+    }
+
+    pub async fn get(&self, token: &str, path: &str) -> Answer {
+        self.send(request("GET", token, path).body(Raw::empty()).expect("a request")).await
+    }
+
+    pub async fn post(&self, token: &str, path: &str, body: &str) -> Answer {
+        let request = request("POST", token, path).header("content-type", "application/json");
+        self.send(request.body(Raw::from(body.to_owned())).expect("a request")).await
+    }
+
+    /// Creates an object; its event goes with it.
+    pub async fn create(&self, id: &str, org: &str, owner: &str, phase: &str) -> Object {
+        let key = Key::new("widget", id);
+        let mut object = Object::new(key, org, owner, &format!("Blue {id}"), phase, self.now());
+        object.labels.insert("team".into(), "core".into());
+        let event = Some(EventDraft::of(&object, phase));
+        let write = Some(Write::Create(object.clone()));
+        self.commit(Change { write, event, ..Change::default() }).await;
+        object
+    }
+
+    /// Moves an object to a phase, at its current generation.
+    pub async fn transition(&self, id: &str, phase: &str) {
+        let key = Key::new("widget", id);
+        let mut object = self.store.look(|tables| tables.objects[&key].1.clone());
+        object.phase = phase.into();
+        object.observed = object.generation;
+        object.deleted_at = (phase == "deleted").then(|| self.now());
+        let event = Some(EventDraft::of(&object, phase));
+        let write = Some(Write::Update(object));
+        self.commit(Change { write, event, ..Change::default() }).await;
+    }
+
+    pub async fn commit(&self, change: Change) {
+        commit(self.store.as_ref(), change, self.now()).await.expect("committed");
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.app.ambient.now()
+    }
+}
+
+pub fn request(method: &str, token: &str, path: &str) -> axum::http::request::Builder {
+    let request = Request::builder().method(method).uri(path);
+    match token {
+        "" => request,
+        token => request.header("authorization", format!("Bearer {token}")),
+    }
+}
+
+impl Answer {
+    pub async fn read(response: Response) -> Answer {
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, 10 << 20).await.expect("the body");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Answer { status: parts.status.as_u16(), headers: parts.headers, text, body }
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+
+    pub fn error(&self, field: &str) -> &str {
+        self.body["error"][field].as_str().unwrap_or("")
+    }
+}
+
+/// Waits for a condition; fails the test if it does not come about.
+pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "not within 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn misbehaving() -> Routes {
+    let own_shape = |error: &Error, context: &RequestContext| {
+        let reason = format!("own: {error} ({})", context.request_id);
+        (http::status(error), reason).into_response()
+    };
+    Routes::new()
+        .route(Action::Public, routes!(panics))
+        .route(Action::Public, routes!(never))
+        .route(Action::Public, routes!(breaks))
+        .route(Action::Public, routes!(traced))
+        .route(Action::Public, routes!(large))
+        .route(Action::Write, routes!(echo))
+        .merge(Routes::new().route(Action::Read, routes!(own)).errors("/api/own/", own_shape))
+}
+
+#[utoipa::path(get, path = "/test/panics")]
+async fn panics() -> &'static str {
+    panic!("secret detail")
+}
+
+#[utoipa::path(get, path = "/test/never")]
+async fn never() {
+    std::future::pending().await
+}
+
+#[utoipa::path(get, path = "/test/breaks")]
+async fn breaks() -> Result<(), Error> {
+    Err(Error::internal("the store", "secret detail"))
+}
+
+#[utoipa::path(get, path = "/test/traced")]
+async fn traced() -> String {
+    kernel::telemetry::current_traceparent().unwrap_or_default()
+}
+
+#[utoipa::path(get, path = "/test/large")]
+async fn large() -> String {
+    "all work and no play ".repeat(1000)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Echo {
+    name: String,
+}
+
+#[utoipa::path(post, path = "/test/echo")]
+async fn echo(Caller(who): Caller, body: Body<Echo>) -> Result<String, Error> {
+    http::valid_name("name", &body.value.name)?;
+    Ok(format!("{} from {}", body.value.name, who.subject))
+}
+
+#[utoipa::path(get, path = "/api/own/thing")]
+async fn own() -> Result<(), Error> {
+    Err(Error::NotFound("the thing".into()))
+}
