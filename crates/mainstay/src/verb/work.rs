@@ -126,13 +126,12 @@ async fn list(args: ListArgs) -> Result<()> {
     let page: Page = client.get(client.url("/api/v1/work", &query)).await?;
     let now = client.ambient.now();
     let head = ["KEY", "STATE", "DUE", "FAILED", "LANE", "ORG", "WORKER", "WHY"];
-    if page.rows.is_empty() && args.client.output == Format::Table {
-        output::say("the queue has nothing of that kind");
-    } else {
+    let person = args.client.output == Format::Table;
+    if !(page.rows.is_empty() && person) {
         let row = |row: &Value| cells(row, now);
         output::print(&output::render(args.client.output, &Value::Array(page.rows), &head, &row))?;
     }
-    if args.client.output == Format::Table {
+    if person {
         output::say(&summary(&page.counts));
     }
     Ok(())
@@ -159,7 +158,7 @@ fn state(row: &Value) -> String {
     }
 }
 
-/// `widget: 3 due, 2 stopped`, a line per kind.
+/// The whole queue, whatever was filtered: `widget: 3 due, 2 stopped`, a line per kind.
 fn summary(counts: &[Value]) -> String {
     let mut kinds: std::collections::BTreeMap<String, Vec<String>> = Default::default();
     for count in counts {
@@ -172,7 +171,7 @@ fn summary(counts: &[Value]) -> String {
         kinds.entry(text(&count["kind"])).or_default().push(said);
     }
     if kinds.is_empty() {
-        return "all: nothing in the queue".into();
+        return "the queue is empty: everything is as it should be".into();
     }
     let lines: Vec<String> =
         kinds.into_iter().map(|(kind, said)| format!("{kind}: {}", said.join(", "))).collect();
