@@ -1,1 +1,35 @@
-fn main() {}
+//! The benchmark suite: each figure beside its baseline from the same run. `cargo xtask bench
+//! kernel` builds and runs it; nothing here is a test, and no test depends on a time.
+
+mod figures;
+mod transitions;
+mod wakeup;
+
+use figures::Figures;
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let json = words.iter().any(|word| word == "--json");
+    let names: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    let mut figures = Figures::new(json);
+    match names.first() {
+        Some(&"kernel") => kernel(&mut figures, names.get(1).copied().unwrap_or("")),
+        _ => anyhow::bail!("usage: benches kernel [PART] [--json]"),
+    }
+}
+
+fn kernel(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let wanted = |name: &str| part.is_empty() || part == name;
+    if wanted("transitions") {
+        runtime.block_on(transitions::sqlite(figures))?;
+        runtime.block_on(transitions::postgres(figures))?;
+    }
+    if wanted("wakeup") {
+        runtime.block_on(wakeup::sqlite(figures))?;
+        runtime.block_on(wakeup::postgres(figures))?;
+    }
+    figures.print();
+    Ok(())
+}
