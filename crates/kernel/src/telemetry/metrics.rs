@@ -17,6 +17,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::log::Head;
+use crate::outbound::breaker::Phase;
+use crate::outbound::{Observation, Reach};
 use crate::store::WorkCount;
 
 /// How many label sets one metric may have; whatever comes later is counted as `other`.
@@ -66,14 +68,6 @@ struct Depth {
     failing: bool,
 }
 
-/// The state of a circuit breaker, as a number that a graph can show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Breaker {
-    Closed = 0,
-    HalfOpen = 1,
-    Open = 2,
-}
-
 #[derive(Debug, Clone)]
 struct Seconds;
 
@@ -105,7 +99,7 @@ pub struct Metrics {
     calls: Family<Call, Counter>,
     call_seconds: Latency<System>,
     breakers: Family<System, Gauge>,
-    /// How many label sets the calls and breakers have.
+    /// How many label sets the calls have.
     series: AtomicUsize,
     depth: Family<Depth, Gauge>,
     event_seq: Gauge,
@@ -229,27 +223,27 @@ impl Metrics {
         self.wake_seconds.observe(seconds);
     }
 
-    /// Another system was called.
-    pub fn outbound(&self, system: &str, operation: &str, outcome: &'static str, seconds: f64) {
-        let mut call = Call { system: system.into(), operation: operation.into(), outcome };
-        if self.calls.get(&call).is_none() && self.no_room() {
-            (call.system, call.operation) = ("other".into(), "other".into());
+    /// Another system was called. What [`crate::outbound::Outbound::new`] wants to have told.
+    pub fn outbound(&self, call: &Observation<'_>) {
+        let outcome = call.failure.map_or("ok", Reach::label);
+        let (system, operation) = (call.system.to_owned(), call.operation.to_owned());
+        let mut label = Call { system, operation, outcome };
+        if self.calls.get(&label).is_none() && self.no_room() {
+            (label.system, label.operation) = ("other".into(), "other".into());
         }
-        self.call_seconds.get_or_create(&System { system: call.system.clone() }).observe(seconds);
-        self.calls.get_or_create(&call).inc();
+        let system = System { system: label.system.clone() };
+        self.call_seconds.get_or_create(&system).observe(call.took.as_secs_f64());
+        self.breakers.get_or_create(&system).set(match call.breaker {
+            Phase::Closed => 0,
+            Phase::HalfOpen => 1,
+            Phase::Open => 2,
+        });
+        self.calls.get_or_create(&label).inc();
     }
 
     /// Whether systems have used up their labels; if not, one more is used up.
     fn no_room(&self) -> bool {
         self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX
-    }
-
-    pub fn breaker(&self, system: &str, state: Breaker) {
-        let mut label = System { system: system.into() };
-        if self.breakers.get(&label).is_none() && self.no_room() {
-            label.system = "other".into();
-        }
-        self.breakers.get_or_create(&label).set(state as i64);
     }
 
     /// Start-up is over: `/api/v1/self/started` says so from now on.
@@ -345,6 +339,11 @@ mod tests {
     use super::*;
     use crate::queue::State;
 
+    fn call(system: &str, breaker: Phase) -> Observation<'_> {
+        let took = Duration::from_millis(100);
+        Observation { system, operation: "get", attempt: 1, failure: None, took, breaker }
+    }
+
     #[test]
     fn what_was_counted_can_be_read_back() {
         let metrics = Metrics::new();
@@ -352,8 +351,7 @@ mod tests {
         metrics.request("BREW", "unmatched".into(), 200, Duration::from_millis(3));
         metrics.commit(7, 0.002);
         metrics.look("widget", "done", 0.01);
-        metrics.outbound("dns", "upsert", "ok", 0.1);
-        metrics.breaker("dns", Breaker::Open);
+        metrics.outbound(&Observation { failure: Some(Reach::Held), ..call("dns", Phase::Open) });
         let flight = metrics.in_flight();
         let text = metrics.encode();
         for line in [
@@ -361,7 +359,7 @@ mod tests {
             r#"mainstay_http_requests_total{method="other",route="unmatched",status="2xx"} 1"#,
             "mainstay_store_changes_total 7",
             r#"mainstay_driver_looks_total{kind="widget",outcome="done"} 1"#,
-            r#"mainstay_outbound_calls_total{system="dns",operation="upsert",outcome="ok"} 1"#,
+            r#"mainstay_outbound_calls_total{system="dns",operation="get",outcome="held"} 1"#,
             r#"mainstay_outbound_breaker_state{system="dns"} 2"#,
             "mainstay_http_in_flight 1",
             "mainstay_started 0",
@@ -379,7 +377,7 @@ mod tests {
     fn a_system_too_many_is_counted_as_other() {
         let metrics = Metrics::new();
         for n in 0..SERIES_MAX + 10 {
-            metrics.outbound(&format!("s{n}"), "get", "ok", 0.1);
+            metrics.outbound(&call(&format!("s{n}"), Phase::Closed));
         }
         let text = metrics.encode();
         let other = r#"outbound_calls_total{system="other",operation="other",outcome="ok"} 10"#;

@@ -4,7 +4,7 @@ use kernel::http::{Config, api};
 use kernel::identity::Action;
 use serde_json::Value;
 
-use crate::world::{World, request};
+use crate::world::World;
 
 #[test]
 fn the_document_is_as_it_was_reviewed() {
@@ -59,7 +59,7 @@ async fn without_a_token_every_route_that_is_not_public_answers_401() {
         let path = rule.path.replace("{kind}", "widget").replace("{id}", "a");
         let path = path.replace("{file}", "index.css");
         for token in ["", "forged"] {
-            let request = request(&rule.method, token, &path);
+            let request = world.request(&rule.method, token, &path);
             let answer = world.send(request.body(axum::body::Body::empty()).unwrap()).await;
             match rule.action {
                 Action::Public => assert!(![401, 403, 404].contains(&answer.status), "{rule:?}"),
@@ -83,7 +83,7 @@ async fn a_caller_without_the_role_answers_403_and_with_it_does_not() {
         let path = rule.path.replace("{kind}", "widget").replace("{id}", "a");
         let path = path.replace("{file}", "index.css");
         let status = async |token| {
-            let request = request(&rule.method, token, &path);
+            let request = world.request(&rule.method, token, &path);
             world.send(request.body(axum::body::Body::empty()).unwrap()).await.status
         };
         let (alice, reader, admin) =

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use kernel::{Store as _, Timestamp};
 use tower::ServiceExt as _;
 
-use crate::world::{Answer, World, eventually, request};
+use crate::world::{Answer, World, eventually};
 
 fn numbers(answer: &Answer) -> Vec<i64> {
     let events = answer.body["events"].as_array().expect("events");
@@ -89,7 +89,7 @@ async fn what_is_no_longer_kept_is_said_and_not_skipped() {
     let gone = world.get("admin", "/api/v1/events?after=0").await;
     assert_eq!((gone.status, gone.error("code")), (410, "gone"));
     assert_eq!(gone.body["error"]["oldest"], oldest);
-    let stream = request("GET", "admin", "/api/v1/events").header("last-event-id", "0");
+    let stream = world.request("GET", "admin", "/api/v1/events").header("last-event-id", "0");
     let stream = stream.header("accept", "text/event-stream").body(Raw::empty()).unwrap();
     assert_eq!(world.send(stream).await.status, 410);
     let rest = world.get("admin", "/api/v1/events").await;
@@ -110,7 +110,7 @@ async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String {
 #[tokio::test]
 async fn a_stream_continues_where_its_reader_was_and_goes_on_live() {
     let world = five().await;
-    let request = request("GET", "alice", "/api/v1/events").header("last-event-id", "1");
+    let request = world.request("GET", "alice", "/api/v1/events").header("last-event-id", "1");
     let request = request.header("accept", "text/event-stream").body(Raw::empty()).unwrap();
     let response = world.router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -134,7 +134,8 @@ async fn a_stream_gives_everything_to_a_slow_reader() {
     for n in 1..350 {
         world.transition("a", &n.to_string()).await;
     }
-    let request = request("GET", "alice", "/api/v1/events").header("accept", "text/event-stream");
+    let request =
+        world.request("GET", "alice", "/api/v1/events").header("accept", "text/event-stream");
     let request = request.body(Raw::empty()).unwrap();
     let response = world.router.clone().oneshot(request).await.unwrap();
     let text = read(&mut response.into_body().into_data_stream(), 350).await;

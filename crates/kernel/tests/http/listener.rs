@@ -61,12 +61,12 @@ pub async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), until:
 async fn a_request_over_a_socket_is_answered_and_its_origin_audited() {
     let served = served(Config::default()).await;
     served.world.create("a", "acme", "alice", "new").await;
-    let answer = served
-        .talk(
-            b"POST /api/v1/work/widget/a/retry HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
-              authorization: Bearer admin\r\ncontent-length: 0\r\n\r\n",
-        )
-        .await;
+    let token = served.world.token("admin");
+    let request = format!(
+        "POST /api/v1/work/widget/a/retry HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         authorization: Bearer {token}\r\ncontent-length: 0\r\n\r\n"
+    );
+    let answer = served.talk(request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
     let origin = served.world.store.look(|tables| tables.audit[0].entry.origin.clone());
     assert_eq!(origin, "127.0.0.1");
@@ -94,8 +94,11 @@ async fn a_million_headers_and_one_endless_header_are_refused() {
 #[tokio::test]
 async fn a_body_that_breaks_off_is_refused_and_a_huge_one_not_read() {
     let served = served(Config::default()).await;
-    let head = "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
-                authorization: Bearer admin\r\ncontent-type: application/json\r\n";
+    let token = served.world.token("admin");
+    let head = format!(
+        "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
+         authorization: Bearer {token}\r\ncontent-type: application/json\r\n"
+    );
     let huge = format!("{head}content-length: 104857600\r\n\r\n{{\"reason\":\"");
     let mut stream = served.connect().await;
     stream.write_all(huge.as_bytes()).await.unwrap();
@@ -135,9 +138,10 @@ async fn no_more_connections_are_taken_than_allowed() {
 async fn stopping_lets_requests_end_and_ends_streams_and_waits_at_once() {
     let served = served(Config::default()).await;
     served.world.create("a", "acme", "alice", "new").await;
+    let token = served.world.token("alice");
     let ask = |path: &str, accept: &str| {
         format!(
-            "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice\r\naccept: {accept}\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\naccept: {accept}\r\n\r\n"
         )
     };
     let mut stream = served.connect().await;
@@ -164,9 +168,12 @@ async fn stopping_lets_requests_end_and_ends_streams_and_waits_at_once() {
 async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
     let served = served(Config { drain_s: 1, ..Config::default() }).await;
     let mut stream = served.connect().await;
-    let half = "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
-                authorization: Bearer admin\r\ncontent-type: application/json\r\n\
-                content-length: 100\r\n\r\n{";
+    let token = served.world.token("admin");
+    let half = format!(
+        "POST /api/v1/work/widget/a/pause HTTP/1.1\r\nhost: x\r\n\
+         authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: 100\r\n\r\n{{"
+    );
     stream.write_all(half.as_bytes()).await.unwrap();
     eventually("it is being answered", async || {
         served.world.app.metrics.encode().contains("mainstay_http_in_flight 1")

@@ -7,7 +7,7 @@ use axum::body::Body as Raw;
 use kernel::change::{Change, Write};
 use kernel::{Key, Object};
 
-use crate::world::{Answer, World, eventually, request};
+use crate::world::{Answer, World, eventually};
 
 fn names(answer: &Answer) -> Vec<&str> {
     let objects = answer.body["objects"].as_array().expect("objects");
@@ -88,7 +88,7 @@ async fn an_object_is_sent_again_only_if_it_changed() {
     assert_eq!((first.status, first.header("etag")), (200, "\"1\""));
     assert_eq!(first.body["labels"]["team"], "core");
     let again = async |tag: &str| {
-        let request = request("GET", "alice", "/api/v1/objects/widget/a");
+        let request = world.request("GET", "alice", "/api/v1/objects/widget/a");
         world.send(request.header("if-none-match", tag).body(Raw::empty()).unwrap()).await
     };
     let same = again("\"9\", W/\"1\"").await;

@@ -8,7 +8,7 @@ use axum::body::Body as Raw;
 use kernel::http::Config;
 use kernel::{Ambient, Timestamp};
 
-use crate::world::{World, eventually, request};
+use crate::world::{World, eventually};
 
 #[tokio::test]
 async fn every_answer_carries_a_request_id_and_a_trace() {
@@ -39,7 +39,7 @@ async fn every_answer_carries_a_request_id_and_a_trace() {
 async fn a_caller_s_request_id_and_trace_are_continued() {
     let world = World::new();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let request = request("GET", "", "/test/traced").header("x-request-id", "mine-1");
+    let request = world.request("GET", "", "/test/traced").header("x-request-id", "mine-1");
     let request = request.header("traceparent", parent).body(Raw::empty()).unwrap();
     let answer = world.send(request).await;
     assert_eq!(answer.header("x-request-id"), "mine-1");
@@ -52,7 +52,7 @@ async fn a_caller_s_request_id_and_trace_are_continued() {
 #[tokio::test]
 async fn a_wrong_method_says_which_are_right() {
     let world = World::new();
-    let request = request("DELETE", "", "/api/v1/self/ping").body(Raw::empty()).unwrap();
+    let request = world.request("DELETE", "", "/api/v1/self/ping").body(Raw::empty()).unwrap();
     let answer = world.send(request).await;
     assert_eq!((answer.status, answer.error("code")), (405, "method_not_allowed"));
     assert_eq!(answer.header("allow"), "GET,HEAD");
@@ -112,7 +112,7 @@ async fn bad_bodies_are_refused_clearly() {
         assert_eq!(answer.status, 400, "{body}");
         assert_eq!((answer.error("field"), answer.error("message")), (field, message), "{body}");
     }
-    let form = request("POST", "alice", "/test/echo").body(Raw::from("name=a")).unwrap();
+    let form = world.request("POST", "alice", "/test/echo").body(Raw::from("name=a")).unwrap();
     let answer = world.send(form).await;
     assert_eq!((answer.status, answer.error("field")), (400, "content-type"));
 }
@@ -121,7 +121,8 @@ async fn bad_bodies_are_refused_clearly() {
 async fn a_body_over_the_limit_is_refused_announced_or_not() {
     let world = World::new();
     let large = || Raw::from(vec![b'x'; (1 << 20) + 1]);
-    let json = || request("POST", "alice", "/test/echo").header("content-type", "application/json");
+    let json =
+        || world.request("POST", "alice", "/test/echo").header("content-type", "application/json");
     let announced = json().header("content-length", 100 << 20).body(Raw::empty()).unwrap();
     let answer = world.send(announced).await;
     assert_eq!((answer.status, answer.error("code")), (413, "too_large"));
@@ -135,7 +136,8 @@ async fn a_body_over_the_limit_is_refused_announced_or_not() {
 #[tokio::test]
 async fn headers_over_the_limit_are_refused() {
     let world = World::new();
-    let request = request("GET", "", "/api/v1/self/ping").header("x-long", "x".repeat(40 << 10));
+    let request =
+        world.request("GET", "", "/api/v1/self/ping").header("x-long", "x".repeat(40 << 10));
     let answer = world.send(request.body(Raw::empty()).unwrap()).await;
     assert_eq!((answer.status, answer.error("field")), (400, "headers"));
 }
@@ -185,7 +187,7 @@ async fn one_principal_s_rate_is_limited_and_nobody_else_s() {
 #[tokio::test]
 async fn answers_are_compressed_for_those_who_ask() {
     let world = World::new();
-    let request = request("GET", "", "/test/large").header("accept-encoding", "gzip");
+    let request = world.request("GET", "", "/test/large").header("accept-encoding", "gzip");
     let answer = world.send(request.body(Raw::empty()).unwrap()).await;
     assert_eq!(answer.header("content-encoding"), "gzip");
     assert!(answer.text.len() < 2000);
@@ -194,22 +196,23 @@ async fn answers_are_compressed_for_those_who_ask() {
 
 #[tokio::test]
 async fn pages_of_other_origins_may_call_only_if_configured() {
-    let preflight = || {
-        let request =
-            request("OPTIONS", "", "/api/v1/objects").header("origin", "https://a.example");
+    let preflight = |world: &World| {
+        let request = world.request("OPTIONS", "", "/api/v1/objects");
+        let request = request.header("origin", "https://a.example");
         request.header("access-control-request-method", "GET").body(Raw::empty()).unwrap()
     };
-    let closed = World::new().send(preflight()).await;
+    let world = World::new();
+    let closed = world.send(preflight(&world)).await;
     assert_eq!(closed.header("access-control-allow-origin"), "");
     let config = Config { cors_origins: vec!["https://a.example".into()], ..Config::default() };
     let world = World::with(config, Ambient::system());
-    let open = world.send(preflight()).await;
+    let open = world.send(preflight(&world)).await;
     assert_eq!(
         (open.status, open.header("access-control-allow-origin")),
         (200, "https://a.example")
     );
     assert_eq!(open.header("x-request-id").len(), 20);
-    let get = request("GET", "", "/api/v1/objects").header("origin", "https://a.example");
+    let get = world.request("GET", "", "/api/v1/objects").header("origin", "https://a.example");
     let answer = world.send(get.body(Raw::empty()).unwrap()).await;
     assert_eq!(answer.status, 401);
     assert_eq!(answer.header("access-control-allow-origin"), "https://a.example", "errors too");

@@ -6,7 +6,7 @@ use kernel::{Key, Lane, Timestamp};
 
 use axum::body::Body as Raw;
 
-use crate::world::{Answer, World, request};
+use crate::world::{Answer, World};
 
 async fn queued() -> World {
     let world = World::new();
@@ -81,7 +81,7 @@ async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log() {
 async fn a_pause_needs_no_reason_but_a_wrong_one_is_refused() {
     let world = queued().await;
     let path = "/api/v1/work/widget/a/pause";
-    let bare = request("POST", "admin", path).body(Raw::empty()).unwrap();
+    let bare = world.request("POST", "admin", path).body(Raw::empty()).unwrap();
     assert_eq!(world.send(bare).await.status, 202);
     let reason = world.store.look(|t| t.queue[&Key::new("widget", "a")].reason.clone());
     assert_eq!(reason, "paused by admin");
@@ -96,7 +96,7 @@ async fn the_same_command_is_carried_out_once_and_answered_the_same() {
     let world = queued().await;
     let pause = async |key: &str, reason: &str| {
         let body = format!(r#"{{"reason":"{reason}"}}"#);
-        let request = request("POST", "admin", "/api/v1/work/widget/a/pause");
+        let request = world.request("POST", "admin", "/api/v1/work/widget/a/pause");
         let request = request.header("content-type", "application/json");
         world.send(request.header("idempotency-key", key).body(Raw::from(body)).unwrap()).await
     };

@@ -1,16 +1,19 @@
 //! A whole REST surface in process, with a few routes that misbehave on demand.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body as Raw;
+use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use kernel::change::{Change, EventDraft, Write};
 use kernel::http::{self, Body, Caller, Config, RequestContext, Routes};
-use kernel::identity::{Action, Identity, Principal};
-use kernel::outbound::Outbound;
+use kernel::identity::builtin::Kind;
+use kernel::identity::{self, Action, Identity, Principal};
+use kernel::outbound::{self, Outbound};
 use kernel::store::commit;
 use kernel::telemetry::Metrics;
 use kernel::{Ambient, App, Error, Key, Object, Parts, Timestamp};
@@ -21,6 +24,7 @@ use tower::ServiceExt as _;
 use utoipa_axum::routes;
 
 pub struct World {
+    tokens: HashMap<&'static str, String>,
     pub store: Arc<Memory>,
     pub app: App,
     pub config: Config,
@@ -34,28 +38,39 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// Tokens that the tests use: alice and bob of acme, carol of globex, dave of no organisation,
-/// and an admin.
-pub fn people() -> Vec<(&'static str, Principal)> {
+/// Whoever calls: alice and bob of acme, carol of globex, dave of no organisation, and two admins.
+fn people() -> [Principal; 6] {
     let person = |subject: &str, org: &str, roles: &[&str]| Principal {
         subject: subject.into(),
         org: org.into(),
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         ..Principal::default()
     };
-    vec![
-        ("alice", person("alice", "acme", &[])),
-        ("bob", person("bob", "acme", &[])),
-        ("carol", person("carol", "globex", &[])),
-        ("dave", person("dave", "", &[])),
-        ("reader", person("reader", "acme", &["admin-read"])),
-        ("admin", person("admin", "acme", &["admin-full"])),
+    [
+        person("alice", "acme", &[]),
+        person("bob", "acme", &[]),
+        person("carol", "globex", &[]),
+        person("dave", "", &[]),
+        person("reader", "acme", &["admin-read"]),
+        person("admin", "acme", &["admin-full"]),
     ]
 }
 
-fn identity() -> Identity {
-    let people = people().into_iter().map(|(token, who)| (token.to_owned(), Arc::new(who)));
-    Identity { people: people.collect() }
+/// The built-in issuer, and a token of it for everyone.
+fn identity(ambient: &Ambient, outbound: &Outbound) -> (Identity, HashMap<&'static str, String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let url = "http://localhost";
+    let config = identity::Config::default();
+    let identity = Identity::start(config, dir.path(), url, ambient.clone(), outbound).unwrap();
+    let signer = identity.builtin().unwrap().signer();
+    let names = ["alice", "bob", "carol", "dave", "reader", "admin"];
+    let hour = Duration::from_secs(3600);
+    let tokens = names
+        .into_iter()
+        .zip(people())
+        .map(|(name, who)| (name, signer.issue(&who, "tests", hour, Kind::Access).unwrap()))
+        .collect();
+    (identity, tokens)
 }
 
 impl World {
@@ -65,16 +80,16 @@ impl World {
 
     pub fn with(config: Config, ambient: Ambient) -> World {
         let store = Arc::new(Memory::default());
-        let parts = Parts {
-            store: store.clone(),
-            ambient,
-            identity: identity(),
-            outbound: Outbound {},
-            metrics: Arc::new(Metrics::new()),
-        };
+        let metrics = Arc::new(Metrics::new());
+        let watching = metrics.clone();
+        let watch: outbound::Observe = Arc::new(move |call| watching.outbound(call));
+        let config_out = outbound::Config::default();
+        let outbound = Outbound::new(config_out, ambient.clone(), watch).unwrap();
+        let (identity, tokens) = identity(&ambient, &outbound);
+        let parts = Parts { store: store.clone(), ambient, identity, outbound, metrics };
         let app = App::new(parts);
         let router = http::router(app.clone(), misbehaving(), &config).expect("a router");
-        World { store, app, config, router }
+        World { tokens, store, app, config, router }
     }
 
     pub async fn send(&self, request: Request<Raw>) -> Answer {
@@ -82,13 +97,26 @@ impl World {
         Answer::read(response).await
     }
 
-    pub async fn get(&self, token: &str, path: &str) -> Answer {
-        self.send(request("GET", token, path).body(Raw::empty()).expect("a request")).await
+    /// A request of someone; of nobody if `who` is empty, with a wrong token if it is unknown.
+    pub fn request(&self, method: &str, who: &str, path: &str) -> Builder {
+        let request = Request::builder().method(method).uri(path);
+        match who {
+            "" => request,
+            who => request.header("authorization", format!("Bearer {}", self.token(who))),
+        }
     }
 
-    pub async fn post(&self, token: &str, path: &str, body: &str) -> Answer {
-        let request = request("POST", token, path).header("content-type", "application/json");
-        self.send(request.body(Raw::from(body.to_owned())).expect("a request")).await
+    pub fn token<'a>(&'a self, who: &'a str) -> &'a str {
+        self.tokens.get(who).map_or(who, String::as_str)
+    }
+
+    pub async fn get(&self, who: &str, path: &str) -> Answer {
+        self.send(self.request("GET", who, path).body(Raw::empty()).unwrap()).await
+    }
+
+    pub async fn post(&self, who: &str, path: &str, body: &str) -> Answer {
+        let request = self.request("POST", who, path).header("content-type", "application/json");
+        self.send(request.body(Raw::from(body.to_owned())).unwrap()).await
     }
 
     /// Creates an object; its event goes with it.
@@ -120,14 +148,6 @@ impl World {
 
     pub fn now(&self) -> Timestamp {
         self.app.ambient.now()
-    }
-}
-
-pub fn request(method: &str, token: &str, path: &str) -> axum::http::request::Builder {
-    let request = Request::builder().method(method).uri(path);
-    match token {
-        "" => request,
-        token => request.header("authorization", format!("Bearer {token}")),
     }
 }
 
