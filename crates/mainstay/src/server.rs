@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kernel::driver::{self, Driver, Workers};
 use kernel::http::{self, Routes};
 use kernel::identity::{self, Identity};
-use kernel::outbound::{self, Outbound, breaker};
-use kernel::telemetry::{self, Breaker, Metrics};
+use kernel::outbound::{self, Outbound};
+use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, Domain, Parts, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,16 +123,7 @@ fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
 
 fn observe_calls(metrics: &Arc<Metrics>) -> outbound::Observe {
     let metrics = metrics.clone();
-    Arc::new(move |seen| {
-        let outcome = seen.failure.map_or("ok", outbound::Reach::label);
-        metrics.outbound(seen.system, seen.operation, outcome, seen.took.as_secs_f64());
-        let breaker = match seen.breaker {
-            breaker::Phase::Closed => Breaker::Closed,
-            breaker::Phase::HalfOpen => Breaker::HalfOpen,
-            breaker::Phase::Open => Breaker::Open,
-        };
-        metrics.breaker(seen.system, breaker);
-    })
+    Arc::new(move |call| metrics.outbound(call))
 }
 
 /// What a person who has just started a server wants to know.
