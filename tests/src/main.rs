@@ -1,1 +1,5 @@
-fn main() {}
+//! The binary of the end-to-end tests: `mainstay` with the testkit's domain.
+
+fn main() -> std::process::ExitCode {
+    mainstay::run(Vec::new())
+}

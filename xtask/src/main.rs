@@ -1,1 +1,105 @@
-fn main() {}
+//! Everything that is done to the project: `cargo xtask test | servers | bench | sim | ci`.
+
+mod cargo;
+mod servers;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use servers::{Durability, Fleet};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Everything that is done to the project")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Everything, from nothing: format, lints, servers, tests, simulator, dependencies
+    Test(test::Test),
+    /// What CI runs: the same
+    Ci(test::Test),
+    /// The real servers that the tests use
+    #[command(subcommand)]
+    Servers(servers::ServersVerb),
+    /// A benchmark, as a release build, beside its baseline
+    Bench(Bench),
+    /// The simulator, on every core
+    Sim(Sim),
+}
+
+#[derive(Args)]
+struct Bench {
+    /// Which one, as in `kernel`
+    name: String,
+    /// One object per line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct Sim {
+    /// How many seeds
+    #[arg(long, default_value_t = 10_000)]
+    pub seeds: u64,
+    /// Only this one, as a failure printed it
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// A debug build: slower to run, quicker to build
+    #[arg(long)]
+    pub dev: bool,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Test(test) | Verb::Ci(test) => test.run(),
+        Verb::Servers(verb) => verb.run(),
+        Verb::Bench(bench) => bench.run(),
+        Verb::Sim(sim) => sim.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Bench {
+    /// Data is safe on disk in the servers too: a benchmark must not cheat.
+    fn run(self) -> Result<()> {
+        cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"], &[])?;
+        let fleet = Fleet::start(Durability::Full)?;
+        let mut env = fleet.env();
+        let binary =
+            |name: &str| cargo::target_dir().join("release").join(name).display().to_string();
+        env.push(("MAINSTAY_BIN".into(), binary("mainstay")));
+        env.push(("MAINSTAY_E2E_BIN".into(), binary("e2e")));
+        let mut args = vec!["run", "--quiet", "--release", "-p", "benches", "--", &self.name];
+        args.extend(self.json.then_some("--json"));
+        let ran = cargo::run(&args, &env);
+        fleet.stop()?;
+        ran
+    }
+}
+
+impl Sim {
+    pub fn run(self) -> Result<()> {
+        let (seeds, seed) = (self.seeds.to_string(), self.seed.map(|seed| seed.to_string()));
+        let mut args = vec!["run", "--quiet", "-p", "testkit", "--bin", "sim"];
+        args.extend((!self.dev).then_some("--release"));
+        args.push("--");
+        match &seed {
+            Some(seed) => args.extend(["--seed", seed]),
+            None => args.extend(["--seeds", seeds.as_str()]),
+        }
+        cargo::run(&args, &[])
+    }
+}

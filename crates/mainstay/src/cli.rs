@@ -1,0 +1,219 @@
+//! The verbs of the command line, and where each is carried out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use kernel::Domain;
+
+use crate::config::{self, Loaded, Origin, Setting, Sources};
+use crate::error::{Error, Result};
+use crate::{server, verb};
+
+const ABOUT: &str =
+    "One control plane for managed services, environments, streams and right-sizing";
+
+const EXAMPLES: &str = "\
+The same binary is the server and its client. Data goes to stdout, talk to stderr.
+
+Examples:
+  mainstay server                        run a server here, with nothing else installed
+  mainstay login --local                 sign in to the server on this machine
+  mainstay list widget --label team=core
+  mainstay get widget/ID --wait-phase ready
+  mainstay events --follow -o json       one CloudEvent per line
+  mainstay work --failing                what does not get ahead, and why
+  mainstay audit verify                  is the audit log whole?
+
+Exit codes: 0 done, 1 damage or a mistake of ours, 2 invalid, 3 not signed in, 4 not allowed,
+5 not found, 6 conflict, 7 not now (try again).";
+
+#[derive(Debug, Parser)]
+#[command(name = "mainstay", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the server: API, workers and event feed in one process
+    #[command(after_help = "\
+Examples:
+  mainstay server
+  mainstay server --listen 0.0.0.0:8080 --data-dir /var/lib/mainstay
+  mainstay server --database postgres://mainstay@db/mainstay      any number of these share the work
+  mainstay server --set driver.slots=128 --set http.body_bytes_max=1000000
+
+The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at once.")]
+    Server(ConfigArgs),
+    /// Bring the database to this version's tables
+    Migrate(verb::migrate::Migrate),
+    /// Make a token with the signing key in the data directory
+    Token(verb::token::Token),
+    /// Sign in to a server and remember it
+    Login(verb::login::Login),
+    /// Forget a server and its tokens
+    Logout(verb::login::Logout),
+    /// Show the servers that are remembered, or use another
+    Context(verb::login::ContextVerb),
+    /// Show or check the configuration
+    #[command(subcommand)]
+    Config(verb::config::ConfigVerb),
+    /// Show an object, or wait until it is as it should be
+    Get(verb::get::Get),
+    /// List objects of a kind
+    List(verb::list::List),
+    /// Search everything you may see
+    Search(verb::list::Search),
+    /// Show what happened, or follow it live
+    Events(verb::events::Events),
+    /// Show the audit log, or prove that it is whole
+    Audit(verb::audit::Audit),
+    /// Show the queue: what is due, running, retrying, stopped and why
+    Work(verb::work::Work),
+    /// Print the completions of a shell
+    Completions(verb::shell::Completions),
+    /// Print the manual page, or write all of them
+    Man(verb::shell::Man),
+    /// Print the version
+    Version,
+}
+
+/// The whole command, for completions, manual pages and tests.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+impl Cli {
+    pub fn run(self, domains: Vec<Box<dyn Domain>>) -> Result<()> {
+        match self.verb {
+            Verb::Server(args) => many_threads(server::run(args.load()?, domains)),
+            Verb::Migrate(verb) => many_threads(verb.run()),
+            Verb::Token(verb) => verb.run(),
+            Verb::Login(verb) => one_thread(verb.run()),
+            Verb::Logout(verb) => verb.run(),
+            Verb::Context(verb) => verb.run(),
+            Verb::Config(verb) => verb.run(),
+            Verb::Get(verb) => one_thread(verb.run()),
+            Verb::List(verb) => one_thread(verb.run()),
+            Verb::Search(verb) => one_thread(verb.run()),
+            Verb::Events(verb) => one_thread(verb.run()),
+            Verb::Audit(verb) => one_thread(verb.run()),
+            Verb::Work(verb) => one_thread(verb.run()),
+            Verb::Completions(verb) => verb.run(),
+            Verb::Man(verb) => verb.run(),
+            Verb::Version => crate::output::print(concat!("mainstay ", env!("CARGO_PKG_VERSION"))),
+        }
+    }
+}
+
+fn one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {
+    block_on(tokio::runtime::Builder::new_current_thread(), work)
+}
+
+fn many_threads(work: impl Future<Output = Result<()>>) -> Result<()> {
+    block_on(tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+fn block_on(
+    mut builder: tokio::runtime::Builder,
+    work: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|e| Error::file("the process cannot start its threads", e))?.block_on(work)
+}
+
+/// Where the configuration comes from, and the values given most often.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Configuration")]
+pub struct ConfigArgs {
+    /// A TOML file [default: $XDG_CONFIG_HOME/mainstay/config.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+    /// Where the server listens
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Where the data is
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// A PostgreSQL URL; without one, SQLite in the data directory
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// Any other value, as in driver.slots=128
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+impl ConfigArgs {
+    pub fn load(&self) -> Result<Loaded> {
+        let flag = |path: &str, text: &String, flag: &str| Setting {
+            path: path.split('.').map(str::to_owned).collect(),
+            text: text.clone(),
+            origin: Origin::Flag(flag.into()),
+        };
+        let set = self.set.iter().map(|(path, text)| flag(path, text, &format!("--set {path}")));
+        let named = [
+            ("listen", &self.listen, "--listen"),
+            ("data_dir", &self.data_dir, "--data-dir"),
+            ("database", &self.database, "--database"),
+        ];
+        let named =
+            named.iter().filter_map(|(path, text, name)| Some(flag(path, text.as_ref()?, name)));
+        let flags = set.chain(named).collect();
+        Ok(config::load(&Sources::of_process(self.config.clone(), flags))?)
+    }
+}
+
+/// Reads `KEY=VALUE`.
+pub fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("must be KEY=VALUE".into()),
+    }
+}
+
+/// Reads `90s`, `15m`, `8h`, `30d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<jiff::Span>().map_err(|_| "must be like 90s, 15m, 8h or 30d")?;
+    let long = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours());
+    long.ok()
+        .and_then(|long| Duration::try_from(long).ok())
+        .ok_or_else(|| "must not be negative".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_command_holds_together() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("8h", 28_800), ("30d", 2_592_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+        }
+        for bad in ["", "soon", "5", "-3s"] {
+            assert!(duration(bad).is_err(), "{bad} was taken");
+        }
+    }
+
+    #[test]
+    fn help_reads_well() {
+        let mut all = String::new();
+        fn write(command: &mut clap::Command, path: &str, all: &mut String) {
+            let path = format!("{path} {}", command.get_name()).trim().to_owned();
+            all.push_str(&format!("=== {path}\n{}\n", command.render_help()));
+            for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+                write(inner, &path, all);
+            }
+        }
+        let mut command = command().term_width(100);
+        command.build();
+        write(&mut command, "", &mut all);
+        insta::assert_snapshot!("help", all);
+    }
+}

@@ -1,0 +1,115 @@
+//! What can be done on the server's own machine: its data directory says where it is, and its
+//! signing key makes tokens.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kernel::Ambient;
+use kernel::identity::Principal;
+use kernel::identity::builtin::{CLI_CLIENT, Kind, Signer};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+
+/// In the data directory: where the server was last reached.
+const ADDRESS_FILE: &str = "address";
+
+/// Makes the directory, for its owner alone.
+pub fn make_data_dir(dir: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let made = builder.recursive(true).create(dir);
+    made.map_err(|e| Error::file(format!("data_dir: {} cannot be made", dir.display()), e))
+}
+
+/// Where clients reach the server. Also the name of its issuer of tokens.
+pub fn public_url(config: &Config, listens: SocketAddr) -> String {
+    let scheme = if config.http.tls.is_some() { "https" } else { "http" };
+    match &config.http.public_url {
+        Some(url) => url.as_str().trim_end_matches('/').into(),
+        None => format!("{scheme}://{listens}"),
+    }
+}
+
+pub fn write_address(config: &Config, url: &str) -> Result<()> {
+    let path = config.data_dir.join(ADDRESS_FILE);
+    std::fs::write(&path, format!("{url}\n"))
+        .map_err(|e| Error::file(format!("{} cannot be written", path.display()), e))
+}
+
+/// Where the server of this data directory is, or was when it last ran.
+pub fn address(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join(ADDRESS_FILE)).ok()?;
+    Some(text.trim().to_owned()).filter(|url| !url.is_empty())
+}
+
+/// A server whose signing key can be read: what a context keeps to make tokens for it.
+#[derive(Clone, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Local {
+    pub data_dir: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing_key_file: Option<PathBuf>,
+}
+
+impl Local {
+    pub fn of(config: &Config) -> Local {
+        Local {
+            data_dir: config.data_dir.clone(),
+            signing_key_file: config.identity.signing_key_file.clone(),
+        }
+    }
+
+    /// An admin's token, for whoever can read the signing key anyway.
+    pub fn token(&self) -> Result<String> {
+        let Some(address) = address(&self.data_dir) else {
+            let dir = self.data_dir.display();
+            let why = format!(
+                "no server has run with {dir}; start one with `mainstay server --data-dir {dir}`"
+            );
+            return Err(kernel::Error::invalid("data_dir", why).into());
+        };
+        let mut config = Config { data_dir: self.data_dir.clone(), ..Config::default() };
+        config.identity.signing_key_file = self.signing_key_file.clone();
+        let who = Principal {
+            subject: user(),
+            org: ORG.into(),
+            roles: ["admin-full".to_owned()].into(),
+            ..Principal::default()
+        };
+        sign(&config, &address, &who, TOKEN_FOR, Kind::Access)
+    }
+}
+
+/// How long a token lasts that a client on the server's machine makes for itself.
+pub const TOKEN_FOR: Duration = Duration::from_secs(15 * 60);
+
+/// The organisation of whoever is at the server's own machine.
+pub const ORG: &str = "local";
+
+/// Signs a token as the server of this configuration would, in its own name.
+pub fn issue(config: &Config, who: &Principal, good_for: Duration, kind: Kind) -> Result<String> {
+    make_data_dir(&config.data_dir)?;
+    let configured = config.http.public_url.is_some();
+    let known = address(&config.data_dir).filter(|_| !configured);
+    let issuer = known.unwrap_or_else(|| public_url(config, config.listen));
+    sign(config, &issuer, who, good_for, kind)
+}
+
+fn sign(
+    config: &Config,
+    issuer: &str,
+    who: &Principal,
+    good_for: Duration,
+    kind: Kind,
+) -> Result<String> {
+    let signer = Signer::open(&config.identity, &config.data_dir, issuer, Ambient::system())?;
+    Ok(signer.issue(who, CLI_CLIENT, good_for, kind)?)
+}
+
+/// The person at this machine.
+pub fn user() -> String {
+    std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "local".into())
+}

@@ -1,0 +1,165 @@
+//! Puts the kernel's parts together: the one place that knows them all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kernel::driver::{self, Driver, Workers};
+use kernel::http::{self, Routes};
+use kernel::identity::{self, Identity};
+use kernel::outbound::{self, Outbound};
+use kernel::telemetry::{self, Metrics};
+use kernel::{Ambient, App, Domain, Parts, Store};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, Loaded};
+use crate::error::{Error, Result};
+use crate::local;
+use crate::output::say;
+
+/// Runs a server until it is told to stop.
+pub async fn run(loaded: Loaded, domains: Vec<Box<dyn Domain>>) -> Result<()> {
+    let stop = CancellationToken::new();
+    tokio::select! {
+        ended = compose(&loaded.config, &domains, stop.clone()) => ended,
+        forced = signals(stop.clone()) => forced,
+    }
+}
+
+/// Composition: each part is made from its section of the configuration and from the parts
+/// before it, and all of them end when `stop` is cancelled.
+async fn compose(
+    config: &Config,
+    domains: &[Box<dyn Domain>],
+    stop: CancellationToken,
+) -> Result<()> {
+    // Sends what is left of the traces when it is dropped, after everything else.
+    let _telemetry = telemetry::init(&config.telemetry)?;
+    let ambient = Ambient::system();
+    let metrics = Arc::new(Metrics::new());
+    let store = open_store(config).await?;
+    let outbound =
+        Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
+    let listener = bind(config.listen).await?;
+    let url = local::public_url(config, listener.local_addr().unwrap_or(config.listen));
+    let identity = Identity::start(
+        config.identity.clone(),
+        &config.data_dir,
+        &url,
+        ambient.clone(),
+        &outbound,
+    )?;
+    let app = App::new(Parts { store, ambient, identity, outbound, metrics });
+
+    let workers: Workers = domains.iter().flat_map(|domain| domain.workers(&app)).collect();
+    let routes =
+        domains.iter().map(|domain| domain.routes()).fold(identity::routes(), Routes::merge);
+    let tasks = TaskTracker::new();
+    start_driver(config, &app, workers, &tasks, &stop);
+    let (keys, keys_stop) = (app.clone(), stop.clone());
+    tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
+
+    local::write_address(config, &url)?;
+    app.metrics.set_started();
+    say(&greeting(config, &app.store.describe(), &url));
+    let served = http::serve(app, routes, listener, config.http.clone(), stop.clone()).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(served?)
+}
+
+/// The workers, and whoever forgets what is old.
+fn start_driver(
+    config: &Config,
+    app: &App,
+    workers: Workers,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    let name = app.ambient.id();
+    let driver = Driver {
+        name: name.clone(),
+        store: app.store.clone(),
+        ambient: app.ambient.clone(),
+        workers,
+        config: config.driver.clone(),
+        observe: observe_looks(&app.metrics),
+    };
+    tasks.spawn(driver.run(stop.clone()));
+    let (app, retention, stop) = (app.clone(), config.retention.clone(), stop.clone());
+    tasks.spawn(async move {
+        driver::forget(app.store.as_ref(), &app.ambient, &name, &retention, stop).await;
+    });
+}
+
+/// Opens the store that the configuration names, and brings it to this version's tables.
+pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
+    local::make_data_dir(&config.data_dir)?;
+    let database = Some(config.database.expose()).filter(|url| !url.is_empty());
+    Ok(kernel::store::open(database, &config.data_dir).await?)
+}
+
+async fn bind(listen: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            let why =
+                format!("{listen} is in use by another program; choose another with --listen");
+            kernel::Error::Conflict(why).into()
+        }
+        _ => Error::file(format!("listen: {listen} cannot be listened on"), e),
+    })
+}
+
+fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
+    let metrics = metrics.clone();
+    Arc::new(move |kind, end, took, late| {
+        metrics.look(kind, end.label(), took.as_secs_f64());
+        metrics.wake(late.as_secs_f64());
+    })
+}
+
+fn observe_calls(metrics: &Arc<Metrics>) -> outbound::Observe {
+    let metrics = metrics.clone();
+    Arc::new(move |call| metrics.outbound(call))
+}
+
+/// What a person who has just started a server wants to know.
+fn greeting(config: &Config, store: &str, url: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let data_dir = config.data_dir.display();
+    format!(
+        "\
+Mainstay {version} listens on {url}
+  data   {data_dir}
+  store  {store}
+  docs   {url}/api/v1/doc
+
+Try in another terminal:
+  mainstay login --local --data-dir {data_dir}
+  mainstay work
+  mainstay events --follow
+
+Ctrl-C stops it when what is under way is done; twice, at once."
+    )
+}
+
+/// The first signal asks everyone to finish, the second does not ask. Never ends otherwise.
+async fn signals(stop: CancellationToken) -> Result<()> {
+    let failed = |e| Error::file("signals cannot be received", e);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut next = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    next().await;
+    say("stopping: what is under way is being finished; once more to stop at once");
+    stop.cancel();
+    next().await;
+    Err(Error::TimedOut("stopped at once: what was under way goes on at the next start".into()))
+}

@@ -1,0 +1,211 @@
+//! `mainstay audit`: who did what, and the proof that nobody changed the record.
+
+use kernel::Class;
+use kernel::log::{AuditCheck, AuditEntry, Head};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::{Client, ClientArgs};
+use crate::error::{Error, Result};
+use crate::output::{self, Format, text};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay audit --actor alice
+  mainstay audit --target widget/ID -o json
+  mainstay audit head                        note this somewhere else
+  mainstay audit verify --noted 1200:4f0c…   and prove later that nothing before it changed")]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Audit {
+    #[command(subcommand)]
+    verb: Option<AuditVerb>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AuditVerb {
+    /// Show entries, newest first
+    List(ListArgs),
+    /// Follow the chain of hashes from the first entry to the last
+    Verify {
+        /// A head that was noted before, SEQ:HASH; may be repeated
+        #[arg(long, value_name = "SEQ:HASH", value_parser = noted)]
+        noted: Vec<(i64, String)>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Print the last entry's number and hash
+    Head(ClientArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Only what this subject did
+    #[arg(long, value_name = "SUBJECT")]
+    actor: Option<String>,
+    /// Only what was done to this
+    #[arg(long, value_name = "KIND/ID")]
+    target: Option<String>,
+    /// Only of this organisation
+    #[arg(long, value_name = "ORG")]
+    org: Option<String>,
+    /// Begin after this entry, oldest first
+    #[arg(long, value_name = "SEQ")]
+    after: Option<i64>,
+    /// Continue with those before this entry
+    #[arg(long, value_name = "SEQ", conflicts_with = "after")]
+    before: Option<i64>,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+#[derive(Deserialize)]
+struct Entries<T> {
+    entries: Vec<T>,
+}
+
+impl Audit {
+    pub async fn run(self) -> Result<()> {
+        match self.verb {
+            None => list(self.list).await,
+            Some(AuditVerb::List(args)) => list(args).await,
+            Some(AuditVerb::Head(args)) => {
+                let head = head(&mut Client::new(&args)?).await?;
+                output::print(&match args.output {
+                    Format::Json => output::json(&head),
+                    Format::Yaml => output::yaml(&head),
+                    Format::Name | Format::Table => {
+                        format!("{}:{}", head.audit_seq, head.audit_hash)
+                    }
+                })
+            }
+            Some(AuditVerb::Verify { client, noted }) => {
+                let head = verify(&mut Client::new(&client)?, &noted).await?;
+                output::say(&format!("the audit log is whole: {} entries", head.audit_seq));
+                output::print(&format!("{}:{}", head.audit_seq, head.audit_hash))
+            }
+        }
+    }
+}
+
+async fn list(args: ListArgs) -> Result<()> {
+    let mut client = Client::new(&args.client)?;
+    let number = |n: Option<i64>| n.map(|n| n.to_string());
+    let newest_first = args.after.is_none().then_some(args.before.unwrap_or(i64::MAX));
+    let query = [
+        ("actor", args.actor),
+        ("target", args.target),
+        ("org", args.org),
+        ("after", number(args.after)),
+        ("before", number(newest_first)),
+        ("limit", Some(args.limit.to_string())),
+    ];
+    let page: Entries<Value> = client.get(client.url("/api/v1/audit", &query)).await?;
+    let head = ["SEQ", "TIME", "ACTOR", "ACTION", "TARGET", "OUTCOME", "ORIGIN", "REQUEST"];
+    let cells = |entry: &Value| {
+        let inner = ["actor", "action", "target", "outcome", "origin", "request_id"];
+        let inner = inner.iter().map(|field| text(&entry["entry"][*field]));
+        [text(&entry["seq"]), text(&entry["at"])].into_iter().chain(inner).collect()
+    };
+    output::print(&output::render(args.client.output, &Value::Array(page.entries), &head, &cells))
+}
+
+async fn head(client: &mut Client) -> Result<Head> {
+    client.get(client.url("/api/v1/audit/head", &[])).await
+}
+
+/// The head first, then every entry up to it: what is appended meanwhile is not our concern.
+async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<Head> {
+    let head = head(client).await?;
+    let mut check = AuditCheck::default();
+    while check.head().audit_seq < head.audit_seq {
+        let after = check.head().audit_seq.to_string();
+        let query = [("after", Some(after)), ("limit", Some("500".into()))];
+        let page: Entries<AuditEntry> = client.get(client.url("/api/v1/audit", &query)).await?;
+        if page.entries.is_empty() {
+            break;
+        }
+        walk(&mut check, &page.entries, head.audit_seq, noted)?;
+    }
+    check.end(&head)?;
+    if let Some((seq, _)) = noted.iter().find(|(seq, _)| *seq > head.audit_seq) {
+        return Err(replaced(format!(
+            "entry {seq} was noted, but the log ends at {}",
+            head.audit_seq
+        )));
+    }
+    Ok(head)
+}
+
+fn walk(
+    check: &mut AuditCheck,
+    entries: &[AuditEntry],
+    last: i64,
+    noted: &[(i64, String)],
+) -> Result<()> {
+    for entry in entries.iter().take_while(|entry| entry.seq <= last) {
+        check.next(entry)?;
+        if noted.iter().any(|(seq, hash)| *seq == entry.seq && *hash != entry.hash) {
+            let seq = entry.seq;
+            return Err(replaced(format!(
+                "entry {seq}, or one before it, was replaced: its hash is not the noted one"
+            )));
+        }
+    }
+    // Nothing taken from a page means that its first entry is past the end: a gap up to there.
+    match entries.first() {
+        Some(first) if first.seq > last => Ok(check.next(first)?),
+        _ => Ok(()),
+    }
+}
+
+fn replaced(message: String) -> Error {
+    let message = format!("the audit log is not whole: {message}");
+    Error::Server { class: Class::Terminal, message, field: None, request_id: None }
+}
+
+fn noted(text: &str) -> Result<(i64, String), String> {
+    let pair =
+        text.split_once(':').and_then(|(seq, hash)| Some((seq.parse().ok()?, hash.to_owned())));
+    pair.ok_or_else(|| "must be SEQ:HASH, as `mainstay audit head` prints it".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel::Timestamp;
+    use kernel::change::AuditDraft;
+
+    #[test]
+    fn a_rewritten_log_does_not_fit_what_was_noted_before() {
+        let mut head = Head::default();
+        let draft = |actor: &str| AuditDraft { actor: actor.into(), ..AuditDraft::default() };
+        let entries: Vec<AuditEntry> = ["a", "b", "c"]
+            .iter()
+            .map(|actor| head.append_audit(draft(actor), Timestamp(1)))
+            .collect();
+        let right = (2, entries[1].hash.clone());
+        let wrong = (2, "0".repeat(64));
+        let check = |noted: &(i64, String)| {
+            walk(&mut AuditCheck::default(), &entries, 3, std::slice::from_ref(noted))
+        };
+        assert!(check(&right).is_ok());
+        let error = check(&wrong).unwrap_err();
+        assert!(error.to_string().contains("entry 2"), "{error}");
+        assert_eq!(error.class().exit_code(), 1);
+    }
+
+    #[test]
+    fn a_missing_entry_is_named() {
+        let mut head = Head::default();
+        let entries: Vec<AuditEntry> =
+            (0..3).map(|i| head.append_audit(AuditDraft::default(), Timestamp(i))).collect();
+        let error = walk(&mut AuditCheck::default(), &entries[1..], 3, &[]).unwrap_err();
+        assert!(error.to_string().contains("entry 1 is missing"), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! `mainstay config show | check`.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cli::ConfigArgs;
+use crate::config::{self, Loaded, Problem, Problems};
+use crate::error::Result;
+use crate::output;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum ConfigVerb {
+    /// Print every value, redacted, and where it came from
+    #[command(after_help = "\
+Examples:
+  mainstay config show
+  mainstay config show -o toml > config.toml     secrets are redacted: fill them in again
+  mainstay config show -o json | jq '.[] | select(.origin != \"default\")'")]
+    Show {
+        /// What to print
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Check a configuration without starting anything
+    Check {
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Format {
+    Table,
+    Toml,
+    Json,
+    Yaml,
+}
+
+impl ConfigVerb {
+    pub fn run(self) -> Result<()> {
+        match self {
+            ConfigVerb::Show { config, output } => output::print(&show(&config.load()?, output)),
+            ConfigVerb::Check { config } => {
+                let loaded = config.load()?;
+                check(&loaded)?;
+                let file =
+                    loaded.file.as_ref().map_or("no file".into(), |f| f.display().to_string());
+                output::say(&format!("the configuration is right ({file}, environment, flags)"));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn show(loaded: &Loaded, format: Format) -> String {
+    let rows = config::rows(loaded);
+    match format {
+        Format::Json => output::json(&rows),
+        Format::Yaml => output::yaml(&rows),
+        Format::Toml => config::toml_text(&loaded.config, &|key| {
+            Some(loaded.origin(key).to_string()).filter(|origin| origin != "default")
+        }),
+        Format::Table => output::table(
+            &["KEY", "VALUE", "FROM"],
+            rows.into_iter().map(|row| vec![row.key, output::text(&row.value), row.origin]),
+        ),
+    }
+}
+
+/// What the types cannot say: files that must be there, directories that can be made.
+fn check(loaded: &Loaded) -> Result<()> {
+    let problem = |path: &str, message: String| Problem {
+        path: path.into(),
+        message,
+        origin: loaded.origin(path),
+    };
+    let mut problems = Vec::new();
+    for row in config::rows(loaded) {
+        if let (true, Value::String(file)) = (row.key.ends_with("_file"), &row.value)
+            && !file.is_empty()
+            && let Err(e) = std::fs::File::open(file)
+        {
+            problems.push(problem(&row.key, format!("{file} cannot be read: {e}")));
+        }
+    }
+    let config = &loaded.config;
+    if let Err(message) = can_be_directory(&config.data_dir) {
+        problems.push(problem("data_dir", message));
+    }
+    let url = url::Url::parse(config.database.expose());
+    let postgres = url.is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql"));
+    if !config.database.is_empty() && !postgres {
+        let message =
+            "must be postgres://USER@HOST/DATABASE, or empty for SQLite in the data directory";
+        problems.push(problem("database", message.into()));
+    }
+    if config.driver.slots_urgent >= config.driver.slots {
+        let message = "must be less than driver.slots, or other work is never done";
+        problems.push(problem("driver.slots_urgent", message.into()));
+    }
+    for checked in [config.http.check(), config.identity.check()] {
+        match checked {
+            Err(kernel::Error::Invalid { field, message }) => {
+                problems.push(problem(&field, message))
+            }
+            other => other?,
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Problems(problems).into()) }
+}
+
+/// Whether the nearest directory that exists is one.
+fn can_be_directory(path: &Path) -> Result<(), String> {
+    let Some(found) = path.ancestors().find(|dir| dir.exists()) else { return Ok(()) };
+    if found.is_dir() { Ok(()) } else { Err(format!("{} is not a directory", found.display())) }
+}

@@ -1,0 +1,182 @@
+//! `mainstay get`: one object, now or when it is as it should be.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use kernel::{Class, Key};
+use serde_json::Value;
+
+use super::list;
+use crate::cli::duration;
+use crate::client::{Client, ClientArgs};
+use crate::error::{Error, Result};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay get widget cq1v0c8h5g2s73d1q8pg
+  mainstay get widget/cq1v0c8h5g2s73d1q8pg -o json
+  mainstay get widget/ID --wait                    until the last change of it is carried out
+  mainstay get widget/ID --wait-phase deleted      until it is gone")]
+pub struct Get {
+    /// The kind, or KIND/ID
+    kind: String,
+    /// The id, if KIND is only the kind
+    id: Option<String>,
+    /// Wait until it is in this phase, or in one of several: ready,failed
+    #[arg(long, value_name = "PHASE")]
+    wait_phase: Option<String>,
+    /// Wait until what is wanted of it now is carried out
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than this
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// One question to the server waits this long; shorter than what proxies cut off.
+const POLL: Duration = Duration::from_secs(20);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl Get {
+    pub async fn run(self) -> Result<()> {
+        let key = key(&self.kind, self.id.as_deref())?;
+        let mut client = Client::new(&self.client)?;
+        let object = if self.wait || self.wait_phase.is_some() {
+            self.wait_for(&key, &mut client).await?
+        } else {
+            let path = format!("/api/v1/objects/{key}");
+            Some(client.get::<Value>(client.url(&path, &[])).await?)
+        };
+        match object {
+            Some(object) => output::print(&list::objects(self.client.output, &object, &client)),
+            None => {
+                output::say(&format!("{key} is gone"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks again and again; a server that is away for a while is no reason to give up.
+    async fn wait_for(&self, key: &Key, client: &mut Client) -> Result<Option<Value>> {
+        let begun = Instant::now();
+        let progress = spinner(&format!("{key}: asking"));
+        let mut generation = None;
+        loop {
+            let left = self.timeout.saturating_sub(begun.elapsed());
+            let query = [
+                ("wait_phase", self.wait_phase.clone()),
+                ("wait_generation", generation.map(|g: i64| g.to_string())),
+                ("timeout_s", Some(POLL.min(left).as_secs().to_string())),
+            ];
+            let url = client.url(&format!("/api/v1/objects/{key}"), &query);
+            let seen = match client.get::<Value>(url).await {
+                Ok(object) => object,
+                Err(e) if e.class() == Class::NotFound && self.gone_is_right() => return Ok(None),
+                Err(e) if e.class() == Class::Transient && !left.is_zero() => {
+                    progress.set_message(format!("{key}: {e}; trying again"));
+                    tokio::time::sleep(RETRY_AFTER.min(left)).await;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            if self.wait {
+                generation = seen["generation"].as_i64();
+            }
+            if self.reached(&seen) {
+                return Ok(Some(seen));
+            }
+            if !seen["deleted_at"].is_null() {
+                return Err(
+                    kernel::Error::NotFound(format!("{key} was deleted meanwhile; it")).into()
+                );
+            }
+            progress.set_message(format!("{key}: {}", output::text(&seen["phase"])));
+            if left.is_zero() {
+                return Err(self.too_late(key, &seen));
+            }
+        }
+    }
+
+    fn gone_is_right(&self) -> bool {
+        self.wait_phase.as_deref() == Some("deleted")
+    }
+
+    fn reached(&self, object: &Value) -> bool {
+        let is = |phase: &str| object["phase"] == phase;
+        let phase = self.wait_phase.as_ref().is_none_or(|phases| phases.split(',').any(is));
+        let gone = self.gone_is_right() && !object["deleted_at"].is_null();
+        let number = |field: &str| object[field].as_i64().unwrap_or(0);
+        let carried_out = !self.wait || number("observed") >= number("generation");
+        (phase || gone) && carried_out
+    }
+
+    fn too_late(&self, key: &Key, object: &Value) -> Error {
+        let phase = output::text(&object["phase"]);
+        let wanted = self.wait_phase.as_ref().map_or("done".into(), |phase| format!("`{phase}`"));
+        let text = |seconds| {
+            format!(
+                "{key} is not {wanted} after {seconds} s: it is `{phase}`; `mainstay work --key {key}` may say why"
+            )
+        };
+        Error::TimedOut(text(self.timeout.as_secs()))
+    }
+}
+
+/// `KIND ID` or `KIND/ID`.
+pub fn key(kind: &str, id: Option<&str>) -> Result<Key> {
+    let text = id.map_or(kind.to_owned(), |id| format!("{kind}/{id}"));
+    Ok(Key::parse(&text)?)
+}
+
+/// Shows that something is going on, to a person only.
+fn spinner(message: &str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner().with_message(message.to_owned());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+    use serde_json::json;
+
+    fn get(wait_phase: Option<&str>, wait: bool) -> Get {
+        let client = ClientArgs {
+            server: None,
+            token: None,
+            context: None,
+            ca_file: None,
+            output: Format::Table,
+        };
+        let wait_phase = wait_phase.map(str::to_owned);
+        Get { client, kind: String::new(), id: None, wait_phase, wait, timeout: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_wait_ends_when_everything_that_was_asked_for_holds() {
+        let object = json!({"phase": "ready", "generation": 2, "observed": 1});
+        let done = json!({"phase": "ready", "generation": 2, "observed": 2});
+        let deleted = json!({"phase": "deleting", "deleted_at": "2023-11-14T22:13:20Z"});
+        assert!(get(Some("ready"), false).reached(&object));
+        assert!(!get(Some("failed"), false).reached(&object));
+        assert!(!get(None, true).reached(&object));
+        assert!(!get(Some("ready"), true).reached(&object));
+        assert!(get(Some("ready"), true).reached(&done));
+        assert!(get(Some("deleted"), false).reached(&deleted));
+    }
+
+    #[test]
+    fn an_object_is_named_in_one_word_or_two() {
+        assert_eq!(key("widget", Some("a")).unwrap(), key("widget/a", None).unwrap());
+        assert_eq!(key("widget", None).unwrap_err().class(), Class::Invalid);
+        assert_eq!(key("widget", Some("../x")).unwrap_err().class(), Class::Invalid);
+    }
+}

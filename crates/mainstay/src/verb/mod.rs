@@ -1,0 +1,12 @@
+//! The verbs: one file each, with its arguments and what it does.
+
+pub mod audit;
+pub mod config;
+pub mod events;
+pub mod get;
+pub mod list;
+pub mod login;
+pub mod migrate;
+pub mod shell;
+pub mod token;
+pub mod work;
