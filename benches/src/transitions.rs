@@ -100,7 +100,7 @@ async fn ours(stores: Vec<Arc<dyn Store>>, in_flight: usize) -> anyhow::Result<f
 pub async fn sqlite(figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let path = dir.path().join("mainstay.db");
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path)?);
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path, kernel::store::uncounted())?);
     fill(&*store).await?;
     let mut rates = Vec::new();
     for in_flight in [64, IN_FLIGHT] {
@@ -186,8 +186,10 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
 
 pub async fn postgres(figures: &mut Figures) -> anyhow::Result<()> {
     let Some(database) = testkit::postgres::Database::create().await else { return Ok(()) };
-    let one: Arc<dyn Store> = Arc::new(Postgres::open(database.url()).await?);
-    let two: Arc<dyn Store> = Arc::new(Postgres::open(database.url()).await?);
+    let one: Arc<dyn Store> =
+        Arc::new(Postgres::open(database.url(), kernel::store::uncounted()).await?);
+    let two: Arc<dyn Store> =
+        Arc::new(Postgres::open(database.url(), kernel::store::uncounted()).await?);
     fill(&*one).await?;
     let alone = ours(vec![one.clone()], IN_FLIGHT).await?;
     let shared = ours(vec![one, two], IN_FLIGHT).await?;

@@ -94,14 +94,20 @@ fn report(
 
 pub async fn sqlite(figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
-    let samples = measure(Arc::new(Sqlite::open(&dir.path().join("mainstay.db"))?)).await?;
+    let samples = measure(Arc::new(Sqlite::open(
+        &dir.path().join("mainstay.db"),
+        kernel::store::uncounted(),
+    )?))
+    .await?;
     report(figures, "SQLite", samples, 5.0);
     Ok(())
 }
 
 pub async fn postgres(figures: &mut Figures) -> anyhow::Result<()> {
     let Some(database) = testkit::postgres::Database::create().await else { return Ok(()) };
-    let samples = measure(Arc::new(Postgres::open(database.url()).await?)).await?;
+    let samples =
+        measure(Arc::new(Postgres::open(database.url(), kernel::store::uncounted()).await?))
+            .await?;
     report(figures, "PostgreSQL", samples, 20.0);
     Ok(())
 }

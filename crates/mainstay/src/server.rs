@@ -7,6 +7,7 @@ use kernel::driver::{self, Driver, Workers};
 use kernel::http::{self, Routes};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
+use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, Domain, Parts, Store};
 use tokio::net::TcpListener;
@@ -39,7 +40,7 @@ async fn compose(
     let _telemetry = telemetry::init(&config.telemetry)?;
     let ambient = Ambient::system();
     let metrics = Arc::new(Metrics::new());
-    let store = open_store(config).await?;
+    let store = open_store(config, observe_commits(&metrics)).await?;
     let outbound =
         Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
     let listener = bind(config.listen).await?;
@@ -96,10 +97,10 @@ fn start_driver(
 }
 
 /// Opens the store that the configuration names, and brings it to this version's tables.
-pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
+pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
     let database = Some(config.database.expose()).filter(|url| !url.is_empty());
-    Ok(kernel::store::open(database, &config.data_dir).await?)
+    Ok(kernel::store::open(database, &config.data_dir, on_commit).await?)
 }
 
 async fn bind(listen: SocketAddr) -> Result<TcpListener> {
@@ -123,7 +124,16 @@ fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
 
 fn observe_calls(metrics: &Arc<Metrics>) -> outbound::Observe {
     let metrics = metrics.clone();
-    Arc::new(move |call| metrics.outbound(call))
+    Arc::new(move |call| {
+        let outcome = call.failure.map_or("ok", |reach| reach.label());
+        metrics.outbound(call.system, call.operation, outcome, call.took.as_secs_f64());
+        metrics.breaker(call.system, call.breaker);
+    })
+}
+
+fn observe_commits(metrics: &Arc<Metrics>) -> OnCommit {
+    let metrics = metrics.clone();
+    Arc::new(move |changes, took| metrics.commit(changes, took.as_secs_f64()))
 }
 
 /// What a person who has just started a server wants to know.

@@ -27,14 +27,17 @@ pub async fn memory() -> Option<Fresh> {
 
 pub async fn sqlite() -> Option<Fresh> {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let store = Sqlite::open(&dir.path().join("mainstay.db")).expect("a fresh SQLite store");
+    let store = Sqlite::open(&dir.path().join("mainstay.db"), kernel::store::uncounted())
+        .expect("a fresh SQLite store");
     Some(Fresh { store: Arc::new(store), place: Place::Directory(dir) })
 }
 
 /// `None` without a PostgreSQL server.
 pub async fn postgres() -> Option<Fresh> {
     let database = Database::create().await?;
-    let store = Postgres::open(database.url()).await.expect("a fresh PostgreSQL store");
+    let store = Postgres::open(database.url(), kernel::store::uncounted())
+        .await
+        .expect("a fresh PostgreSQL store");
     Some(Fresh { store: Arc::new(store), place: Place::Database(database) })
 }
 
@@ -43,7 +46,9 @@ impl Fresh {
     pub async fn replica(&self) -> Option<Arc<dyn Store>> {
         match &self.place {
             Place::Database(database) => {
-                let store = Postgres::open(database.url()).await.expect("a second connection");
+                let store = Postgres::open(database.url(), kernel::store::uncounted())
+                    .await
+                    .expect("a second connection");
                 Some(Arc::new(store))
             }
             Place::Memory | Place::Directory(_) => None,

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use opentelemetry::trace::TraceContextExt;
 use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 use url::Url;
 
 use super::{Failure, Inner, Reach, System, install_tls, redact};
@@ -65,18 +63,13 @@ impl System {
         })
     }
 
-    /// The current span as W3C trace context; a trace of its own if spans are not exported.
+    /// The trace of whatever is being done, or one of its own.
     fn traceparent(&self) -> HeaderValue {
-        let context = tracing::Span::current().context();
-        let span = context.span().span_context().clone();
-        let text = if span.is_valid() {
-            let flags = span.trace_flags().to_u8();
-            format!("00-{}-{}-{flags:02x}", span.trace_id(), span.span_id())
-        } else {
+        let text = crate::telemetry::current_traceparent().unwrap_or_else(|| {
             let trace = u128::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
             let span = u64::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
             format!("00-{trace:032x}-{span:016x}-00")
-        };
+        });
         HeaderValue::try_from(text).expect("hexadecimal digits and dashes")
     }
 

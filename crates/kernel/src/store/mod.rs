@@ -3,8 +3,10 @@
 pub mod postgres;
 pub mod sqlite;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
@@ -183,16 +185,28 @@ pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result
     Ok(verdict.ok_or_else(|| Error::internal("the store", "no verdict came back"))??)
 }
 
+/// Told of every commit: how many changes it held, and how long it took.
+pub type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
+
 /// Opens the store that `database` names: a `postgres://` URL, or else a file in `data_dir`.
-pub async fn open(database: Option<&str>, data_dir: &std::path::Path) -> Result<Arc<dyn Store>> {
+pub async fn open(
+    database: Option<&str>,
+    data_dir: &Path,
+    on_commit: OnCommit,
+) -> Result<Arc<dyn Store>> {
     match database {
         Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-            Ok(Arc::new(postgres::Postgres::open(url).await?))
+            Ok(Arc::new(postgres::Postgres::open(url, on_commit).await?))
         }
         Some(_) => Err(Error::invalid(
             "database",
             "must begin with postgres://; leave it out for the embedded store",
         )),
-        None => Ok(Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"))?)),
+        None => Ok(Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"), on_commit)?)),
     }
+}
+
+/// For whoever does not count commits.
+pub fn uncounted() -> OnCommit {
+    Arc::new(|_, _| {})
 }

@@ -17,6 +17,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::log::Head;
+use crate::outbound::breaker::Phase;
 use crate::store::WorkCount;
 
 /// How many label sets one metric may have; whatever comes later is counted as `other`.
@@ -64,14 +65,6 @@ struct Depth {
     state: &'static str,
     paused: bool,
     failing: bool,
-}
-
-/// The state of a circuit breaker, as a number that a graph can show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Breaker {
-    Closed = 0,
-    HalfOpen = 1,
-    Open = 2,
 }
 
 #[derive(Debug, Clone)]
@@ -244,12 +237,16 @@ impl Metrics {
         self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX
     }
 
-    pub fn breaker(&self, system: &str, state: Breaker) {
+    pub fn breaker(&self, system: &str, phase: Phase) {
         let mut label = System { system: system.into() };
         if self.breakers.get(&label).is_none() && self.no_room() {
             label.system = "other".into();
         }
-        self.breakers.get_or_create(&label).set(state as i64);
+        self.breakers.get_or_create(&label).set(match phase {
+            Phase::Closed => 0,
+            Phase::HalfOpen => 1,
+            Phase::Open => 2,
+        });
     }
 
     /// Start-up is over: `/api/v1/self/started` says so from now on.
@@ -353,7 +350,7 @@ mod tests {
         metrics.commit(7, 0.002);
         metrics.look("widget", "done", 0.01);
         metrics.outbound("dns", "upsert", "ok", 0.1);
-        metrics.breaker("dns", Breaker::Open);
+        metrics.breaker("dns", Phase::Open);
         let flight = metrics.in_flight();
         let text = metrics.encode();
         for line in [

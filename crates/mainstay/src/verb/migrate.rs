@@ -14,7 +14,7 @@ pub struct Migrate {
 impl Migrate {
     pub async fn run(self) -> Result<()> {
         let loaded = self.config.load()?;
-        let store = server::open_store(&loaded.config).await?;
+        let store = server::open_store(&loaded.config, kernel::store::uncounted()).await?;
         output::say(&format!("{} has the tables of this version", store.describe()));
         Ok(())
     }

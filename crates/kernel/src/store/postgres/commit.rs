@@ -9,6 +9,7 @@
 //! what the holder needs.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use deadpool_postgres::{Object as Pooled, Pool};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -21,7 +22,7 @@ use super::{connection, failed, load, save};
 use crate::admit::{Rows, Sealed, Touched};
 use crate::change::{Change, Verdict};
 use crate::log::Head;
-use crate::store::Hints;
+use crate::store::{Hints, OnCommit};
 use crate::{Error, Result, Timestamp};
 
 /// Changes in one transaction at the most.
@@ -35,13 +36,18 @@ pub struct Waiting {
     pub reply: oneshot::Sender<Result<Vec<Verdict>>>,
 }
 
-pub async fn run(pool: Pool, waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>, hints: Arc<Hints>) {
+pub async fn run(
+    pool: Pool,
+    waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>,
+    hints: Arc<Hints>,
+    on_commit: OnCommit,
+) {
     loop {
-        let mut batch = Vec::new();
+        let (mut batch, mut changes) = (Vec::new(), 0);
         {
             let mut waiting = waiting.lock().await;
             let Some(first) = waiting.recv().await else { return };
-            let mut changes = first.changes.len();
+            changes += first.changes.len();
             batch.push(first);
             while changes < BATCH_CHANGES_MAX
                 && let Ok(next) = waiting.try_recv()
@@ -50,7 +56,9 @@ pub async fn run(pool: Pool, waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>, hints
                 batch.push(next);
             }
         }
+        let begun = Instant::now();
         carry_out(&pool, batch, &hints).await;
+        on_commit(changes, begun.elapsed());
     }
 }
 

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Hints, Store, WorkCount, WorkFilter};
+use super::{Hints, OnCommit, Store, WorkCount, WorkFilter};
 use crate::admit::{Counter, Lease};
 use crate::change::{Change, Command, Verdict};
 use crate::find::{Find, Page};
@@ -50,7 +50,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Connects, makes or upgrades the tables, and starts the committers.
-    pub async fn open(url: &str) -> Result<Postgres> {
+    pub async fn open(url: &str, on_commit: OnCommit) -> Result<Postgres> {
         let (config, place) = connect::parse(url)?;
         let pool = connect::pool(config.clone(), CONNECTIONS_MAX, CONNECT_WAIT)?;
         schema::migrate(&mut *connection(&pool).await?).await?;
@@ -59,7 +59,8 @@ impl Postgres {
         let (commits, waiting) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
         for _ in 0..COMMITTERS {
-            let committer = commit::run(pool.clone(), waiting.clone(), hints.clone());
+            let committer =
+                commit::run(pool.clone(), waiting.clone(), hints.clone(), on_commit.clone());
             tokio::spawn(stop.clone().run_until_cancelled_owned(committer));
         }
         tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, hints.clone())));

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Hints, Store, WorkCount, WorkFilter};
+use super::{Hints, OnCommit, Store, WorkCount, WorkFilter};
 use crate::admit::{Counter, Lease};
 use crate::change::{Change, Command, Verdict};
 use crate::find::{Find, Page};
@@ -42,14 +42,14 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Opens the file, makes or upgrades its tables, and starts the writer.
-    pub fn open(path: &Path) -> Result<Sqlite> {
+    pub fn open(path: &Path, on_commit: OnCommit) -> Result<Sqlite> {
         let lock = exclusive(path)?;
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
         schema::migrate(&mut connection)?;
         let hints = Arc::new(Hints::default());
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
-        let writer = Writer::new(connection, lock, hints.clone())?;
+        let writer = Writer::new(connection, lock, hints.clone(), on_commit)?;
         std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
@@ -13,7 +14,7 @@ use crate::admit::{Lease, Rows, Sealed, Touched, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::Head;
 use crate::queue::{Ask, Claimed};
-use crate::store::Hints;
+use crate::store::{Hints, OnCommit};
 use crate::{Error, Result, Timestamp};
 
 /// Changes in one transaction at the most, so that a commit stays short.
@@ -61,16 +62,22 @@ pub struct Writer {
     connection: Connection,
     _lock: File,
     hints: Arc<Hints>,
+    on_commit: OnCommit,
     head: Head,
     fence: i64,
     turn: Turn,
 }
 
 impl Writer {
-    pub fn new(connection: Connection, lock: File, hints: Arc<Hints>) -> Result<Writer> {
+    pub fn new(
+        connection: Connection,
+        lock: File,
+        hints: Arc<Hints>,
+        on_commit: OnCommit,
+    ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
         hints.hint_event(head.event_seq);
-        Ok(Writer { connection, _lock: lock, hints, head, fence, turn: Turn::default() })
+        Ok(Writer { connection, _lock: lock, hints, on_commit, head, fence, turn: Turn::default() })
     }
 
     /// Until nobody can ask any more.
@@ -84,7 +91,9 @@ impl Writer {
                 changes += weight(&op);
                 batch.push(op);
             }
+            let begun = Instant::now();
             self.carry_out(batch);
+            (self.on_commit)(changes, begun.elapsed());
         }
     }
 
