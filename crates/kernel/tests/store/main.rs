@@ -1,6 +1,7 @@
 //! One suite for every store: memory, SQLite, PostgreSQL.
 
 mod allotments;
+mod batches;
 mod changes;
 mod logs;
 mod queue;
