@@ -26,6 +26,16 @@ pub struct Known {
     needed: bool,
 }
 
+impl Known {
+    /// From the answer to its creation.
+    pub fn created(answer: &Value) -> Known {
+        let name = answer["name"].as_str().expect("an object has a name").to_owned();
+        let size = answer["spec"]["size"].as_u64().expect("a widget has a size");
+        let id = id_of(answer);
+        Known { id, name, generation: 1, size, deleted: false, needed: false }
+    }
+}
+
 /// What all clients together were told.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -43,7 +53,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    fn add(&mut self, other: Ledger) {
+    pub fn add(&mut self, other: Ledger) {
         self.widgets.extend(other.widgets);
         self.acknowledged += other.acknowledged;
         self.replays += other.replays;
@@ -202,13 +212,11 @@ impl One {
         self.ledger.replays += u64::from(answer.replayed);
         self.state.acknowledged.fetch_add(1, Ordering::Relaxed);
         match act {
-            Act::Create { name, depends_on } => {
+            Act::Create { depends_on, .. } => {
                 if let Some(i) = depends_on {
                     self.ledger.widgets[i].needed = true;
                 }
-                let id = id_of(&answer.body);
-                let (deleted, needed) = (false, false);
-                self.ledger.widgets.push(Known { id, name, generation, size, deleted, needed });
+                self.ledger.widgets.push(Known::created(&answer.body));
             }
             Act::Resize(i) => {
                 let widget = &mut self.ledger.widgets[i];

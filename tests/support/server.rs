@@ -1,13 +1,14 @@
 //! A server of a test's own: the binary in a process, on a port that it keeps over restarts.
 
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use crate::{Client, DEADLINE, LOOK_EVERY};
+use crate::{Client, DEADLINE, LOOK_EVERY, wire};
 
 /// How to start a server: as often as one likes, always at the same address.
 #[derive(Clone)]
@@ -18,8 +19,8 @@ pub struct Plan {
     pub workshop: PathBuf,
     pub port: u16,
     args: Vec<String>,
-    /// A user to run as, if not the test's own.
-    user: Option<String>,
+    /// The number of a user to run as, if not the test's own.
+    user: Option<u32>,
 }
 
 /// Below the ports that the system gives to outgoing connections, so that no client of a server
@@ -47,16 +48,21 @@ impl Plan {
         self
     }
 
-    pub fn user(mut self, user: &str) -> Plan {
-        self.user = Some(user.into());
+    pub fn user(mut self, user: u32) -> Plan {
+        self.user = Some(user);
         self
+    }
+
+    /// The same server at another address.
+    pub fn elsewhere(&self) -> Plan {
+        Plan { port: free_port(), ..self.clone() }
     }
 
     /// A second server that shares the first one's database, workshop and identity.
     pub fn replica(&self, name: &str) -> Plan {
         let dir = self.dir.join(name);
         std::fs::create_dir_all(&dir).expect("a directory");
-        let twin = Plan { port: free_port(), dir, ..self.clone() };
+        let twin = Plan { dir, ..self.elsewhere() };
         twin.set("http.public_url", self.url()).set("identity.signing_key_file", self.key_file())
     }
 
@@ -79,14 +85,10 @@ impl Plan {
 
     /// The binary with an environment of its own: nothing of this machine's decides a test.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = match &self.user {
-            None => Command::new(&self.binary),
-            Some(user) => {
-                let mut command = Command::new("runuser");
-                command.args(["-u", user, "--"]).arg(&self.binary);
-                command
-            }
-        };
+        let mut command = Command::new(&self.binary);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command.args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("USER", "tess").env("XDG_CONFIG_HOME", self.dir.join("config"));
         command.env("MAINSTAY_DATA_DIR", self.data()).env("WIDGET_WORKSHOP", &self.workshop);
@@ -133,9 +135,9 @@ impl Plan {
     /// Starts it and waits until it is ready.
     pub async fn start(&self) -> Server {
         let mut server = self.spawn();
-        let client = Client::new(&self.url(), "");
         let begun = Instant::now();
-        while !client.get("/api/v1/self/readiness").await.is_ok_and(|answer| answer.status == 200) {
+        let ask = wire::request("GET", "/api/v1/self/readiness", "", b"");
+        while wire::exchange(self.port, &ask, false).await.status != Some(200) {
             let ended = server.child.try_wait().expect("it is our child");
             let late = begun.elapsed() > DEADLINE;
             assert!(ended.is_none() && !late, "no server ({ended:?}):\n{}", self.log());
