@@ -322,7 +322,7 @@ async fn a_replica_that_is_paused_for_longer_than_its_lease_writes_nothing_stale
     }
     let mut ledger = load.end().await;
     ledger.add(more.end().await);
-    println!("paused {rounds} times for longer than its lease, with {held} objects in its hands");
+    println!("paused {rounds} times for longer than its lease; {held} looks were held up by it");
     settle_accounts("a paused replica", &first, &client, &ledger).await;
     assert!(held > 0, "it was never paused in the middle of something");
 }
