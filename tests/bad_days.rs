@@ -156,7 +156,8 @@ async fn a_damaged_database_is_told_and_never_a_panic() {
     connection.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
     drop(connection);
     let whole = std::fs::read(&file).unwrap();
-    let damage: [(&str, fn(&mut Vec<u8>)); 4] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damage: [(&str, Damage); 4] = [
         ("garbage", |bytes| bytes.fill(0x55)),
         ("a torn header", |bytes| bytes[..100].fill(0)),
         ("cut in half", |bytes| bytes.truncate(bytes.len() / 2)),

@@ -1,6 +1,8 @@
 //! Bad input over real sockets: each gets a clear answer, none a hang or a fault of the server's,
 //! and afterwards nothing is half-written.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use base64::Engine;
 use serde_json::json;
 use support::account::rest;
@@ -74,7 +76,8 @@ impl World {
         let found: Vec<&serde_json::Value> = found["objects"].as_array().unwrap().iter().collect();
         let mut there: Vec<&str> = found.iter().map(|o| o["name"].as_str().unwrap()).collect();
         let mut due = [&["there"], names].concat();
-        (there.sort_unstable(), due.sort_unstable());
+        there.sort_unstable();
+        due.sort_unstable();
         assert_eq!(there, due);
         for object in found {
             assert_eq!((&object["phase"], &object["observed"]), (&json!("ready"), &json!(1)));
