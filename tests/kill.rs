@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
+use serde_json::json;
 use support::account::Account;
 use support::load::{Ledger, Load};
-use support::{Plan, wait_for};
+use support::{Client, Plan, wait_for};
 use testkit::postgres::Database;
 
 const CLIENTS: usize = 6;
@@ -58,6 +59,19 @@ async fn kill_under_load(name: &str, plans: &[Plan]) {
     assert!(account.faults.is_empty(), "{:#?}", account.faults);
     assert!(ledger.acknowledged > kills, "there was hardly any load");
     assert!(ledger.unanswered > 0, "no kill met a request under way");
+    names_are_held_and_released(&client, &ledger).await;
+}
+
+/// The name of what is there is taken, the name of what is gone is free.
+async fn names_are_held_and_released(client: &Client, ledger: &Ledger) {
+    for (deleted, status) in [(false, 409), (true, 202)] {
+        let some = ledger.widgets.iter().filter(|known| known.deleted == deleted).take(20);
+        for known in some {
+            let again = client.post("/api/v1/widgets", &json!({"name": known.name})).await;
+            let again = again.expect("an answer");
+            assert_eq!(again.status, status, "{known:?}: {}", again.body);
+        }
+    }
 }
 
 fn report(name: &str, kills: u64, ledger: &Ledger, account: &Account, took: Duration) {

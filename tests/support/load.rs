@@ -1,8 +1,8 @@
 //! Clients that create, change and delete widgets, repeat each request with the same key until
 //! there is an answer, and write down what was acknowledged to them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -74,6 +74,8 @@ struct State {
     stop: AtomicBool,
     acknowledged: AtomicU64,
     put_off: AtomicU64,
+    /// The first answer that must not be.
+    fault: OnceLock<String>,
 }
 
 impl Load {
@@ -98,6 +100,7 @@ impl Load {
 
     /// So far, by all clients.
     pub fn acknowledged(&self) -> u64 {
+        assert_eq!(self.state.fault.get(), None, "a client was told something wrong");
         self.state.acknowledged.load(Ordering::Relaxed)
     }
 
@@ -205,6 +208,7 @@ impl One {
         };
         if answer.status != 202 || generation != expected {
             let fault = format!("{} where {expected} was due: {}", answer.status, answer.body);
+            self.state.fault.get_or_init(|| fault.clone());
             self.ledger.faults.push(fault);
             return;
         }
