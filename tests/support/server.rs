@@ -1,7 +1,6 @@
 //! A server of a test's own: the binary in a process, on a port that it keeps over restarts.
 
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,8 +18,6 @@ pub struct Plan {
     pub workshop: PathBuf,
     pub port: u16,
     args: Vec<String>,
-    /// The number of a user to run as, if not the test's own.
-    user: Option<u32>,
 }
 
 /// Below the ports that the system gives to outgoing connections, so that no client of a server
@@ -35,7 +32,7 @@ impl Plan {
     /// Everything of the server's is in `dir`: `data`, `workshop`, `log`.
     pub fn new(binary: &str, dir: &Path) -> Plan {
         let (binary, workshop, dir) = (binary.into(), dir.join("workshop"), dir.to_owned());
-        Plan { binary, dir, workshop, port: free_port(), args: Vec::new(), user: None }
+        Plan { binary, dir, workshop, port: free_port(), args: Vec::new() }
     }
 
     pub fn set(mut self, key: &str, value: impl std::fmt::Display) -> Plan {
@@ -45,11 +42,6 @@ impl Plan {
 
     pub fn database(mut self, url: &str) -> Plan {
         self.args.extend(["--database".into(), url.into()]);
-        self
-    }
-
-    pub fn user(mut self, user: u32) -> Plan {
-        self.user = Some(user);
         self
     }
 
@@ -86,9 +78,6 @@ impl Plan {
     /// The binary with an environment of its own: nothing of this machine's decides a test.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
-        if let Some(user) = self.user {
-            command.uid(user).gid(user);
-        }
         command.args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("USER", "tess").env("XDG_CONFIG_HOME", self.dir.join("config"));
         command.env("MAINSTAY_DATA_DIR", self.data()).env("WIDGET_WORKSHOP", &self.workshop);
