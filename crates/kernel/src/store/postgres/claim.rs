@@ -1,5 +1,7 @@
 //! Hands out due work, one of each organisation in turn; leases; forgetting.
 
+use std::time::Duration;
+
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::{Error, Row};
 
@@ -56,16 +58,27 @@ const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = 
      WHERE queue.key = picked.key
      RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due";
 
+/// A row that is ready, and was not taken although there was room, was locked by someone. They may
+/// leave it as it is, and then nobody hints at it: it is looked for again in a moment.
+const NEXT_DUE: &str = "SELECT least(
+         (SELECT min(due) FROM queue WHERE state IN (1, 2)),
+         (SELECT $2::bigint FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))";
+const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
+
 pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claimed, Turn), Error> {
     client.execute(&client.prepare_cached(PROMOTE).await?, &[&ask.now.millis()]).await?;
-    let mut claims = Vec::new();
+    let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
     for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
-        let slots = slots.min(ask.slots - claims.len());
+        let (before, slots) = (claims.len(), slots.min(ask.slots - claims.len()));
         take(client, ask, lane, slots, &mut turn.last_org[lane.number() as usize], &mut claims)
             .await?;
+        if claims.len() - before < slots {
+            unfilled.push(lane.number());
+        }
     }
-    let next = client.prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)").await?;
-    let next_due: Option<i64> = client.query_one(&next, &[]).await?.get(0);
+    let next = client.prepare_cached(NEXT_DUE).await?;
+    let again = ask.now.plus(SKIPPED_AGAIN).millis();
+    let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
     Ok((Claimed { claims, next_due: next_due.map(Timestamp) }, turn))
 }
 
