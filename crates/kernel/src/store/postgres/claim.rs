@@ -28,16 +28,27 @@ const PROMOTE: &str = "UPDATE queue SET
      WHERE key IN (SELECT key FROM queue WHERE state IN (1, 2) AND due <= $1
                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
-/// From one organisation that has work to the next, by the index. The first is one that is `$2` or
-/// after it: the empty one, of those who have no organisation, is an organisation like others.
-const ORGS_FROM: &str = "WITH RECURSIVE orgs AS (
-         (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org >= $2 ORDER BY org LIMIT 1)
-         UNION ALL
-         SELECT (SELECT q.org FROM queue q WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > orgs.org
-                 ORDER BY q.org LIMIT 1)
-         FROM orgs WHERE orgs.org IS NOT NULL
-     )
-     SELECT org FROM orgs WHERE org IS NOT NULL LIMIT $3";
+/// From one organisation that has work to the next, by the index.
+macro_rules! orgs {
+    ($is:literal) => {
+        concat!(
+            "WITH RECURSIVE orgs AS (
+                 (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org ",
+            $is,
+            " $2 ORDER BY org LIMIT 1)
+                 UNION ALL
+                 SELECT (SELECT q.org FROM queue q
+                         WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > orgs.org
+                         ORDER BY q.org LIMIT 1)
+                 FROM orgs WHERE orgs.org IS NOT NULL
+             )
+             SELECT org FROM orgs WHERE org IS NOT NULL LIMIT $3"
+        )
+    };
+}
+const ORGS_AFTER: &str = orgs!(">");
+/// Whoever has no organisation has the empty one: it is the first.
+const ORGS_FROM: &str = orgs!(">=");
 
 const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
      FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS turn (org) CROSS JOIN LATERAL (
@@ -83,20 +94,12 @@ async fn take(
     if slots == 0 {
         return Ok(());
     }
-    // One more, since the one that was served last comes first here and belongs last.
-    let mut orgs = orgs(client, lane, last_org, slots + 1).await?;
-    let last = orgs.first() == Some(last_org);
-    if last {
-        orgs.remove(0);
-    }
-    if orgs.len() < slots && !last_org.is_empty() {
-        let again = self::orgs(client, lane, "", slots - orgs.len()).await?;
+    let mut orgs = orgs(client, ORGS_AFTER, lane, last_org, slots).await?;
+    if orgs.len() < slots {
+        let again = self::orgs(client, ORGS_FROM, lane, "", slots - orgs.len()).await?;
         let new: Vec<String> = again.into_iter().filter(|org| !orgs.contains(org)).collect();
         orgs.extend(new);
-    } else if orgs.len() < slots && last {
-        orgs.push(last_org.clone());
     }
-    orgs.truncate(slots);
     let Some(last) = orgs.last() else { return Ok(()) };
     last_org.clone_from(last);
     let mut left = slots;
@@ -121,9 +124,15 @@ async fn take(
     Ok(())
 }
 
-async fn orgs(client: &Pooled, lane: Lane, from: &str, most: usize) -> Result<Vec<String>, Error> {
-    let statement = client.prepare_cached(ORGS_FROM).await?;
-    let rows = client.query(&statement, &[&lane.number(), &from, &(most as i64)]).await?;
+async fn orgs(
+    client: &Pooled,
+    sql: &str,
+    lane: Lane,
+    begin: &str,
+    most: usize,
+) -> Result<Vec<String>, Error> {
+    let statement = client.prepare_cached(sql).await?;
+    let rows = client.query(&statement, &[&lane.number(), &begin, &(most as i64)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
