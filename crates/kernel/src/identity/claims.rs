@@ -9,6 +9,9 @@ use super::principal::{ADMIN_ROLES, Principal};
 use super::token::{Claims, refused};
 use crate::Result;
 
+/// A name goes into logs, indexes and headers: it must fit.
+const NAME_CHARS_MAX: usize = 255;
+
 /// How one issuer's claims are read.
 pub struct Reader {
     pub names: ClaimNames,
@@ -30,12 +33,20 @@ impl Reader {
                 names.username, names.username_fallback
             )));
         }
+        let org = first([&names.org, &names.org_fallback, ""]);
+        for (what, name) in [("subject", subject), ("organisation", org)] {
+            if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
+                return Err(refused(format!(
+                    "the token's {what} has more than {NAME_CHARS_MAX} characters, or control characters"
+                )));
+            }
+        }
         let roles = self.roles(at_path(claims, &names.roles));
         let agent_of = self.agent_of(text(&names.agent_cluster), text(&names.agent_client), &roles);
         Ok(Principal {
             subject: subject.to_owned(),
             issuer: issuer.to_owned(),
-            org: first([&names.org, &names.org_fallback, ""]).to_owned(),
+            org: org.to_owned(),
             org_admin: match at_path(claims, &names.org_admin) {
                 Some(Value::Bool(yes)) => *yes,
                 Some(Value::String(text)) => text == "true",
@@ -125,6 +136,17 @@ mod tests {
         assert_eq!(who(json!({"username": "", "sub": "c"})), pair("c", ""));
         assert_eq!(who(json!({"username": 7})), None);
         assert_eq!(who(json!({})), None);
+    }
+
+    #[test]
+    fn a_name_that_could_do_harm_is_refused() {
+        let long = "x".repeat(NAME_CHARS_MAX + 1);
+        for bad in ["a\0b", "a\nb", "a\u{1b}[2J", long.as_str()] {
+            let message = read(json!({"sub": bad})).unwrap_err().to_string();
+            assert!(message.contains("the token's subject"), "{message}");
+            assert!(read(json!({"sub": "s", "org_id": bad})).is_err(), "{bad:?}");
+        }
+        assert!(read(json!({"sub": "é".repeat(NAME_CHARS_MAX), "org_id": "👩‍🚀"})).is_ok());
     }
 
     #[test]
