@@ -46,6 +46,8 @@ pub struct Builtin {
     clock_skew_s: i64,
     /// Of all together: everyone may begin, so the number of grants must not be theirs to choose.
     device_starts: Limiter,
+    /// Of one address, so that nobody uses up what is for all.
+    device_starts_each: Limiter,
     /// Of one grant.
     device_polls: Limiter,
     /// Of one person, against guessing codes.
@@ -79,6 +81,7 @@ impl Builtin {
             device_code: Duration::from_secs(config.device_code_s),
             clock_skew_s: i64::try_from(config.clock_skew_s).unwrap_or(0),
             device_starts: Limiter::new(30, 2_000),
+            device_starts_each: Limiter::new(5, 10_000),
             device_polls: Limiter::new(1, POLL_S * 1_000),
             device_decisions: Limiter::new(5, 10_000),
             ambient,
