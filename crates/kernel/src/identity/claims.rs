@@ -15,6 +15,8 @@ const NAME_CHARS_MAX: usize = 255;
 /// How one issuer's claims are read.
 pub struct Reader {
     pub names: ClaimNames,
+    /// Before the names of subjects and organisations.
+    pub prefix: String,
     /// `None`: the issuer is ours, and gives our roles by their own names.
     pub admin_roles: Option<AdminRoles>,
 }
@@ -34,7 +36,12 @@ impl Reader {
             )));
         }
         let org = first([&names.org, &names.org_fallback, ""]);
-        for (what, name) in [("subject", subject), ("organisation", org)] {
+        let prefixed = |name: &str| match name {
+            "" => String::new(),
+            name => format!("{}{name}", self.prefix),
+        };
+        let (subject, org) = (prefixed(subject), prefixed(org));
+        for (what, name) in [("subject", &subject), ("organisation", &org)] {
             if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
                 return Err(refused(format!(
                     "the token's {what} has more than {NAME_CHARS_MAX} characters, or control characters"
@@ -44,9 +51,9 @@ impl Reader {
         let roles = self.roles(at_path(claims, &names.roles));
         let agent_of = self.agent_of(text(&names.agent_cluster), text(&names.agent_client), &roles);
         Ok(Principal {
-            subject: subject.to_owned(),
+            subject,
             issuer: issuer.to_owned(),
-            org: org.to_owned(),
+            org,
             org_admin: match at_path(claims, &names.org_admin) {
                 Some(Value::Bool(yes)) => *yes,
                 Some(Value::String(text)) => text == "true",
@@ -109,9 +116,28 @@ mod tests {
     use super::*;
 
     fn read(claims: Value) -> Result<Principal> {
-        let reader =
-            Reader { names: ClaimNames::default(), admin_roles: Some(AdminRoles::default()) };
+        read_with("", claims)
+    }
+
+    fn read_with(prefix: &str, claims: Value) -> Result<Principal> {
+        let (names, admin_roles) = (ClaimNames::default(), Some(AdminRoles::default()));
+        let reader = Reader { names, prefix: prefix.into(), admin_roles };
         reader.principal("https://sso", claims.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_prefix_keeps_one_issuers_people_apart_from_anothers() {
+        let claims = |org: &str| json!({"sub": "alice", "org_id": org});
+        let ours = read(claims("acme")).unwrap();
+        let theirs = read_with("partner:", claims("acme")).unwrap();
+        assert_eq!(
+            (theirs.subject.as_str(), theirs.org.as_str()),
+            ("partner:alice", "partner:acme")
+        );
+        assert_ne!(ours.visibility(), theirs.visibility());
+        let alone = read_with("partner:", claims("")).unwrap();
+        assert_eq!(alone.org, "", "whoever has no organisation gets none by it");
+        assert_ne!(alone.visibility(), read(claims("")).unwrap().visibility());
     }
 
     fn roles(claimed: &[&str]) -> Vec<String> {

@@ -2,7 +2,7 @@
 //! and the client-credentials, refresh-token and device grants.
 //!
 //! Its tokens hold all there is to know, so nothing is stored but the device grants under way. A
-//! refresh token cannot be taken back one by one: removing the key ends them all.
+//! refresh token cannot be taken back one by one: removing the key and starting again ends them all.
 
 mod clients;
 mod device;
@@ -69,7 +69,11 @@ impl Builtin {
             url,
             audience: None,
             algorithms: vec![Algorithm::ES256],
-            reader: Reader { names: ClaimNames::default(), admin_roles: None },
+            reader: Reader {
+                names: ClaimNames::default(),
+                prefix: String::new(),
+                admin_roles: None,
+            },
             verifications: AtomicU64::new(0),
         };
         Ok(Builtin {
