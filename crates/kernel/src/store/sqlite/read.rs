@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::load::{QUEUE_COLUMNS, json_at, key_at, queue_at};
-use super::save::tag;
+use super::save::{tag, token};
 use crate::change::AuditDraft;
 use crate::find::{Find, Page};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter};
@@ -149,7 +149,7 @@ fn rare_column(connection: &Connection, find: &Find) -> rusqlite::Result<Option<
 
 /// Words match where they begin a word; labels match whole.
 fn text_query(find: &Find) -> Option<String> {
-    let words = find.words.iter().map(|word| format!("words:\"{word}\"*"));
+    let words = find.words.iter().map(|word| format!("words:\"{}\"*", token(word)));
     let tags = find.labels.iter().map(|(key, value)| format!("tags:\"{}\"", tag(key, value)));
     let all: Vec<String> = words.chain(tags).collect();
     (!all.is_empty()).then(|| all.join(" AND "))
