@@ -38,6 +38,7 @@ async fn compose(
 ) -> Result<()> {
     // Sends what is left of the traces when it is dropped, after everything else.
     let _telemetry = telemetry::init(&config.telemetry)?;
+    config.driver.check()?;
     let ambient = Ambient::system();
     let metrics = Arc::new(Metrics::new());
     let store = open_store(config, observe_commits(&metrics)).await?;

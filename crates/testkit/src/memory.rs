@@ -26,7 +26,7 @@ pub struct Tables {
     pub audit: Vec<AuditEntry>,
     pub head: Head,
     fence: i64,
-    last_org: String,
+    last_org: [String; 2],
 }
 
 /// A bug put in on purpose, to see that the simulator finds it.
@@ -171,10 +171,11 @@ impl Tables {
         by_org.values_mut().for_each(|rows| rows.sort_by(|a, b| b.cmp(a)));
         let mut claims = Vec::new();
         while claims.len() < slots && !by_org.is_empty() {
-            let after = by_org.keys().find(|org| **org > self.last_org).or(by_org.keys().next());
-            self.last_org = after.expect("it is not empty").clone();
-            let Some((_, key)) = by_org.get_mut(&self.last_org).and_then(Vec::pop) else {
-                by_org.remove(&self.last_org);
+            let last = &mut self.last_org[lane.number() as usize];
+            let after = by_org.keys().find(|org| **org > *last).or(by_org.keys().next());
+            *last = after.expect("it is not empty").clone();
+            let Some((_, key)) = by_org.get_mut(last).and_then(Vec::pop) else {
+                by_org.remove(last);
                 continue;
             };
             self.fence += 1;

@@ -21,7 +21,7 @@ pub use retention::{Retention, forget};
 pub use worker::{AnyWorker, Decision, Next, Worker, Workers};
 
 use crate::queue::{Ask, Claim};
-use crate::{Ambient, Key, Lane, Object, Result, Store, Timestamp};
+use crate::{Ambient, Error, Key, Lane, Object, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -39,6 +39,20 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config { slots: 256, slots_urgent: 32, lease_s: 15, drain_s: 10 }
+    }
+}
+
+impl Config {
+    /// Fields are named from the configuration's `driver`.
+    pub fn check(&self) -> Result<()> {
+        if self.slots_urgent >= self.slots {
+            let why = "must be less than driver.slots, or other work is never done";
+            return Err(Error::invalid("driver.slots_urgent", why));
+        }
+        if self.lease_s == 0 {
+            return Err(Error::invalid("driver.lease_s", "must be at least 1"));
+        }
+        Ok(())
     }
 }
 

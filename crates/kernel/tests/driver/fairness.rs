@@ -98,3 +98,15 @@ async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
     let _driver = stage.driver("d", worker, config);
     seen.reach(60).await;
 }
+
+#[test]
+fn a_configuration_that_would_do_no_work_is_refused() {
+    let check = |slots, slots_urgent, lease_s| {
+        let config = Config { slots, slots_urgent, lease_s, ..Config::default() };
+        config.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(check(4, 3, 1), Ok(()));
+    assert!(check(4, 4, 1).unwrap_err().starts_with("driver.slots_urgent: must be less"));
+    assert!(check(0, 0, 1).is_err());
+    assert!(check(4, 3, 0).unwrap_err().starts_with("driver.lease_s: must be"));
+}

@@ -18,6 +18,7 @@ on_every_store!(
     work_that_is_not_due_waits_and_the_store_says_until_when,
     one_tenants_ten_thousand_do_not_delay_anothers_one,
     work_of_those_without_an_organisation_has_its_turn_too,
+    urgent_work_takes_slots_from_everyone_in_turn,
     urgent_work_goes_first_and_normal_work_leaves_room,
     paused_work_is_not_claimed_and_resumes,
     what_depends_on_a_change_is_woken_with_it,
@@ -148,6 +149,25 @@ async fn work_of_those_without_an_organisation_has_its_turn_too(fresh: &Fresh) {
     assert_eq!(rest.len(), 12);
     let left = orgs.map(|org| rest.iter().filter(|claim| claim.org == org).count());
     assert!(left.iter().all(|left| (3..=5).contains(left)), "all had as many turns: {left:?}");
+}
+
+async fn urgent_work_takes_slots_from_everyone_in_turn(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let orgs = ["acme", "initech", "umbrella"];
+    let wakes = (0..15).map(|n| wake(&key(&n.to_string()), orgs[n % 3], NOW)).collect();
+    commit(store, Change { wakes, ..Change::default() }).await.unwrap();
+    let mut served = BTreeSet::new();
+    for round in 0..3 {
+        let urgent = (0..3).map(|n| Wake {
+            lane: Lane::Urgent,
+            ..wake(&key(&format!("urgent-{round}-{n}")), "acme", NOW)
+        });
+        commit(store, Change { wakes: urgent.collect(), ..Change::default() }).await.unwrap();
+        let claims = claim(store, 4, NOW).await;
+        let normal = claims.into_iter().filter(|claim| claim.lane == Lane::Normal);
+        served.extend(normal.map(|claim| claim.org));
+    }
+    assert_eq!(served.len(), 3, "one slot was left each time, for another each time: {served:?}");
 }
 
 async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {

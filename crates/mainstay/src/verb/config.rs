@@ -97,11 +97,7 @@ fn check(loaded: &Loaded) -> Result<()> {
             "must be postgres://USER@HOST/DATABASE, or empty for SQLite in the data directory";
         problems.push(problem("database", message.into()));
     }
-    if config.driver.slots_urgent >= config.driver.slots {
-        let message = "must be less than driver.slots, or other work is never done";
-        problems.push(problem("driver.slots_urgent", message.into()));
-    }
-    for checked in [config.http.check(), config.identity.check()] {
+    for checked in [config.driver.check(), config.http.check(), config.identity.check()] {
         match checked {
             Err(kernel::Error::Invalid { field, message }) => {
                 problems.push(problem(&field, message))

@@ -80,7 +80,8 @@ pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claime
         [(Lane::Urgent, urgent, ask.slots), (Lane::Normal, normal, ask.slots_normal)]
     {
         let (before, slots) = (claims.len(), slots.min(ask.slots - claims.len()));
-        take(client, ask, lane, slots, &orgs, &mut claims).await?;
+        let orgs = &orgs[..orgs.len().min(slots)];
+        take(client, ask, lane, slots, orgs, &mut claims).await?;
         if claims.len() - before < slots {
             unfilled.push(lane.number());
         }
@@ -110,7 +111,8 @@ async fn waiting_orgs(
     Ok(orgs.take(slots).collect())
 }
 
-/// First an equal share for each organisation, then whatever is left to give.
+/// First an equal share for each organisation, of which there are no more than slots, then
+/// whatever is left to give.
 async fn take(
     client: &Pooled,
     ask: &Ask,
@@ -120,8 +122,7 @@ async fn take(
     claims: &mut Vec<Claim>,
 ) -> Result<(), Error> {
     let mut left = slots;
-    let shares = orgs.len().min(slots).max(1);
-    for share in [slots / shares, slots] {
+    for share in [slots / orgs.len().max(1), slots] {
         if left == 0 || orgs.is_empty() {
             break;
         }
