@@ -13,6 +13,7 @@ use crate::world::{Answer, World, eventually};
 
 on_every_store!(
     everyone_sees_what_is_theirs_and_nothing_else,
+    no_route_tells_of_another_organisation_s_object,
     lists_are_filtered_and_come_in_pages,
     a_search_says_what_it_does_not_understand,
     an_object_is_sent_again_only_if_it_changed,
@@ -60,6 +61,40 @@ async fn everyone_sees_what_is_theirs_and_nothing_else(fresh: &Fresh) {
     assert_eq!(names(&others), Vec::<&str>::new());
     let others = world.get("dave", "/api/v1/search?q=owner:eve").await;
     assert_eq!(names(&others), Vec::<&str>::new());
+}
+
+async fn no_route_tells_of_another_organisation_s_object(fresh: &Fresh) {
+    let world = three(fresh).await;
+    world.transition("b", "deleted").await;
+    for who in ["carol", "dave"] {
+        for id in ["a", "b", "none"] {
+            let object = format!("/api/v1/objects/widget/{id}");
+            for path in [
+                object.clone(),
+                format!("{object}?deleted=true"),
+                format!("{object}?wait_phase=ready&timeout_s=60"),
+                format!("{object}?wait_generation=9&timeout_s=60&deleted=true"),
+                format!("{object}/graph"),
+            ] {
+                let answer = world.get(who, &path).await;
+                assert_eq!((answer.status, answer.error("code")), (404, "not_found"), "{path}");
+                let message = format!("widget/{id} does not exist");
+                assert_eq!(answer.error("message"), message, "whether or not it does");
+            }
+            let events = format!("/api/v1/events?object=widget/{id}");
+            assert_eq!(world.get(who, &events).await.body["events"], serde_json::json!([]));
+        }
+        for path in ["/api/v1/objects?org=acme&deleted=true", "/api/v1/search?q=owner:alice"] {
+            assert_eq!(names(&world.get(who, path).await), Vec::<&str>::new(), "{path}");
+        }
+        for path in ["/api/v1/work", "/api/v1/audit", "/api/v1/audit/head"] {
+            assert_eq!(world.get(who, path).await.status, 403, "{path}");
+        }
+        for act in ["retry", "pause", "resume"] {
+            let path = format!("/api/v1/work/widget/a/{act}");
+            assert_eq!(world.post(who, &path, "{}").await.status, 403, "{path}");
+        }
+    }
 }
 
 async fn lists_are_filtered_and_come_in_pages(fresh: &Fresh) {

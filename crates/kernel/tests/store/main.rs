@@ -1,5 +1,7 @@
 //! One suite for every store: memory, SQLite, PostgreSQL.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod allotments;
 mod batches;
 mod changes;
