@@ -27,6 +27,10 @@ impl Completions {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay man | man -l -
+  mainstay man ~/.local/share/man/man1")]
 pub struct Man {
     /// Write one page per verb here instead of printing the first
     #[arg(value_name = "DIR")]
