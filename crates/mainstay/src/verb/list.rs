@@ -138,13 +138,14 @@ pub fn objects(format: Format, objects: &Value, client: &Client) -> String {
     let head = ["KEY", "NAME", "PHASE", "OWNER", "ORG", "AGE", "LABELS"];
     output::render(format, objects, &head, &|object| {
         let phase = text(&object["phase"]);
+        let gone = !object["deleted_at"].is_null() && phase != "deleted";
         let pairs = object["labels"].as_object().into_iter().flatten();
         let labels: Vec<String> =
             pairs.map(|(key, value)| format!("{key}={}", text(value))).collect();
         vec![
             text(&object["key"]),
             text(&object["name"]),
-            if object["deleted_at"].is_null() { phase } else { format!("{phase} (deleted)") },
+            if gone { format!("{phase} (deleted)") } else { phase },
             text(&object["owner"]),
             text(&object["org"]),
             ago(&object["created_at"], now),

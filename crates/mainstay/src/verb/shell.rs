@@ -48,7 +48,8 @@ impl Man {
 
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    let rendered = clap_mangen::Man::new(command).render(&mut text);
+    // There is no page for `help`.
+    let rendered = clap_mangen::Man::new(command.disable_help_subcommand(true)).render(&mut text);
     rendered.map_err(|e| Error::file("the manual page cannot be made", e))?;
     Ok(text)
 }
