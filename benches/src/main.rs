@@ -2,6 +2,8 @@
 //! kernel` builds and runs it; nothing here is a test, and no test depends on a time.
 
 mod figures;
+mod load;
+mod server;
 mod transitions;
 mod wakeup;
 
@@ -15,6 +17,11 @@ fn main() -> anyhow::Result<()> {
     let mut figures = Figures::new(json);
     match names.first() {
         Some(&"kernel") => kernel(&mut figures, names.get(1).copied().unwrap_or("")),
+        // The bare server that a figure is compared with.
+        Some(&"echo") if names.len() == 3 => {
+            let port = names[2].parse()?;
+            tokio::runtime::Runtime::new()?.block_on(server::echo(names[1].into(), port))
+        }
         _ => anyhow::bail!("usage: benches kernel [PART] [--json]"),
     }
 }
@@ -29,6 +36,15 @@ fn kernel(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     if wanted("wakeup") {
         runtime.block_on(wakeup::sqlite(figures))?;
         runtime.block_on(wakeup::postgres(figures))?;
+    }
+    if wanted("empty") {
+        runtime.block_on(server::empty(figures))?;
+    }
+    if wanted("rest") {
+        runtime.block_on(server::rest(figures))?;
+    }
+    if wanted("get") {
+        runtime.block_on(server::get_one(figures))?;
     }
     figures.print();
     Ok(())
