@@ -1,5 +1,7 @@
 //! One suite for every store: memory, SQLite, PostgreSQL.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 mod allotments;
 mod changes;
 mod logs;
