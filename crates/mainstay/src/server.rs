@@ -143,7 +143,11 @@ fn greeting(config: &Config, store: &str, url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let me = program();
     let data_dir = config.data_dir.display();
-    let here = format!("--data-dir {}", quoted(&config.data_dir.to_string_lossy()));
+    let mut here = format!("--data-dir {}", quoted(&config.data_dir.to_string_lossy()));
+    if let Some(file) = &config.identity.signing_key_file {
+        let file = quoted(&file.to_string_lossy());
+        here.push_str(&format!(" --set identity.signing_key_file={file}"));
+    }
     let (login, token) = match config.identity.issuers.first() {
         Some(issuer) if !config.identity.builtin() => {
             (format!("login --server {url} --issuer {}", quoted(&issuer.url)), "$TOKEN".into())
