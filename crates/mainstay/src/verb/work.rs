@@ -218,7 +218,9 @@ async fn list(args: ListArgs) -> Result<()> {
 fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
     let said = Said::of_row(row);
     let next = match said {
-        Said::Due | Said::Retrying | Said::Waiting if row.due <= now => "now".into(),
+        Said::Due | Said::Retrying | Said::Waiting if row.due.seconds() <= now.seconds() => {
+            "now".into()
+        }
         Said::Due | Said::Retrying | Said::Waiting => distance(row.due, now),
         Said::Running | Said::Pausing | Said::Stopped | Said::Paused => String::new(),
     };
