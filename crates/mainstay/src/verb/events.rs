@@ -111,6 +111,7 @@ impl Events {
             Some(after) => Some(after),
             None => Some(self.before_newest(client, self.last.unwrap_or(0)).await?),
         };
+        output::say("following; Ctrl-C ends it");
         let mut retry_after = RETRY_FIRST;
         let mut connected_once = false;
         loop {
