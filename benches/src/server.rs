@@ -43,7 +43,13 @@ fn free_port() -> anyhow::Result<u16> {
 async fn start(binary: &Path, data: &Path) -> anyhow::Result<Server> {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let begun = Instant::now();
-    let child = Command::new(binary)
+    let mut command = Command::new(binary);
+    // What says where the benchmark's own things are is no configuration of the server.
+    let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("MAINSTAY_"));
+    for name in ours {
+        command.env_remove(name);
+    }
+    let child = command
         .args(["server", "--listen", &address.to_string(), "--data-dir"])
         .arg(data)
         .env("MAINSTAY_HTTP__RATE_PER_S", "0")
@@ -66,7 +72,8 @@ async fn start(binary: &Path, data: &Path) -> anyhow::Result<Server> {
 }
 
 fn token(binary: &Path, data: &Path) -> anyhow::Result<String> {
-    let output = Command::new(binary).args(["token", "--data-dir"]).arg(data).output()?;
+    let output =
+        Command::new(binary).env_clear().args(["token", "--data-dir"]).arg(data).output()?;
     anyhow::ensure!(
         output.status.success(),
         "no token: {}",

@@ -142,8 +142,10 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
                 .prepare_cached("UPDATE objects SET phase = ?2, status = ?3, observed = ?4, revision = ?5, updated_at = ?6 WHERE key = ?1")?
                 .execute(rusqlite::params![key, object.phase, object.status.text(), 1, seq, NOW.0])?;
             transaction
-                .prepare_cached("INSERT OR REPLACE INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?
-                .execute(rusqlite::params![key, object.org, 1, 1, false, FAR - seq, 0, 0, "", None::<i64>, ""])?;
+                .prepare_cached(
+                    "UPDATE queue SET lane = ?2, state = ?3, paused = ?4, due = ?5, attempt = ?6, fence = ?7, worker = ?8, woken = ?9, reason = ?10 WHERE key = ?1",
+                )?
+                .execute(rusqlite::params![key, 1, 1, false, FAR - seq, 0, 0, "", None::<i64>, ""])?;
             seq += 1;
             transaction
                 .prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?

@@ -49,10 +49,11 @@ impl Touched {
                 }
                 if change.wake_dependencies {
                     touched.dependencies_of.insert(key.clone());
-                    touched.queue.extend(change.depends_on.iter().flatten().cloned());
                 }
-                if change.depends_on.is_some() {
+                // A later change of the batch may wake the ends of a new edge.
+                if let Some(depends_on) = &change.depends_on {
                     touched.queue.insert(key.clone());
+                    touched.queue.extend(depends_on.iter().cloned());
                 }
             }
             let takes = change.takes.iter().map(|take| (&take.counter, &take.holder));
@@ -249,17 +250,19 @@ impl Rows {
         }
     }
 
-    /// All takes of a change together must fit; each alone is not enough.
+    /// All takes of a change together must fit; each alone is not enough. One after the other, as
+    /// they are carried out: what a holder gives back, or takes again, counts once.
     fn check_takes(&self, change: &Change) -> Result<(), Refusal> {
+        let releases = change.releases.iter().map(|r| (&r.counter, &r.holder, 0, i64::MAX));
+        let takes = change.takes.iter().map(|t| (&t.counter, &t.holder, t.amount, t.limit));
+        let mut held: BTreeMap<(&str, &str), i64> = BTreeMap::new();
         let mut more: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
-        for release in &change.releases {
-            more.entry(&release.counter).or_insert((0, i64::MAX)).0 -=
-                self.held(&release.counter, &release.holder);
-        }
-        for take in &change.takes {
-            let entry = more.entry(&take.counter).or_insert((0, i64::MAX));
-            entry.0 = entry.0.saturating_add(take.amount - self.held(&take.counter, &take.holder));
-            entry.1 = entry.1.min(take.limit);
+        for (counter, holder, amount, limit) in releases.chain(takes) {
+            let before = held.insert((counter, holder), amount);
+            let before = before.unwrap_or_else(|| self.held(counter, holder));
+            let (asked, lowest) = more.entry(counter).or_insert((0, i64::MAX));
+            *asked = asked.saturating_add(amount.saturating_sub(before));
+            *lowest = limit.min(*lowest);
         }
         for (counter, (asked, limit)) in more {
             let used = self.counter(counter).map_or(0, |counter| counter.used);
@@ -312,11 +315,16 @@ impl Rows {
             Write::Update(_) => WriteKind::Update,
             Write::Transition(_) => WriteKind::Transition,
         };
-        let object = written(write);
+        let mut object = written(write);
         let (key, revision) = (object.key.clone(), object.revision);
         self.objects.entry(key.clone()).or_default().is = Some(Stored { revision });
-        let before = self.writes.get(&key).map_or(kind, |(_, before)| *before);
-        self.writes.insert(key, (object, kind.max(before)));
+        let before = self.writes.remove(&key);
+        let kind_before = before.as_ref().map_or(kind, |(_, kind)| *kind);
+        if let (WriteKind::Transition, Some((before, _))) = (kind, before) {
+            let Object { phase, status, observed, updated_at, .. } = object;
+            object = Object { phase, status, observed, revision, updated_at, ..before };
+        }
+        self.writes.insert(key, (object, kind.max(kind_before)));
         revision
     }
 
@@ -349,18 +357,11 @@ impl Rows {
                 slot.is = slot.is.take().and_then(|row| row.settle(outcome, now));
             }
             Work::Pause { key, org, reason } => {
-                let row = slot.is.get_or_insert_with(|| QueueRow::new(key.clone(), org));
-                row.paused = true;
-                row.reason.clone_from(reason);
+                slot.is.get_or_insert_with(|| QueueRow::new(key.clone(), org)).pause(reason);
             }
             Work::Resume { .. } => {
                 if let Some(row) = &mut slot.is {
-                    row.paused = false;
-                    let lane = row.lane;
-                    row.wake(
-                        &Wake { key: row.key.clone(), org: row.org.clone(), lane, due: now },
-                        now,
-                    );
+                    row.resume(now);
                 }
             }
         }

@@ -30,7 +30,12 @@ impl Key {
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(&c))
         };
         match text.split_once('/') {
-            Some((kind, id)) if word(kind, &['-']) && word(id, &['-', '_', '.', ':']) => {
+            // Dots alone would be a place where ids become paths.
+            Some((kind, id))
+                if word(kind, &['-'])
+                    && word(id, &['-', '_', '.', ':'])
+                    && !id.bytes().all(|b| b == b'.') =>
+            {
                 Ok(Key(text.into()))
             }
             _ => Err(Error::invalid(
@@ -197,6 +202,8 @@ mod tests {
             "widget/a b",
             "wid get/a",
             "widget/\0",
+            "widget/.",
+            "widget/..",
             "widget/😀",
         ] {
             assert!(Key::parse(bad).is_err(), "{bad:?} was taken");

@@ -102,6 +102,28 @@ impl QueueRow {
         self.state = if due <= now { State::Ready } else { State::Waiting };
     }
 
+    /// Whatever was the matter is over; a pause is not.
+    fn say_nothing(&mut self) {
+        if !self.paused {
+            self.reason.clear();
+        }
+    }
+
+    /// Nobody looks at it until it is resumed.
+    pub fn pause(&mut self, reason: &str) {
+        self.paused = true;
+        self.reason = reason.into();
+    }
+
+    pub fn resume(&mut self, now: Timestamp) {
+        self.paused = false;
+        if self.attempt == 0 {
+            self.reason.clear();
+        }
+        let (key, org, lane) = (self.key.clone(), self.org.clone(), self.lane);
+        self.wake(&Wake { key, org, lane, due: now }, now);
+    }
+
     pub fn wake(&mut self, wake: &Wake, now: Timestamp) {
         self.lane = self.lane.min(wake.lane);
         match self.state {
@@ -111,7 +133,7 @@ impl QueueRow {
             State::Ready => {}
             State::Waiting => self.at(self.due.min(wake.due), now),
             State::Stopped => {
-                self.reason.clear();
+                self.say_nothing();
                 self.attempt = 0;
                 self.at(wake.due, now);
             }
@@ -121,10 +143,13 @@ impl QueueRow {
     /// `None`: nothing is left to do, the row goes.
     pub fn settle(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
         let woken = self.woken.take();
-        self.reason.clear();
+        self.say_nothing();
         if !matches!(outcome, Outcome::Retry { .. }) {
             self.attempt = 0;
-            self.lane = Lane::Normal;
+            // Whoever woke it meanwhile may have been in a hurry.
+            if woken.is_none() {
+                self.lane = Lane::Normal;
+            }
         }
         match (outcome, woken) {
             (Outcome::Done, None) if self.paused => self.at(now, now),
@@ -202,7 +227,12 @@ pub struct Claimed {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::Change;
+    use crate::admit::{Rows, Slot};
+    use crate::change::Work;
 
     const NOW: Timestamp = Timestamp(1000);
     const LATER: Timestamp = Timestamp(5000);
@@ -260,5 +290,126 @@ mod tests {
         assert_eq!(row.due, LATER);
         row.wake(&wake(Timestamp(3000)), NOW);
         assert_eq!((row.state, row.due), (State::Waiting, Timestamp(3000)));
+    }
+
+    #[test]
+    fn an_urgent_wake_up_during_work_stays_urgent() {
+        let mut row = running();
+        row.wake(&Wake { lane: Lane::Urgent, ..wake(NOW) }, NOW);
+        let row = row.settle(&Outcome::Done, NOW).expect("the row stays");
+        assert_eq!((row.state, row.lane), (State::Ready, Lane::Urgent));
+        let mut row = row;
+        row.claim("w1", 8, Timestamp(2000));
+        let row = row.settle(&Outcome::LookAgain { at: LATER }, NOW).expect("the row stays");
+        assert_eq!(row.lane, Lane::Normal, "once it was looked at it is like any other");
+    }
+
+    #[test]
+    fn a_paused_row_says_why_until_it_is_resumed() {
+        let mut row = running();
+        (row.paused, row.reason) = (true, "new disk".into());
+        let mut row = row.settle(&Outcome::Done, NOW).expect("the pause is kept");
+        assert_eq!(row.reason, "new disk");
+        row.wake(&wake(NOW), NOW);
+        assert_eq!(row.reason, "new disk");
+        row.resume(NOW);
+        assert_eq!((row.paused, row.reason.as_str(), row.state), (false, "", State::Ready));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Pass(i64),
+        Wake { due_in: i64 },
+        Claim,
+        Settle(Outcome),
+        Pause,
+        Resume,
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let outcome = prop_oneof![
+            Just(Outcome::Done),
+            (0..9000_i64).prop_map(|at| Outcome::LookAgain { at: Timestamp(at) }),
+            (0..9000_i64).prop_map(|at| Outcome::Retry { at: Timestamp(at), reason: "r".into() }),
+            Just(Outcome::Stopped { reason: "s".into() }),
+        ];
+        let act = prop_oneof![
+            (-500..2000_i64).prop_map(Act::Pass),
+            (-100..3000_i64).prop_map(|due_in| Act::Wake { due_in }),
+            Just(Act::Claim),
+            outcome.prop_map(Act::Settle),
+            Just(Act::Pause),
+            Just(Act::Resume),
+        ];
+        proptest::collection::vec(act, 1..40)
+    }
+
+    fn applied(
+        row: Option<QueueRow>,
+        work: Option<Work>,
+        wakes: Vec<Wake>,
+        now: Timestamp,
+    ) -> Rows {
+        let mut rows = Rows::default();
+        rows.queue.extend(row.map(|row| (row.key.clone(), Slot::loaded(row))));
+        let change = Change { work, wakes, ..Change::default() };
+        let _ = rows.admit(&[change], now);
+        rows
+    }
+
+    proptest! {
+        /// From a wake-up until someone looks, the row is there and comes up in time.
+        #[test]
+        fn a_wake_up_is_never_lost_whatever_happens(acts in acts()) {
+            let key = Key::new("widget", "a");
+            let (mut row, mut now, mut fence) = (None::<QueueRow>, NOW, 0);
+            let mut wanted: Option<Timestamp> = None;
+            for act in acts {
+                let change = match &act {
+                    Act::Wake { due_in } => {
+                        let due = Timestamp(now.0 + due_in);
+                        wanted = Some(wanted.map_or(due, |wanted| wanted.min(due)));
+                        Some((None, vec![wake(due)]))
+                    }
+                    Act::Settle(outcome) => {
+                        let (key, outcome) = (key.clone(), outcome.clone());
+                        Some((Some(Work::Settle { key, fence, outcome }), vec![]))
+                    }
+                    Act::Pause => {
+                        let (org, reason) = ("acme".into(), "by hand".into());
+                        Some((Some(Work::Pause { key: key.clone(), org, reason }), vec![]))
+                    }
+                    Act::Resume => Some((Some(Work::Resume { key: key.clone() }), vec![])),
+                    Act::Pass(_) | Act::Claim => None,
+                };
+                if let Some((work, wakes)) = change {
+                    let rows = applied(row.take(), work, wakes, now);
+                    row = rows.queue.get(&key).and_then(|slot| slot.is.clone());
+                }
+                if let Act::Pass(ms) = act {
+                    now.0 += ms;
+                }
+                if let (Act::Claim, Some(row)) = (&act, &mut row) {
+                    if row.due <= now {
+                        row.promote(now);
+                    }
+                    if row.state == State::Ready && !row.paused {
+                        fence += 1;
+                        row.claim("w", fence, now.plus(Duration::from_secs(1)));
+                        wanted = None;
+                    }
+                }
+                if let Some(wanted) = wanted {
+                    let row = row.as_ref().expect("a row that was woken stays");
+                    let kept = match row.state {
+                        State::Ready => true,
+                        State::Waiting => row.due <= wanted,
+                        State::Running => row.woken.is_some_and(|woken| woken <= wanted),
+                        State::Stopped => false,
+                    };
+                    prop_assert!(kept, "{row:?} although it was to be looked at at {wanted:?}");
+                }
+            }
+        }
     }
 }

@@ -68,7 +68,7 @@ pub fn render(
 /// What names an item: an object's or a row's key, an event's subject, an entry's number.
 fn name(item: &Value) -> String {
     let first =
-        ["key", "id", "seq"].iter().map(|field| text(&item[*field])).find(|t| !t.is_empty());
+        ["key", "subject", "seq"].iter().map(|field| text(&item[*field])).find(|t| !t.is_empty());
     first.unwrap_or_default()
 }
 

@@ -55,3 +55,25 @@ impl Fresh {
         }
     }
 }
+
+/// The same tests on every store.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($name:ident),* $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = $crate::stores::memory().await { super::$name(&fresh).await }
+            })*
+        }
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = $crate::stores::sqlite().await { super::$name(&fresh).await }
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
+                if let Some(fresh) = $crate::stores::postgres().await { super::$name(&fresh).await }
+            })*
+        }
+    };
+}

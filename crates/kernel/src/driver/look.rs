@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::time::Instant;
 
 use super::backoff::backoff;
 use super::worker::{AnyWorker, Next};
@@ -22,6 +23,8 @@ pub struct Look {
     pub(super) store: Arc<dyn Store>,
     pub(super) ambient: Ambient,
     pub(super) lease: Duration,
+    /// When the lease ends unless it is kept.
+    pub(super) lease_end: Instant,
 }
 
 impl Look {
@@ -44,16 +47,23 @@ impl Look {
         commit(&*self.store, change, self.now()).await.map(|_| ())
     }
 
-    /// Keeps the lease for as long as the work goes on. Ends only when the lease is lost.
+    /// Keeps the lease for as long as the work goes on. Ends only when the lease is lost: someone
+    /// else has it, or it ran out while the store was out of reach, and someone else may have it.
     async fn hold(&self) -> Error {
+        let mut end = self.lease_end;
         loop {
             tokio::time::sleep(self.lease / 3).await;
-            match self.record(Change::default()).await {
-                Err(error @ Error::Refused(_)) => return error,
-                Err(error) => {
-                    tracing::warn!(%error, key = %self.object.key, "could not keep the lease")
+            let asked = Instant::now();
+            match tokio::time::timeout_at(end, self.record(Change::default())).await {
+                Ok(Ok(())) => end = asked + self.lease,
+                Ok(Err(error @ Error::Refused(_))) => return error,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, key = %self.object.key, "could not keep the lease");
                 }
-                Ok(()) => {}
+                Err(_) => {}
+            }
+            if Instant::now() >= end {
+                return Refusal::FenceLost(self.object.key.to_string()).into();
             }
         }
     }
@@ -81,6 +91,9 @@ impl End {
         }
     }
 }
+
+/// How often in a row a stale change leads to a fresh look at once.
+const STALE_AT_ONCE: i32 = 2;
 
 /// Works on a claimed object and settles it.
 pub async fn run(
@@ -134,16 +147,11 @@ async fn settle(context: &Context, claim: &Claim, decided: Result<(Change, Next)
         Ok(()) => end,
         Err(Error::Refused(Refusal::FenceLost(_))) => End::Lost,
         Err(error @ Error::Refused(_)) => {
-            // The world moved on while we worked, or there was no room: look again with fresh eyes.
-            let outcome = match &error {
-                Error::Refused(Refusal::Stale { .. }) => Outcome::LookAgain { at: now },
-                _ => after_error(context, claim, &error),
-            };
+            let outcome = after_error(context, claim, &error);
             let end = end_of(&outcome);
-            if write(context, claim, Change::default(), outcome).await.is_ok() {
-                end
-            } else {
-                End::Lost
+            match write(context, claim, Change::default(), outcome).await {
+                Ok(()) => end,
+                Err(_) => End::Lost,
             }
         }
         // The store does not answer: the lease runs out and someone looks again.
@@ -162,10 +170,16 @@ fn outcome_of(next: Next, now: Timestamp) -> Outcome {
     }
 }
 
-/// What may pass is tried again, ever more slowly; what will not needs a person.
+/// What may pass is tried again, ever more slowly; what will not needs a person. When only the
+/// world moved on while we worked, a fresh look comes at once; a worker that makes its own change
+/// stale each time is slowed down like any other.
 fn after_error(context: &Context, claim: &Claim, error: &Error) -> Outcome {
     let reason = error.to_string();
+    let stale = matches!(error, Error::Refused(Refusal::Stale { .. }));
     match error.class() {
+        _ if stale && claim.attempt < STALE_AT_ONCE => {
+            Outcome::Retry { at: context.ambient.now(), reason }
+        }
         Class::Transient | Class::Conflict => {
             let wait = backoff(claim.attempt, context.ambient.fraction());
             tracing::info!(key = %claim.key, attempt = claim.attempt, ?wait, reason, "will try again");

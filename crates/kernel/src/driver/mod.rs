@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use backoff::backoff;
@@ -20,7 +21,7 @@ pub use retention::{Retention, forget};
 pub use worker::{AnyWorker, Decision, Next, Worker, Workers};
 
 use crate::queue::{Ask, Claim};
-use crate::{Ambient, Key, Object, Result, Store, Timestamp};
+use crate::{Ambient, Key, Lane, Object, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -54,6 +55,31 @@ pub struct Driver {
     pub observe: Observe,
 }
 
+/// A claim and its object, if there is one.
+type Taken = (Claim, Option<Object>);
+
+/// How much more this process can work on.
+struct Room {
+    slots: usize,
+    slots_normal: usize,
+}
+
+impl Room {
+    fn beside(running: usize, config: &Config) -> Room {
+        let slots_normal = config.slots.saturating_sub(config.slots_urgent);
+        Room {
+            slots: config.slots.saturating_sub(running),
+            slots_normal: slots_normal.saturating_sub(running),
+        }
+    }
+
+    /// Then others may be due that there was no room for: the next free slot is theirs.
+    fn is_filled_by(&self, taken: &[Taken]) -> bool {
+        let normal = taken.iter().filter(|(claim, _)| claim.lane == Lane::Normal).count();
+        taken.len() >= self.slots || normal >= self.slots_normal
+    }
+}
+
 /// With nothing due, how long until the queue is looked at all the same: clocks jump, and hints
 /// may be lost.
 const REST: Duration = Duration::from_secs(30);
@@ -69,31 +95,29 @@ impl Driver {
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
             hints.forget();
-            let free = self.config.slots.saturating_sub(running.len());
-            let wait = match self.claim(free, running.len()).await {
+            let room = Room::beside(running.len(), &self.config);
+            let (wait, left_behind) = match self.claim(&room).await {
                 Ok((claims, next_due)) => {
                     failures = 0;
-                    let more = claims.len() == free && free > 0;
+                    let left_behind = room.is_filled_by(&claims);
                     for (claim, object) in claims {
                         running.spawn(self.look(&workers, claim, object));
                     }
-                    if more {
-                        Duration::ZERO
-                    } else {
-                        next_due.map_or(REST, |due| self.ambient.now().until(due)).min(REST)
-                    }
+                    let wait = next_due.map_or(REST, |due| self.ambient.now().until(due)).min(REST);
+                    (wait, left_behind)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not claim work");
                     failures += 1;
-                    backoff(failures, self.ambient.fraction()).min(Duration::from_secs(5))
+                    let pause = backoff(failures, self.ambient.fraction());
+                    (pause.min(Duration::from_secs(5)), false)
                 }
             };
             let full = running.len() >= self.config.slots;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                _ = running.join_next(), if full => {}
+                _ = running.join_next(), if left_behind && !running.is_empty() => {}
                 () = hints.rung(), if !full && failures == 0 => {}
                 () = tokio::time::sleep(wait), if !full => {}
             }
@@ -105,18 +129,13 @@ impl Driver {
         }
     }
 
-    async fn claim(
-        &self,
-        free: usize,
-        running: usize,
-    ) -> Result<(Vec<(Claim, Option<Object>)>, Option<Timestamp>)> {
-        let normal = self.config.slots.saturating_sub(self.config.slots_urgent);
+    async fn claim(&self, room: &Room) -> Result<(Vec<Taken>, Option<Timestamp>)> {
         let claimed = self
             .store
             .claim(Ask {
                 worker: self.name.clone(),
-                slots: free,
-                slots_normal: normal.saturating_sub(running).min(free),
+                slots: room.slots,
+                slots_normal: room.slots_normal,
                 now: self.ambient.now(),
                 lease: Duration::from_secs(self.config.lease_s),
             })
@@ -145,8 +164,9 @@ impl Driver {
         let (store, ambient, observe) =
             (self.store.clone(), self.ambient.clone(), self.observe.clone());
         let lease = Duration::from_secs(self.config.lease_s);
+        let begun = Instant::now();
         async move {
-            let (begun, late) = (tokio::time::Instant::now(), claim.due.until(ambient.now()));
+            let late = claim.due.until(ambient.now());
             let kind = claim.key.kind().to_owned();
             let look = object.map(|object| Look {
                 object,
@@ -155,6 +175,7 @@ impl Driver {
                 store: store.clone(),
                 ambient: ambient.clone(),
                 lease,
+                lease_end: begun + lease,
             });
             let context = look::Context { store, ambient };
             let end = look::run(worker, claim, look, &context).await;

@@ -100,7 +100,7 @@ async fn in_time<T>(
     match tokio::time::timeout(limit, work).await {
         Ok(result) => result,
         Err(_) => Err(crate::Error::unavailable(
-            format!("{what} took longer than {} s; its result", limit.as_secs()),
+            format!("{what} took longer than {limit:?}; its result"),
             "timeout",
         )),
     }

@@ -16,7 +16,8 @@ pub struct Config {
     pub header_bytes_max: usize,
     /// Until the answer begins. Long polls and streams have limits of their own.
     pub request_timeout_s: u64,
-    /// How long a client may take to send its headers, and how long a connection may idle.
+    /// How long a client may take to send its headers, and how long a connection may idle. Nothing
+    /// of a body may stay away for longer than this, or than half of `request_timeout_s`.
     pub header_timeout_s: u64,
     /// Requests that are answered at the same time; more are told to come back.
     pub concurrency_max: usize,
@@ -89,6 +90,11 @@ impl Config {
 
     pub(super) fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_s)
+    }
+
+    /// Shorter than a request may take, so that a client that stops sending is told so.
+    pub(super) fn body_pause_max(&self) -> Duration {
+        self.header_timeout().min(self.request_timeout() / 2)
     }
 
     pub(super) fn header_timeout(&self) -> Duration {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
@@ -41,6 +42,8 @@ pub(super) struct Server {
     /// The OpenAPI document of all routes.
     pub document: Bytes,
     pub body_bytes_max: usize,
+    /// How long nothing of a body may come.
+    pub body_pause_max: Duration,
 }
 
 /// The other end of the connection, as the listener saw it.

@@ -73,6 +73,11 @@ fn field_error(path: &str, whole: &str, message: &str) -> Error {
         let field = if path == whole { missing.to_owned() } else { format!("{path}.{missing}") };
         return Error::invalid(field, "is missing");
     }
+    if let Some(twice) = message.strip_prefix("duplicate field `") {
+        let twice = twice.trim_end_matches('`');
+        let field = if path == whole { twice.to_owned() } else { format!("{path}.{twice}") };
+        return Error::invalid(field, "is there twice");
+    }
     Error::invalid(path, plain(message))
 }
 
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_bad_body_gets_its_own_clear_answer() {
-        let table: [(&[u8], &str); 14] = [
+        let table: [(&[u8], &str); 15] = [
             (b"", "body: is empty, a JSON object was expected"),
             (b" \n", "body: is empty, a JSON object was expected"),
             (b"\xff\xfe", "body: is not UTF-8 from byte 0"),
@@ -155,6 +160,7 @@ mod tests {
                 "body: has more after the JSON value: trailing characters at line 1 column 14",
             ),
             (br#"{}"#, "name: is missing"),
+            (br#"{"name":"a","name":"b"}"#, "name: is there twice"),
             (br#"[]"#, "body: invalid length 0, expected struct Widget with 2 elements"),
             (br#"{"name":7}"#, "name: invalid type: integer `7`, expected a string"),
             (

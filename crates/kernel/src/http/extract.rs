@@ -1,6 +1,7 @@
 //! What handlers take from a request. Each refuses what it cannot use by the name of the field.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::RequestExt as _;
 use axum::body::{Bytes, HttpBody as _};
@@ -26,7 +27,8 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
     async fn from_request(mut request: Request, _: &S) -> Result<Body<T>> {
         let Context(context) = request.extract_parts().await?;
         check_content_type(request.headers())?;
-        let bytes = read(request.into_body(), context.server.body_bytes_max).await?;
+        let server = &context.server;
+        let bytes = read(request.into_body(), server.body_bytes_max, server.body_pause_max).await?;
         Ok(Body { value: explain::json(&bytes)?, bytes })
     }
 }
@@ -53,10 +55,14 @@ fn check_content_type(headers: &HeaderMap) -> Result<()> {
     Err(Error::invalid("content-type", format!("must be application/json, there is {found}")))
 }
 
-async fn read(body: axum::body::Body, limit_bytes: usize) -> Result<Bytes> {
+async fn read(body: axum::body::Body, limit_bytes: usize, pause_max: Duration) -> Result<Bytes> {
     let mut chunks = body.into_data_stream();
     let mut all = Vec::new();
-    while let Some(chunk) = chunks.next().await {
+    let stalled = |_| {
+        let message = format!("is incomplete, and nothing of it came for {pause_max:?}");
+        Error::invalid("body", message)
+    };
+    while let Some(chunk) = tokio::time::timeout(pause_max, chunks.next()).await.map_err(stalled)? {
         let chunk = chunk.map_err(|e| {
             tracing::debug!(error = %e, "reading a body");
             Error::invalid("body", "ended before it was complete")
@@ -106,6 +112,17 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
         let path = Path::<(String, String)>::from_request_parts(parts, state).await;
         let Path((kind, id)) = path.map_err(|e| Error::invalid("path", e.body_text()))?;
         Key::parse(&format!("{kind}/{id}")).map(PathKey)
+    }
+}
+
+/// The one parameter of a path that has one.
+pub struct PathId(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathId> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(id)| PathId(id)).map_err(|e| Error::invalid("path", e.body_text()))
     }
 }
 
@@ -189,7 +206,17 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_read_up_to_its_limit() {
         let body = |n: usize| axum::body::Body::from(vec![b'x'; n]);
-        assert_eq!(read(body(10), 10).await.unwrap().len(), 10);
-        assert!(matches!(read(body(11), 10).await, Err(Error::TooLarge { limit_bytes: 10 })));
+        let pause_max = Duration::from_secs(9);
+        assert_eq!(read(body(10), 10, pause_max).await.unwrap().len(), 10);
+        let refused = read(body(11), 10, pause_max).await;
+        assert!(matches!(refused, Err(Error::TooLarge { limit_bytes: 10 })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_coming_is_the_client_s_mistake() {
+        let never = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+        let body = axum::body::Body::from_stream(never);
+        let message = read(body, 10, Duration::from_secs(9)).await.unwrap_err().to_string();
+        assert_eq!(message, "body: is incomplete, and nothing of it came for 9s");
     }
 }

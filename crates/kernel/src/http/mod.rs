@@ -23,7 +23,7 @@ mod tls;
 
 pub use config::{Config, Tls};
 pub use context::{Caller, Context, RequestContext};
-pub use extract::{Body, NAME_CHARS_MAX, Params, PathKey, valid_name};
+pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
 pub use failure::{ErrorMapper, Failure, status};
 pub use idempotency::{Idempotency, Once, carry_out};
 pub use later::Later;

@@ -36,8 +36,12 @@ pub(super) fn closable_router(
     let routes = api::routes(config).merge(routes);
     let document = serde_json::to_vec(&routes.document())
         .map_err(|e| Error::internal("the OpenAPI document", e))?;
-    let server =
-        Server { closing, document: document.into(), body_bytes_max: config.body_bytes_max };
+    let server = Server {
+        closing,
+        document: document.into(),
+        body_bytes_max: config.body_bytes_max,
+        body_pause_max: config.body_pause_max(),
+    };
     let surroundings = Arc::new(Envelope {
         app: app.clone(),
         config: config.clone(),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod allotments;
+mod batches;
 mod changes;
 mod logs;
 mod queue;
@@ -10,6 +11,7 @@ mod reads;
 
 use kernel::change::{AuditDraft, EventDraft, Wake, Write};
 use kernel::{Change, Key, Lane, Object, Store, Timestamp};
+pub use testkit::on_every_store;
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -47,26 +49,4 @@ pub fn audit(action: &str, key: &Key) -> AuditDraft {
 
 pub async fn commit(store: &dyn Store, change: Change) -> kernel::change::Verdict {
     store.commit_all(vec![change], NOW).await.expect("the store answers").remove(0)
-}
-
-/// The same tests on every store.
-#[macro_export]
-macro_rules! on_every_store {
-    ($($name:ident),* $(,)?) => {
-        mod memory {
-            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
-                if let Some(fresh) = testkit::stores::memory().await { super::$name(&fresh).await }
-            })*
-        }
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
-                if let Some(fresh) = testkit::stores::sqlite().await { super::$name(&fresh).await }
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread")] async fn $name() {
-                if let Some(fresh) = testkit::stores::postgres().await { super::$name(&fresh).await }
-            })*
-        }
-    };
 }

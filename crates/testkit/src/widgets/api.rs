@@ -1,9 +1,11 @@
 //! Routes: create, change and delete widgets. Reading them is the kernel's `/api/v1/objects`.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use kernel::change::Answer;
-use kernel::http::{Body, Caller, Context, Idempotency, Routes, carry_out, sees, valid_name};
+use kernel::http::{
+    Body, Caller, Context, Idempotency, PathId, Routes, carry_out, sees, valid_name,
+};
 use kernel::identity::{Action, Principal};
 use kernel::{App, Error, Json, Key, Labels, Object, Result};
 use serde::Deserialize;
@@ -90,7 +92,7 @@ async fn change(
     State(app): State<App>,
     Caller(who): Caller,
     Context(context): Context,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     idempotency: Idempotency,
     body: Body<WidgetChange>,
 ) -> Result<Response> {
@@ -106,7 +108,7 @@ async fn delete(
     State(app): State<App>,
     Caller(who): Caller,
     Context(context): Context,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     idempotency: Idempotency,
 ) -> Result<Response> {
     let wish = |before: Spec| Spec { deleting: true, ..before };

@@ -1,7 +1,8 @@
 //! The outside system: where widgets are really built. One file each in a directory, or the
 //! simulator's.
 
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -17,12 +18,34 @@ pub trait Workshop: Send + Sync + 'static {
     async fn demolish(&self, key: &Key, fence: i64) -> Result<()>;
 }
 
-/// Keeps a file for each widget: a line for each generation that was built.
+/// Keeps a file for each widget: a line for each generation that was built. The newest fence of
+/// each is beside them in `.fences`; whoever builds or demolishes holds its lock.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
     fn file(&self, key: &Key) -> PathBuf {
         self.0.join(key.id())
+    }
+
+    /// Takes the lock, unless a newer fence was seen or someone else has it.
+    fn enter(&self, key: &Key, fence: i64) -> Result<File> {
+        let dir = self.0.join(".fences");
+        std::fs::create_dir_all(&dir).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true);
+        let mut file = options.open(dir.join(key.id())).map_err(failed)?;
+        // Its holder may be paused for long: to wait here would stop this worker too.
+        file.try_lock().map_err(|e| failed(e.into()))?;
+        let mut seen = String::new();
+        file.read_to_string(&mut seen).map_err(failed)?;
+        if seen.trim().parse::<i64>().is_ok_and(|seen| seen > fence) {
+            return Err(Error::Conflict(format!("{key}: a newer fence than {fence} was seen")));
+        }
+        file.rewind().map_err(failed)?;
+        // Fences only grow, so the new number covers the old one whole; in one write, so that a
+        // crash leaves one or the other.
+        file.write_all(format!("{fence:020}\n").as_bytes()).map_err(failed)?;
+        Ok(file)
     }
 }
 
@@ -35,23 +58,26 @@ impl Workshop for Directory {
     async fn inspect(&self, key: &Key) -> Result<Option<i64>> {
         match std::fs::read_to_string(self.file(key)) {
             Ok(text) => Ok(text.lines().last().and_then(|line| line.parse().ok())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
 
-    async fn build(&self, key: &Key, generation: i64, _size: u32, _fence: i64) -> Result<()> {
+    async fn build(&self, key: &Key, generation: i64, _size: u32, fence: i64) -> Result<()> {
+        let _lock = self.enter(key, fence)?;
         if self.inspect(key).await? >= Some(generation) {
             return Ok(());
         }
-        std::fs::create_dir_all(&self.0).map_err(failed)?;
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(self.file(key));
-        writeln!(file.map_err(failed)?, "{generation}").map_err(failed)
+        let file = OpenOptions::new().create(true).append(true).open(self.file(key));
+        // In one write, so that a crash does not leave half a line for the next to go on with.
+        let line = format!("{generation}\n");
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
     }
 
-    async fn demolish(&self, key: &Key, _fence: i64) -> Result<()> {
+    async fn demolish(&self, key: &Key, fence: i64) -> Result<()> {
+        let _lock = self.enter(key, fence)?;
         match std::fs::remove_file(self.file(key)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
         }
     }

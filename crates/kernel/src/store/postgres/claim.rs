@@ -1,5 +1,7 @@
 //! Hands out due work, one of each organisation in turn; leases; forgetting.
 
+use std::time::Duration;
+
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::{Error, Row};
 
@@ -27,14 +29,26 @@ const PROMOTE: &str = "UPDATE queue SET
                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
 /// From one organisation that has work to the next, by the index.
-const ORGS: &str = "WITH RECURSIVE orgs AS (
-         (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org > $2 ORDER BY org LIMIT 1)
-         UNION ALL
-         SELECT (SELECT q.org FROM queue q WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > orgs.org
-                 ORDER BY q.org LIMIT 1)
-         FROM orgs WHERE orgs.org IS NOT NULL
-     )
-     SELECT org FROM orgs WHERE org IS NOT NULL LIMIT $3";
+macro_rules! orgs {
+    ($is:literal) => {
+        concat!(
+            "WITH RECURSIVE orgs AS (
+                 (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org ",
+            $is,
+            " $2 ORDER BY org LIMIT 1)
+                 UNION ALL
+                 SELECT (SELECT q.org FROM queue q
+                         WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > orgs.org
+                         ORDER BY q.org LIMIT 1)
+                 FROM orgs WHERE orgs.org IS NOT NULL
+             )
+             SELECT org FROM orgs WHERE org IS NOT NULL LIMIT $3"
+        )
+    };
+}
+const ORGS_AFTER: &str = orgs!(">");
+/// Whoever has no organisation has the empty one: it is the first.
+const ORGS_FROM: &str = orgs!(">=");
 
 const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
      FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS turn (org) CROSS JOIN LATERAL (
@@ -44,16 +58,27 @@ const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = 
      WHERE queue.key = picked.key
      RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due";
 
+/// A row that is ready, and was not taken although there was room, was locked by someone. They may
+/// leave it as it is, and then nobody hints at it: it is looked for again in a moment.
+const NEXT_DUE: &str = "SELECT least(
+         (SELECT min(due) FROM queue WHERE state IN (1, 2)),
+         (SELECT $2::bigint FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))";
+const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
+
 pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claimed, Turn), Error> {
     client.execute(&client.prepare_cached(PROMOTE).await?, &[&ask.now.millis()]).await?;
-    let mut claims = Vec::new();
+    let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
     for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
-        let slots = slots.min(ask.slots - claims.len());
+        let (before, slots) = (claims.len(), slots.min(ask.slots - claims.len()));
         take(client, ask, lane, slots, &mut turn.last_org[lane.number() as usize], &mut claims)
             .await?;
+        if claims.len() - before < slots {
+            unfilled.push(lane.number());
+        }
     }
-    let next = client.prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)").await?;
-    let next_due: Option<i64> = client.query_one(&next, &[]).await?.get(0);
+    let next = client.prepare_cached(NEXT_DUE).await?;
+    let again = ask.now.plus(SKIPPED_AGAIN).millis();
+    let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
     Ok((Claimed { claims, next_due: next_due.map(Timestamp) }, turn))
 }
 
@@ -69,9 +94,9 @@ async fn take(
     if slots == 0 {
         return Ok(());
     }
-    let mut orgs = orgs(client, lane, last_org, slots).await?;
-    if orgs.len() < slots && !last_org.is_empty() {
-        let again = self::orgs(client, lane, "", slots - orgs.len()).await?;
+    let mut orgs = orgs(client, ORGS_AFTER, lane, last_org, slots).await?;
+    if orgs.len() < slots {
+        let again = self::orgs(client, ORGS_FROM, lane, "", slots - orgs.len()).await?;
         let new: Vec<String> = again.into_iter().filter(|org| !orgs.contains(org)).collect();
         orgs.extend(new);
     }
@@ -99,9 +124,15 @@ async fn take(
     Ok(())
 }
 
-async fn orgs(client: &Pooled, lane: Lane, after: &str, most: usize) -> Result<Vec<String>, Error> {
-    let statement = client.prepare_cached(ORGS).await?;
-    let rows = client.query(&statement, &[&lane.number(), &after, &(most as i64)]).await?;
+async fn orgs(
+    client: &Pooled,
+    sql: &str,
+    lane: Lane,
+    begin: &str,
+    most: usize,
+) -> Result<Vec<String>, Error> {
+    let statement = client.prepare_cached(sql).await?;
+    let rows = client.query(&statement, &[&lane.number(), &begin, &(most as i64)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

@@ -9,12 +9,19 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{Error, Result};
 
+/// A replica that stops in the middle of a transaction (paused, cut off) would keep its locks, and
+/// with them everyone else, for as long as its connection lasts. The server ends it after this
+/// long; what it had not committed was not acknowledged. Well below a lease.
+const STALLED_MAX: &str = "-c idle_in_transaction_session_timeout=5s";
+
 /// The settings, and the place for people: without the password.
 pub fn parse(url: &str) -> Result<(Config, String)> {
     let mut config: Config = url
         .parse()
         .map_err(|error| Error::invalid("database", format!("is not a PostgreSQL URL: {error}")))?;
     config.application_name("mainstay").connect_timeout(Duration::from_secs(5));
+    let options = config.get_options().map(|own| format!("{STALLED_MAX} {own}"));
+    config.options(options.as_deref().unwrap_or(STALLED_MAX));
     config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(30));
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),

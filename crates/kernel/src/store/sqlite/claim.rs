@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::load::{QUEUE_COLUMNS, queue_at};
-use super::save::put_queue;
+use super::save::update_queue;
 use crate::Timestamp;
 use crate::change::Lane;
 use crate::queue::{Ask, Claim, Claimed, QueueRow};
@@ -31,7 +31,7 @@ pub fn claim(
             *fence += 1;
             let due = row.due;
             row.claim(&ask.worker, *fence, ask.now.plus(ask.lease));
-            put_queue(connection, &row)?;
+            update_queue(connection, &row)?;
             let QueueRow { key, org, lane, fence, attempt, .. } = row;
             claims.push(Claim { key, org, lane, fence, attempt, due });
         }
@@ -53,7 +53,7 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
         due.query_map([now.millis(), PROMOTED_MAX], queue_at)?.collect::<rusqlite::Result<_>>()?;
     for mut row in rows {
         row.promote(now);
-        put_queue(connection, &row)?;
+        update_queue(connection, &row)?;
     }
     Ok(())
 }

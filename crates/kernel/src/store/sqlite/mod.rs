@@ -46,7 +46,7 @@ impl Sqlite {
         let lock = exclusive(path)?;
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
-        schema::migrate(&mut connection)?;
+        schema::migrate(&mut connection).map_err(|e| opening(path, e))??;
         let hints = Arc::new(Hints::default());
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
         let writer = Writer::new(connection, lock, hints.clone(), on_commit)?;
@@ -94,8 +94,19 @@ fn exclusive(path: &Path) -> Result<std::fs::File> {
 }
 
 fn opening(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    let source = source.into();
-    Error::unavailable(format!("{} ({source})", path.display()), source)
+    let (path, source) = (path.display(), source.into());
+    match source.downcast_ref::<rusqlite::Error>() {
+        Some(error) if damaged(error) => Error::internal(
+            format!("{path} is damaged; restore it from a backup, or move it away to begin anew"),
+            source,
+        ),
+        _ => Error::unavailable(format!("{path} ({source})"), source),
+    }
+}
+
+fn damaged(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
@@ -113,11 +124,11 @@ fn failed(error: rusqlite::Error) -> Error {
 }
 
 fn what_failed(error: &rusqlite::Error) -> String {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, DiskFull, NotADatabase, ReadOnly};
+    use rusqlite::ErrorCode::{DiskFull, ReadOnly};
     match error.sqlite_error_code() {
+        _ if damaged(error) => "its file is damaged".into(),
         Some(DiskFull) => "the disk is full".into(),
         Some(ReadOnly) => "its file or directory is read-only".into(),
-        Some(DatabaseCorrupt | NotADatabase) => "its file is damaged".into(),
         _ => error.to_string(),
     }
 }

@@ -20,7 +20,8 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
     }
     for (key, slot) in rows.queue.iter().filter(|(_, slot)| slot.changed()) {
         match &slot.is {
-            Some(row) => put_queue(connection, row)?,
+            Some(row) if slot.was.is_some() => update_queue(connection, row)?,
+            Some(row) => insert_queue(connection, row)?,
             None => drop(
                 connection
                     .prepare_cached("DELETE FROM queue WHERE key = ?1")?
@@ -199,14 +200,37 @@ fn edges(connection: &Connection, key: &Key, depends_on: &[Key]) -> rusqlite::Re
     Ok(())
 }
 
-pub fn put_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
+fn insert_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO queue (key, lane, state, paused, due, attempt, fence, worker, woken, reason, org)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             row.key.as_str(),
-            row.org,
+            row.lane.number(),
+            row.state.number(),
+            row.paused,
+            row.due.millis(),
+            row.attempt,
+            row.fence,
+            row.worker,
+            row.woken.map(Timestamp::millis),
+            row.reason,
+            row.org
+        ])?;
+    Ok(())
+}
+
+pub fn update_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE queue SET lane = ?2, state = ?3, paused = ?4, due = ?5, attempt = ?6, fence = ?7,
+                 worker = ?8, woken = ?9, reason = ?10
+             WHERE key = ?1",
+        )?
+        .execute(params![
+            row.key.as_str(),
             row.lane.number(),
             row.state.number(),
             row.paused,

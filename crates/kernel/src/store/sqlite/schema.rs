@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::failed;
 use crate::{Error, Result};
 
 /// Each step brings the file from the version before to its own; the first is version 1.
@@ -11,24 +10,23 @@ const STEPS: &[&str] = &[include_str!("0001.sql")];
 /// The version of the tables that this binary works with.
 pub const VERSION: i64 = STEPS.len() as i64;
 
-pub fn migrate(connection: &mut Connection) -> Result<()> {
-    let transaction =
-        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let found: i64 =
-        transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+/// Fails if SQLite does, and refuses a file that is newer than this binary.
+pub fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<()>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if found > VERSION {
-        return Err(Error::Conflict(format!(
+        return Ok(Err(Error::Conflict(format!(
             "the database has version {found}, this binary knows versions up to {VERSION}: use a newer binary"
-        )));
+        ))));
     }
     let done = usize::try_from(found).unwrap_or(0);
     for step in &STEPS[done..] {
-        transaction.execute_batch(step).map_err(failed)?;
+        transaction.execute_batch(step)?;
     }
     // Nobody else has this file, so whoever was at something is gone.
     let unclaimed = "UPDATE queue SET state = 0, attempt = attempt + 1, woken = NULL,
          reason = 'the server stopped while at it' WHERE state = 2";
-    transaction.execute(unclaimed, []).map_err(failed)?;
-    transaction.pragma_update(None, "user_version", VERSION).map_err(failed)?;
-    transaction.commit().map_err(failed)
+    transaction.execute(unclaimed, [])?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit().map(Ok)
 }

@@ -66,6 +66,7 @@ pub struct Writer {
     head: Head,
     fence: i64,
     turn: Turn,
+    synced: bool,
 }
 
 impl Writer {
@@ -77,7 +78,16 @@ impl Writer {
     ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
         hints.hint_event(head.event_seq);
-        Ok(Writer { connection, _lock: lock, hints, on_commit, head, fence, turn: Turn::default() })
+        Ok(Writer {
+            connection,
+            _lock: lock,
+            hints,
+            on_commit,
+            head,
+            fence,
+            turn: Turn::default(),
+            synced: true,
+        })
     }
 
     /// Until nobody can ask any more.
@@ -118,8 +128,25 @@ impl Writer {
         }
     }
 
+    /// What callers are told must be on disk. A claim need not be: whoever holds it ends with this
+    /// process, and the fence skips ahead at the next start.
+    fn sync_for(&mut self, batch: &[Op]) -> rusqlite::Result<()> {
+        let sync = batch.iter().any(|op| !matches!(op, Op::Claim { .. } | Op::Ping { .. }));
+        if sync != self.synced {
+            let level = if sync { "full" } else { "normal" };
+            self.connection.pragma_update(None, "synchronous", level)?;
+            self.synced = sync;
+        }
+        Ok(())
+    }
+
     /// Every op of the batch leaves an answer behind, also when the transaction fails.
     fn transact(&mut self, batch: Vec<Op>, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
+        let result = self.sync_for(&batch);
+        if let Err(error) = result {
+            batch.into_iter().for_each(|op| answers.push(refuse(op)));
+            return Err(error);
+        }
         let Writer { connection, head, fence, turn, hints, .. } = self;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
@@ -153,9 +180,12 @@ impl Writer {
     }
 }
 
+/// More claims than can be lost with the power: they are not synced.
+const FENCE_SKIP: i64 = 1 << 32;
+
 fn heads(connection: &Connection) -> rusqlite::Result<(Head, i64)> {
-    let fence = connection.query_row("SELECT fence FROM meta", [], |row| row.get(0))?;
-    Ok((load::head(connection)?, fence))
+    let fence: i64 = connection.query_row("SELECT fence FROM meta", [], |row| row.get(0))?;
+    Ok((load::head(connection)?, fence + FENCE_SKIP))
 }
 
 fn weight(op: &Op) -> usize {

@@ -1,0 +1,100 @@
+//! Who comes first: everyone in turn, the urgent before the rest, and no slot idle while work waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use kernel::driver::{Config, Next};
+use kernel::{Change, Key, Lane};
+use testkit::on_every_store;
+use testkit::stores::Fresh;
+use tokio::sync::Semaphore;
+
+use crate::stage::*;
+
+on_every_store!(
+    one_tenants_thousands_do_not_delay_anothers_one,
+    urgent_work_finds_a_free_slot_however_much_normal_work_there_is,
+    a_slot_that_becomes_free_is_used_at_once,
+);
+
+const MANY: usize = 5000;
+
+async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    let thing = |org: &str, id: &str| stage.creation(stage.object(KIND, id, org), Lane::Normal);
+    for batch in 0..10 {
+        let ids = (0..MANY / 10).map(|n| format!("big-{batch}-{n}"));
+        let changes: Vec<Change> = ids.map(|id| thing("big", &id)).collect();
+        let verdicts = stage.store.commit_all(changes, stage.now()).await.unwrap();
+        assert!(verdicts.iter().all(Result::is_ok));
+    }
+    // Due after all of theirs.
+    stage.pass(Duration::from_millis(1));
+    stage.create_in("small", "first", Lane::Normal).await;
+    let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |_| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok((Change::default(), Next::Done))
+        }
+        .boxed()
+    });
+    let slots = 8;
+    let _driver = stage.driver("d", worker, config(slots));
+    seen.reach(slots).await;
+    assert!(seen.begun().contains(&key("first")), "among the first: {:?}", seen.begun());
+    // Nobody gets on until the gate opens, so whoever is looked at next was claimed after this.
+    stage.create_in("small", "second", Lane::Normal).await;
+    open.add_permits(3 * slots);
+    seen.reach(3 * slots).await;
+    let begun = seen.begun();
+    let place = begun.iter().position(|seen| *seen == key("second"));
+    assert!(place.is_some_and(|place| place < 3 * slots), "{place:?} of {}", begun.len());
+    let theirs = |seen: &&Key| seen.id().starts_with("big");
+    assert!(begun.iter().filter(theirs).count() >= 2 * slots, "the rest goes to whoever is there");
+}
+
+async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    for n in 0..10 {
+        stage.create(&n.to_string()).await;
+    }
+    let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |look| {
+        let (gate, urgent) = (gate.clone(), look.object.key.id().starts_with("urgent"));
+        async move {
+            if !urgent {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok((Change::default(), Next::Done))
+        }
+        .boxed()
+    });
+    let config = Config { slots: 4, slots_urgent: 2, ..config(4) };
+    let _driver = stage.driver("d", worker, config);
+    seen.reach(2).await;
+    for n in 0..5 {
+        let id = format!("urgent-{n}");
+        stage.create_in("acme", &id, Lane::Urgent).await;
+        stage.gone(&key(&id)).await;
+        assert_eq!((seen.count(), seen.under_way()), (3 + n, 2), "no normal one took its slot");
+    }
+    open.add_permits(100);
+    seen.reach(15).await;
+}
+
+async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    for n in 0..60 {
+        stage.create(&n.to_string()).await;
+    }
+    let seen: Arc<Seen> = Arc::default();
+    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let config = Config { slots: 4, slots_urgent: 2, ..config(4) };
+    let _driver = stage.driver("d", worker, config);
+    seen.reach(60).await;
+}

@@ -1,0 +1,341 @@
+//! One key, one worker: between drivers, after a lost lease, over a stop or a crash.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use kernel::driver::{Config, End, Next};
+use kernel::log::EventFilter;
+use kernel::queue::State;
+use kernel::{Change, Error, Refusal};
+use parking_lot::Mutex;
+use testkit::on_every_store;
+use testkit::stores::{Fresh, Place};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::stage::*;
+
+on_every_store!(
+    two_drivers_share_the_work_and_never_look_at_one_key_at_once,
+    a_frozen_worker_that_lost_its_lease_writes_nothing,
+    a_look_ends_when_its_lease_is_lost,
+    a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease,
+    due_work_that_was_locked_for_a_moment_is_not_forgotten,
+    what_is_recorded_between_steps_is_fenced,
+    a_worker_keeps_its_lease_for_as_long_as_it_works,
+    a_graceful_stop_finishes_what_runs_and_claims_no_more,
+    what_is_cut_short_by_a_stop_is_taken_up_again,
+    after_a_crash_at_any_point_a_new_driver_goes_on,
+);
+
+const LEASE: Duration = Duration::from_secs(15);
+
+async fn two_drivers_share_the_work_and_never_look_at_one_key_at_once(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    let (objects, looks) = (120, 3);
+    for n in 0..objects {
+        stage.create_in(["acme", "umbrella"][n % 2], &n.to_string(), kernel::Lane::Normal).await;
+    }
+    let other = fresh.replica().await.unwrap_or_else(|| stage.store.clone());
+    let (seen, begun): (Arc<Seen>, _) = (Arc::default(), watch::Sender::new(BTreeSet::new()));
+    let part = |name: &'static str| {
+        let begun = begun.clone();
+        player(&seen, move |look| {
+            let mut both = begun.subscribe();
+            begun.send_if_modified(|names| names.insert(name));
+            async move {
+                // Neither can do all of it alone: the other one has to have begun.
+                both.wait_for(|names| names.len() == 2).await.unwrap();
+                let times = look.object.phase.parse::<usize>().unwrap_or(0) + 1;
+                let change = phase(look, &times.to_string());
+                Ok((change, if times < looks { Next::After(Duration::ZERO) } else { Next::Done }))
+            }
+            .boxed()
+        })
+    };
+    let _a = stage.driver("a", part("a"), config(8));
+    let _b = stage.driver_on(other, "b", part("b"), config(8));
+    seen.reach(objects * looks).await;
+    for n in 0..objects {
+        stage.gone(&key(&n.to_string())).await;
+        assert_eq!(stage.get(&n.to_string()).await.revision, 4, "three looks, each written once");
+    }
+    assert_eq!((seen.count(), seen.overlaps()), (objects * looks, 0));
+}
+
+async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let (thaw, frozen) = std::sync::mpsc::channel::<()>();
+    let (seen, frozen) = (Arc::default(), Arc::new(Mutex::new(frozen)));
+    let slow = player(&seen, move |look| {
+        let frozen = frozen.clone();
+        async move {
+            // The whole task stands still, and with it whoever keeps the lease.
+            tokio::task::block_in_place(|| frozen.lock().recv().unwrap());
+            Ok((phase(look, "slow"), Next::Done))
+        }
+        .boxed()
+    });
+    let a = stage.driver("a", slow, config(1));
+    seen.reach(1).await;
+    stage.pass(LEASE);
+    let quick = player(&Arc::default(), |look| {
+        async move { Ok((phase(look, "quick"), Next::Done)) }.boxed()
+    });
+    // The one that is frozen is full; its own driver cannot take the key back.
+    let b = stage.driver("b", quick, config(1));
+    stage.gone(&key("a")).await;
+    thaw.send(()).unwrap();
+    eventually("the slow one ends", async || !a.ends().is_empty()).await;
+    assert_eq!((a.ends(), b.ends()), (vec![End::Lost], vec![End::Done]));
+    let object = stage.get("a").await;
+    assert_eq!((object.phase.as_str(), object.revision), ("quick", 2));
+    let events = stage.store.events(0, &EventFilter::default(), 9).await.unwrap();
+    assert_eq!(events.len(), 1, "its event went with its change: {events:?}");
+}
+
+/// Says so when it is dropped.
+struct Dropped(mpsc::UnboundedSender<()>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+async fn a_look_ends_when_its_lease_is_lost(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let (ended, mut end) = mpsc::unbounded_channel();
+    let seen = Arc::default();
+    let worker = player(&seen, move |_| {
+        let dropped = Dropped(ended.clone());
+        async move {
+            let _dropped = dropped;
+            std::future::pending().await
+        }
+        .boxed()
+    });
+    let driver = stage.driver("a", worker, Config { lease_s: 1, ..config(1) });
+    seen.reach(1).await;
+    let thief = stage.steal(&key("a")).await;
+    let in_time = tokio::time::timeout(Duration::from_secs(10), end.recv()).await;
+    in_time.expect("the work is given up");
+    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    let row = stage.row(&key("a")).await.unwrap();
+    assert_eq!((row.fence, row.worker.as_str()), (thief.fence, "thief"), "the thief's is not");
+}
+
+/// Keeps everyone from writing, as a store that does not answer would, until it is dropped.
+enum Blocked {
+    Sqlite { _file: rusqlite::Connection },
+    Postgres { _client: tokio_postgres::Client },
+}
+
+async fn block(fresh: &Fresh, lock: &str) -> Option<Blocked> {
+    match &fresh.place {
+        Place::Memory => None,
+        Place::Directory(dir) => {
+            let file = rusqlite::Connection::open(dir.path().join("mainstay.db")).unwrap();
+            file.execute_batch("BEGIN IMMEDIATE").unwrap();
+            Some(Blocked::Sqlite { _file: file })
+        }
+        Place::Database(database) => {
+            let client = database.client().await;
+            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+            Some(Blocked::Postgres { _client: client })
+        }
+    }
+}
+
+async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let seen = Arc::default();
+    let endless = player(&seen, |_| std::future::pending().boxed());
+    let driver = stage.driver("a", endless, Config { lease_s: 1, ..config(1) });
+    seen.reach(1).await;
+    let Some(blocked) = block(fresh, "LOCK TABLE queue").await else { return };
+    eventually("it is given up", async || seen.under_way() == 0).await;
+    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    drop(blocked);
+    stage.pass(Duration::from_secs(2));
+    seen.reach(2).await;
+}
+
+/// Whether a connection has come to the last statement of a claim.
+async fn has_claimed(fresh: &Fresh) -> bool {
+    let Place::Database(database) = &fresh.place else { return true };
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+         AND pid <> pg_backend_pid() AND state = 'idle' AND query LIKE '%min(due)%'";
+    database.client().await.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0
+}
+
+/// Whoever locks a row for a moment, such as a commit that then leaves it as it was, hides it from
+/// a claim and gives no hint afterwards.
+async fn due_work_that_was_locked_for_a_moment_is_not_forgotten(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let Some(blocked) = block(fresh, "SELECT * FROM queue FOR UPDATE").await else { return };
+    let seen = Arc::default();
+    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let _driver = stage.driver("a", worker, config(1));
+    eventually("a claim came back with nothing", async || has_claimed(fresh).await).await;
+    assert_eq!(seen.count(), 0);
+    drop(blocked);
+    seen.reach(1).await;
+}
+
+async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let (gate, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (open, said, seen) = (gate.clone(), answers.clone(), Arc::default());
+    let worker = player(&seen, move |look| {
+        let (gate, answers) = (gate.clone(), answers.clone());
+        async move {
+            let first = look.record(phase(look, "one")).await;
+            answers.lock().push(first.map_err(|error| error.to_string()));
+            gate.acquire().await.unwrap().forget();
+            let mut second = phase(look, "two");
+            if let Some(kernel::change::Write::Transition(object)) = &mut second.write {
+                object.revision = 2;
+            }
+            let second = look.record(second).await;
+            let lost = matches!(second, Err(Error::Refused(Refusal::FenceLost(_))));
+            answers.lock().push(Err(format!("lost: {lost}")));
+            second?;
+            Ok((Change::default(), Next::Done))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("a", worker, config(1));
+    eventually("the first is written", async || said.lock().len() == 1).await;
+    assert_eq!(stage.get("a").await.phase, "one");
+    stage.steal(&key("a")).await;
+    open.add_permits(1);
+    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    assert_eq!(*said.lock(), [Ok(()), Err("lost: true".to_owned())]);
+    let object = stage.get("a").await;
+    assert_eq!((object.phase.as_str(), object.revision), ("one", 2));
+}
+
+async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |look| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok((phase(look, "ready"), Next::Done))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("a", worker, Config { lease_s: 1, ..config(2) });
+    seen.reach(1).await;
+    for _ in 0..3 {
+        let before = stage.row(&key("a")).await.unwrap().due;
+        // Less than the lease: whoever keeps it renews it before the rest has passed.
+        stage.pass(Duration::from_millis(600));
+        eventually("it is held longer", async || {
+            stage.row(&key("a")).await.is_some_and(|row| row.due > before)
+        })
+        .await;
+    }
+    open.add_permits(1);
+    stage.gone(&key("a")).await;
+    assert_eq!((seen.count(), driver.ends()), (1, vec![End::Done]));
+}
+
+async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    for n in 0..6 {
+        stage.create(&n.to_string()).await;
+    }
+    let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |look| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok((phase(look, "ready"), Next::Done))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("a", worker, config(3));
+    seen.reach(3).await;
+    driver.stop.cancel();
+    open.add_permits(100);
+    driver.stopped().await;
+    assert_eq!(seen.count(), 3);
+    let mut ready = 0;
+    for n in 0..6 {
+        let id = n.to_string();
+        match stage.row(&key(&id)).await {
+            None => assert_eq!(stage.get(&id).await.phase, "ready", "finished, and written"),
+            Some(row) => {
+                assert_eq!((row.state, row.attempt), (State::Ready, 0), "untouched");
+                ready += 1;
+            }
+        }
+    }
+    assert_eq!(ready, 3);
+}
+
+async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let seen = Arc::default();
+    let endless = player(&seen, |_| std::future::pending().boxed());
+    let driver = stage.driver("a", endless, Config { drain_s: 0, ..config(1) });
+    seen.reach(1).await;
+    driver.stopped().await;
+    eventually("nothing of it goes on", async || seen.under_way() == 0).await;
+    assert_eq!(stage.row(&key("a")).await.unwrap().state, State::Running);
+    stage.pass(LEASE);
+    let worker =
+        player(&seen, |look| async move { Ok((phase(look, "ready"), Next::Done)) }.boxed());
+    let _next = stage.driver("b", worker, config(1));
+    stage.gone(&key("a")).await;
+    assert_eq!(stage.get("a").await.phase, "ready");
+}
+
+async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    let objects = 12;
+    for n in 0..objects {
+        stage.create(&n.to_string()).await;
+    }
+    let seen: Arc<Seen> = Arc::default();
+    // Each look goes one phase on, over a few points where a crash can come between.
+    let worker = player(&seen, |look| {
+        async move {
+            tokio::task::yield_now().await;
+            let at = look.object.phase.parse::<usize>().unwrap_or(0) + 1;
+            look.record(Change::default()).await?;
+            tokio::task::yield_now().await;
+            let next = if at < 3 { Next::After(Duration::ZERO) } else { Next::Done };
+            Ok((phase(look, &at.to_string()), next))
+        }
+        .boxed()
+    });
+    for crash in 1..=8 {
+        let driver = stage.driver(&format!("life {crash}"), worker.clone(), config(4));
+        let at = seen.count() + crash;
+        let done = async || stage.store.work_counts().await.unwrap().is_empty();
+        eventually("it is far enough", async || seen.count() >= at || done().await).await;
+        drop(driver);
+        eventually("it is dead", async || seen.under_way() == 0).await;
+        stage.pass(LEASE);
+    }
+    let _last = stage.driver("last life", worker, config(4));
+    for n in 0..objects {
+        stage.gone(&key(&n.to_string())).await;
+        let object = stage.get(&n.to_string()).await;
+        assert_eq!((object.phase.as_str(), seen.overlaps()), ("3", 0));
+    }
+}

@@ -1,0 +1,296 @@
+//! How a look can end, and what becomes of the row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use kernel::change::{Wake, Write};
+use kernel::driver::{Decision, End, Look, Next, Worker, backoff};
+use kernel::queue::State;
+use kernel::store::commit;
+use kernel::{Change, Error, Key, Lane, Object, Result, Timestamp};
+use testkit::on_every_store;
+use testkit::stores::Fresh;
+use tokio::sync::Semaphore;
+
+use crate::stage::*;
+
+on_every_store!(
+    a_look_ends_as_its_worker_says,
+    what_fails_is_tried_again_ever_more_slowly,
+    a_panic_is_captured_counted_and_tried_again,
+    a_step_that_takes_too_long_is_cut_off_and_tried_again,
+    the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure,
+    a_wake_up_during_work_leads_to_a_second_look,
+    a_stale_change_leads_to_a_fresh_look_at_once,
+    a_change_that_is_always_stale_does_not_spin,
+    a_limit_that_is_reached_is_tried_again_later,
+    an_unknown_kind_is_retried_with_a_clear_reason,
+    what_is_deleted_or_was_never_there_is_not_looked_at,
+);
+
+async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    for id in ["done", "later", "stopped", "invalid", "busy"] {
+        stage.create(id).await;
+    }
+    let minute = Duration::from_secs(60);
+    let seen = Arc::default();
+    let worker = player(&seen, move |look| {
+        let next = match look.object.key.id() {
+            "done" => Ok(Next::Done),
+            "later" => Ok(Next::After(minute)),
+            "stopped" => Ok(Next::Stopped("needs a licence".into())),
+            "invalid" => Err(Error::invalid("size", "must be smaller")),
+            _ => Err(Error::Busy { retry_after_s: 1 }),
+        };
+        async move { Ok((phase(look, "seen"), next?)) }.boxed()
+    });
+    let driver = stage.driver("d", worker, config(8));
+    stage.gone(&key("done")).await;
+    let later = stage.row_in(&key("later"), State::Waiting, 0).await;
+    assert_eq!((later.due, later.reason.as_str()), (stage.now().plus(minute), ""));
+    let stopped = stage.row_in(&key("stopped"), State::Stopped, 0).await;
+    assert_eq!(stopped.reason, "needs a licence");
+    let invalid = stage.row_in(&key("invalid"), State::Stopped, 0).await;
+    assert_eq!(invalid.reason, "size: must be smaller", "what will not pass needs a person");
+    let busy = stage.row_in(&key("busy"), State::Waiting, 1).await;
+    assert_eq!(busy.reason, "too many requests; try again in 1 s");
+    for (id, phase) in [("done", "seen"), ("later", "seen"), ("stopped", "seen"), ("busy", "new")] {
+        assert_eq!(stage.get(id).await.phase, phase, "{id}");
+    }
+    stage.pass(minute);
+    seen.reach(7).await;
+    let again: Vec<Key> = seen.begun().split_off(5);
+    assert!(again.contains(&key("later")) && again.contains(&key("busy")), "{again:?}");
+    let mut ends = driver.ends();
+    ends.sort_by_key(|end| end.label());
+    ends.dedup();
+    assert_eq!(ends, [End::Done, End::LookAgain, End::Retry, End::Stopped]);
+}
+
+async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let seen = Arc::default();
+    let worker = player(&seen, |look| {
+        let failure = Error::unavailable(format!("the workshop ({})", look.attempt), "no answer");
+        async move { Err(failure) }.boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    for attempt in 0..8 {
+        let row = stage.row_in(&key("a"), State::Waiting, attempt + 1).await;
+        assert_eq!(row.reason, format!("the workshop ({attempt}) is unavailable"));
+        let wait = stage.now().until(row.due);
+        let (least, most) = (backoff(attempt, 0.0), backoff(attempt, 1.0));
+        assert!(least <= wait && wait <= most, "{attempt}: {least:?} {wait:?} {most:?}");
+        assert_eq!(seen.count(), usize::try_from(attempt).unwrap() + 1, "and not before");
+        stage.pass(wait);
+    }
+}
+
+async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let worker = player(&Arc::default(), |look| {
+        async move {
+            assert!(look.attempt > 0, "the first one always does");
+            Ok((phase(look, "ready"), Next::Done))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("d", worker, config(1));
+    let row = stage.row_in(&key("a"), State::Waiting, 1).await;
+    assert!(row.reason.contains("panicked (the first one always does)"), "{}", row.reason);
+    stage.pass(stage.now().until(row.due));
+    stage.gone(&key("a")).await;
+    assert_eq!(stage.get("a").await.phase, "ready");
+    assert_eq!(driver.ends(), [End::Retry, End::Done]);
+}
+
+/// Carries out as many steps as the object's name has letters; each does what its letter says.
+struct Letters {
+    carried_out: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Worker for Letters {
+    type Observed = String;
+    type Step = char;
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    async fn observe(&self, look: &Look) -> Result<String> {
+        Ok(look.object.name.clone())
+    }
+
+    fn decide(&self, object: &Object, observed: &String, now: Timestamp) -> Decision<char> {
+        let mut object = object.clone();
+        (object.phase, object.updated_at) = ("ready".into(), now);
+        let change = Change { write: Some(Write::Transition(object)), ..Change::default() };
+        Decision { steps: observed.chars().collect(), change, next: Next::Done }
+    }
+
+    async fn execute(&self, look: &Look, step: &char) -> Result<()> {
+        match step {
+            's' if look.attempt == 0 => std::future::pending().await,
+            'f' if look.attempt == 0 => return Err(Error::unavailable("the other side", "asked")),
+            _ => {}
+        }
+        self.carried_out.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn step_timeout(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+}
+
+async fn a_step_that_takes_too_long_is_cut_off_and_tried_again(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("s").await;
+    let _driver = stage.driver("d", Arc::new(Letters { carried_out: Arc::default() }), config(1));
+    let row = stage.row_in(&key("s"), State::Waiting, 1).await;
+    assert_eq!(row.reason, "a step took longer than 50ms; its result is unavailable");
+    assert_eq!(stage.get("s").await.phase, "new");
+    stage.pass(stage.now().until(row.due));
+    stage.gone(&key("s")).await;
+    assert_eq!(stage.get("s").await.phase, "ready");
+}
+
+async fn the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("aafaa").await;
+    let carried_out: Arc<AtomicUsize> = Arc::default();
+    let worker = Letters { carried_out: carried_out.clone() };
+    let _driver = stage.driver("d", Arc::new(worker), config(1));
+    let row = stage.row_in(&key("aafaa"), State::Waiting, 1).await;
+    assert_eq!(carried_out.swap(0, Ordering::SeqCst), 2);
+    assert_eq!(stage.get("aafaa").await.phase, "new", "nothing is written of a look that failed");
+    stage.pass(stage.now().until(row.due));
+    stage.gone(&key("aafaa")).await;
+    assert_eq!(carried_out.load(Ordering::SeqCst), 5);
+    assert_eq!(stage.get("aafaa").await.phase, "ready");
+}
+
+async fn a_wake_up_during_work_leads_to_a_second_look(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |_| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok((Change::default(), Next::Done))
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(4));
+    seen.reach(1).await;
+    stage.wake("a").await;
+    stage.wake("a").await;
+    assert!(stage.row(&key("a")).await.unwrap().woken.is_some());
+    assert_eq!(seen.count(), 1, "not twice at once");
+    open.add_permits(1);
+    seen.reach(2).await;
+    open.add_permits(1);
+    stage.gone(&key("a")).await;
+    assert_eq!((seen.count(), seen.overlaps()), (2, 0), "two wake-ups are one look");
+}
+
+async fn a_stale_change_leads_to_a_fresh_look_at_once(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let seen = Arc::default();
+    let worker = player(&seen, |look| {
+        async move {
+            if look.object.revision == 1 {
+                let mut object = look.object.clone();
+                object.generation = 2;
+                let wish = Change { write: Some(Write::Update(object)), ..Change::default() };
+                commit(look.store(), wish, look.now()).await?;
+            }
+            let mut change = phase(look, "ready");
+            if let Some(Write::Transition(object)) = &mut change.write {
+                object.observed = object.generation;
+            }
+            Ok((change, Next::Done))
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    stage.gone(&key("a")).await;
+    let object = stage.get("a").await;
+    assert_eq!((seen.count(), object.phase.as_str(), object.observed), (2, "ready", 2));
+}
+
+async fn a_change_that_is_always_stale_does_not_spin(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    let seen = Arc::default();
+    let worker = player(&seen, |look| {
+        async move {
+            // A mistake of the worker's: what it records makes what it then writes stale.
+            look.record(phase(look, "working")).await?;
+            Ok((phase(look, "ready"), Next::Done))
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    let row = stage.row_in(&key("a"), State::Waiting, 3).await;
+    assert!(row.reason.contains("was changed meanwhile"), "{}", row.reason);
+    assert_eq!(seen.count(), 3, "twice at once, then it waits");
+}
+
+async fn a_limit_that_is_reached_is_tried_again_later(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.create("a").await;
+    stage.create("b").await;
+    let worker = player(&Arc::default(), |look| {
+        let holder = look.object.key.to_string();
+        let take = kernel::change::Take { counter: "room".into(), holder, amount: 1, limit: 1 };
+        async move { Ok((Change { takes: vec![take], ..phase(look, "ready") }, Next::Done)) }
+            .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    let out = async || {
+        let rows = [stage.row(&key("a")).await, stage.row(&key("b")).await];
+        rows.into_iter().flatten().find(|row| row.state == State::Waiting && row.attempt == 1)
+    };
+    eventually("one of them waits", async || out().await.is_some()).await;
+    let row = out().await.unwrap();
+    assert!(row.reason.contains("room is at its limit"), "{}", row.reason);
+    assert_eq!(stage.get(row.key.id()).await.phase, "new");
+}
+
+async fn an_unknown_kind_is_retried_with_a_clear_reason(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.commit(stage.creation(stage.object("gadget", "x", "acme"), Lane::Normal)).await;
+    let worker = player(&Arc::default(), |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let _driver = stage.driver("d", worker, config(1));
+    let row = stage.row_in(&Key::new("gadget", "x"), State::Waiting, 1).await;
+    assert_eq!(row.reason, "no worker for `gadget` runs in this server; one is unavailable");
+    assert!(row.due > stage.now());
+}
+
+async fn what_is_deleted_or_was_never_there_is_not_looked_at(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    let mut object = stage.object(KIND, "gone", "acme");
+    object.deleted_at = Some(stage.now());
+    stage.commit(stage.creation(object, Lane::Normal)).await;
+    let due = stage.now();
+    let wake = Wake { key: key("never"), org: "acme".into(), lane: Lane::Normal, due };
+    stage.commit(Change { wakes: vec![wake], ..Change::default() }).await;
+    let seen = Arc::default();
+    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let driver = stage.driver("d", worker, config(4));
+    stage.gone(&key("gone")).await;
+    stage.gone(&key("never")).await;
+    driver.stopped().await;
+    assert_eq!(seen.count(), 0);
+}

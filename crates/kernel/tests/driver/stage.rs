@@ -1,0 +1,270 @@
+//! A clock that stands still, a worker that does what it is told, and drivers to run it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::driver::{AnyWorker, Config, Driver, End, Look, Next};
+use kernel::queue::{Ask, Claim, QueueRow, State};
+use kernel::store::{WorkFilter, commit};
+use kernel::{Ambient, Change, Key, Lane, Object, Result, Store, Timestamp};
+use parking_lot::Mutex;
+use testkit::stores::Fresh;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub const KIND: &str = "thing";
+
+pub fn key(id: &str) -> Key {
+    Key::new(KIND, id)
+}
+
+/// A store, and the time that everyone who works on it believes in.
+pub struct Stage {
+    pub store: Arc<dyn Store>,
+    clock: Arc<AtomicI64>,
+}
+
+impl Stage {
+    pub fn on(fresh: &Fresh) -> Stage {
+        let clock = Arc::new(AtomicI64::new(1_700_000_000_000));
+        Stage { store: fresh.store.clone(), clock }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.clock.load(Ordering::SeqCst))
+    }
+
+    /// Time passes; drivers, which sleep by another clock, are told to look.
+    pub fn pass(&self, by: Duration) {
+        self.clock.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+        self.store.hints().hint_work();
+    }
+
+    pub async fn commit(&self, change: Change) {
+        commit(&*self.store, change, self.now()).await.expect("committed");
+    }
+
+    pub fn object(&self, kind: &str, id: &str, org: &str) -> Object {
+        Object::new(Key::new(kind, id), org, "alice", id, "new", self.now())
+    }
+
+    /// An object that is due at once.
+    pub fn creation(&self, object: Object, lane: Lane) -> Change {
+        let (key, org, due) = (object.key.clone(), object.org.clone(), self.now());
+        Change {
+            wakes: vec![Wake { key, org, lane, due }],
+            write: Some(Write::Create(object)),
+            ..Change::default()
+        }
+    }
+
+    pub async fn create(&self, id: &str) {
+        self.create_in("acme", id, Lane::Normal).await;
+    }
+
+    pub async fn create_in(&self, org: &str, id: &str, lane: Lane) {
+        self.commit(self.creation(self.object(KIND, id, org), lane)).await;
+    }
+
+    pub async fn wake(&self, id: &str) {
+        let wake = Wake { key: key(id), org: "acme".into(), lane: Lane::Normal, due: self.now() };
+        self.commit(Change { wakes: vec![wake], ..Change::default() }).await;
+    }
+
+    pub async fn get(&self, id: &str) -> Object {
+        self.store.get(&[key(id)]).await.unwrap().remove(0)
+    }
+
+    pub async fn row(&self, key: &Key) -> Option<QueueRow> {
+        let filter = WorkFilter { key: Some(key.clone()), ..WorkFilter::default() };
+        self.store.work(&filter, 1).await.unwrap().pop()
+    }
+
+    /// The row, once it is in this state.
+    pub async fn row_in(&self, key: &Key, state: State, attempt: i32) -> QueueRow {
+        eventually(&format!("{key} is {state:?} after {attempt} failures"), async || {
+            self.row(key).await.is_some_and(|row| row.state == state && row.attempt == attempt)
+        })
+        .await;
+        self.row(key).await.expect("it was just there")
+    }
+
+    pub async fn gone(&self, key: &Key) {
+        eventually(&format!("nothing is left to do for {key}"), async || {
+            self.row(key).await.is_none()
+        })
+        .await;
+    }
+
+    /// Takes a key from whoever has it, as another replica would after a long silence.
+    pub async fn steal(&self, key: &Key) -> Claim {
+        let now = self.now().plus(Duration::from_secs(3600));
+        let lease = Duration::from_secs(15);
+        let ask = Ask { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
+        let claims = self.store.claim(ask).await.unwrap().claims;
+        claims.into_iter().find(|claim| claim.key == *key).expect("its lease has ended by then")
+    }
+
+    pub fn driver(&self, name: &str, worker: Arc<dyn AnyWorker>, config: Config) -> Running {
+        self.driver_on(self.store.clone(), name, worker, config)
+    }
+
+    pub fn driver_on(
+        &self,
+        store: Arc<dyn Store>,
+        name: &str,
+        worker: Arc<dyn AnyWorker>,
+        config: Config,
+    ) -> Running {
+        let (clock, ends) = (self.clock.clone(), Arc::new(Mutex::new(Vec::new())));
+        let told = ends.clone();
+        let driver = Driver {
+            name: name.into(),
+            store,
+            ambient: Ambient::seeded(move || Timestamp(clock.load(Ordering::SeqCst)), 7),
+            workers: vec![worker],
+            config,
+            observe: Arc::new(move |_, end, _, _| told.lock().push(end)),
+        };
+        let stop = CancellationToken::new();
+        Running { task: tokio::spawn(driver.run(stop.clone())), stop, ends }
+    }
+}
+
+/// A driver at work; aborted when the test is over.
+pub struct Running {
+    pub stop: CancellationToken,
+    task: JoinHandle<()>,
+    ends: Arc<Mutex<Vec<End>>>,
+}
+
+impl Running {
+    /// How the looks so far have ended.
+    pub fn ends(&self) -> Vec<End> {
+        self.ends.lock().clone()
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub async fn stopped(mut self) {
+        self.stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(10), &mut self.task).await;
+        ended.expect("it stops in time").expect("it does not panic");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub fn config(slots: usize) -> Config {
+    Config { slots, slots_urgent: 0, ..Config::default() }
+}
+
+type Part = dyn for<'a> Fn(&'a Look) -> BoxFuture<'a, Result<(Change, Next)>> + Send + Sync;
+
+/// A worker whose looks are a function of the test's, and are written down.
+pub struct Player {
+    part: Box<Part>,
+    seen: Arc<Seen>,
+}
+
+/// Which keys were looked at, in order, and how often one was looked at twice at once.
+#[derive(Default)]
+pub struct Seen(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    begun: Vec<Key>,
+    under_way: BTreeMap<Key, usize>,
+    overlaps: usize,
+}
+
+impl Seen {
+    pub fn begun(&self) -> Vec<Key> {
+        self.0.lock().begun.clone()
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().begun.len()
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.0.lock().under_way.values().sum()
+    }
+
+    pub fn overlaps(&self) -> usize {
+        self.0.lock().overlaps
+    }
+
+    pub async fn reach(&self, count: usize) {
+        eventually(&format!("{count} looks"), async || self.count() >= count).await;
+    }
+}
+
+/// A look under way, until it ends in whatever way.
+struct UnderWay<'a>(&'a Seen, Key);
+
+impl<'a> UnderWay<'a> {
+    fn begin(seen: &'a Seen, key: &Key) -> UnderWay<'a> {
+        let notes = &mut *seen.0.lock();
+        notes.begun.push(key.clone());
+        let at_once = notes.under_way.entry(key.clone()).or_default();
+        *at_once += 1;
+        notes.overlaps += usize::from(*at_once > 1);
+        UnderWay(seen, key.clone())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(at_once) = self.0.0.lock().under_way.get_mut(&self.1) {
+            *at_once -= 1;
+        }
+    }
+}
+
+pub fn player(
+    seen: &Arc<Seen>,
+    part: impl for<'a> Fn(&'a Look) -> BoxFuture<'a, Result<(Change, Next)>> + Send + Sync + 'static,
+) -> Arc<Player> {
+    Arc::new(Player { part: Box::new(part), seen: seen.clone() })
+}
+
+#[async_trait]
+impl AnyWorker for Player {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
+        let _under_way = UnderWay::begin(&self.seen, &look.object.key);
+        (self.part)(look).await
+    }
+}
+
+/// The object in a new phase, with its event.
+pub fn phase(look: &Look, phase: &str) -> Change {
+    let mut object = look.object.clone();
+    object.phase = phase.into();
+    Change {
+        event: Some(EventDraft::of(&object, phase)),
+        write: Some(Write::Transition(object)),
+        ..Change::default()
+    }
+}
+
+/// Waits for a condition; fails the test if it does not come about.
+pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "not within 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

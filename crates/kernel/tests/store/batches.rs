@@ -1,0 +1,380 @@
+//! Random changes: a batch decides as its changes would one by one, every store decides as the
+//! model in memory does, and what a change promises holds after each.
+
+use std::collections::BTreeMap;
+
+use kernel::change::{
+    Answer, Command, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
+};
+use kernel::log::{AuditFilter, EventFilter};
+use kernel::queue::QueueRow;
+use kernel::store::WorkFilter;
+use kernel::{Change, Json, Lane, Object};
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use testkit::Memory;
+use testkit::memory::Tables;
+use testkit::stores::{self, Fresh};
+
+use crate::queue::ask;
+use crate::*;
+
+/// A change in small numbers, so that changes meet.
+#[derive(Debug, Clone)]
+struct Draft {
+    command: Option<(u8, u8)>,
+    /// How, which object, at which revision.
+    write: Option<(u8, u8, i64)>,
+    expects: Option<(u8, i64)>,
+    depends_on: Option<Vec<u8>>,
+    /// What, which row, with which of its fences so far.
+    work: Option<(u8, u8, usize)>,
+    wakes: Vec<(u8, bool, i64)>,
+    wakes_neighbours: (bool, bool),
+    /// Counter, holder, amount, limit.
+    takes: Vec<(u8, u8, i64, i64)>,
+    releases: Vec<(u8, u8)>,
+    lease: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Commit(Vec<Draft>),
+    /// Everything that is due is claimed.
+    Claim,
+    Pass(i64),
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let first = (
+        weighted(0.2, (0..3_u8, 0..2_u8)),
+        weighted(0.7, (0..3_u8, 0..4_u8, 1..4_i64)),
+        weighted(0.1, (0..4_u8, 1..4_i64)),
+        weighted(0.4, vec(0..4_u8, 0..3)),
+        weighted(0.4, (0..7_u8, 0..4_u8, 0..2_usize)),
+    );
+    let second = (
+        vec((0..4_u8, any::<bool>(), -50..200_i64), 0..2),
+        any::<(bool, bool)>(),
+        vec((0..3_u8, 0..3_u8, 0..5_i64, 0..8_i64), 0..3),
+        vec((0..3_u8, 0..3_u8), 0..2),
+        weighted(0.1, 1..3_i64),
+    );
+    (first, second).prop_map(|((command, write, expects, depends_on, work), second)| {
+        let (wakes, wakes_neighbours, takes, releases, lease) = second;
+        Draft {
+            command,
+            write,
+            expects,
+            depends_on,
+            work,
+            wakes,
+            wakes_neighbours,
+            takes,
+            releases,
+            lease,
+        }
+    })
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => vec(draft(), 1..6).prop_map(Op::Commit),
+        2 => Just(Op::Claim),
+        1 => (0..20_000_i64).prop_map(Op::Pass),
+    ];
+    vec(op, 1..16)
+}
+
+fn id(n: u8) -> Key {
+    key(&n.to_string())
+}
+
+impl Draft {
+    fn change(&self, n: usize, fences: &BTreeMap<Key, Vec<i64>>) -> Change {
+        let object = |which: u8, revision: i64| {
+            let mut object = widget(&which.to_string(), ["acme", "umbrella"][which as usize % 2]);
+            object.revision = revision;
+            (object.name, object.phase) = (format!("name {n}"), format!("phase {n}"));
+            object.status = Json::of(&n);
+            object
+        };
+        let write = self.write.map(|(how, which, revision)| match how {
+            0 => Write::Create(object(which, 1)),
+            1 => Write::Update(object(which, revision)),
+            _ => Write::Transition(object(which, revision)),
+        });
+        let target = write.as_ref().map(|write| write.object().key.clone());
+        let wake = |(which, urgent, due): &(u8, bool, i64)| Wake {
+            lane: if *urgent { Lane::Urgent } else { Lane::Normal },
+            ..wake(&id(*which), "acme", later(*due))
+        };
+        Change {
+            command: self.command.map(|(id, digest)| Command {
+                id: id.to_string(),
+                digest: digest.to_string(),
+                answer: Answer { status: 200, body: Json::of(&n) },
+            }),
+            expects: self.expects.iter().map(|(which, revision)| (id(*which), *revision)).collect(),
+            depends_on: target
+                .as_ref()
+                .and(self.depends_on.as_ref())
+                .map(|to| to.iter().map(|to| id(*to)).collect()),
+            work: self.work.map(|(what, which, age)| work(what, id(which), age, n, fences)),
+            wakes: self.wakes.iter().map(wake).collect(),
+            wake_dependents: self.wakes_neighbours.0,
+            wake_dependencies: self.wakes_neighbours.1,
+            takes: self
+                .takes
+                .iter()
+                .map(|(counter, holder, amount, limit)| Take {
+                    counter: counter.to_string(),
+                    holder: holder.to_string(),
+                    amount: *amount,
+                    limit: *limit,
+                })
+                .collect(),
+            releases: self
+                .releases
+                .iter()
+                .map(|(counter, holder)| Release {
+                    counter: counter.to_string(),
+                    holder: holder.to_string(),
+                })
+                .collect(),
+            leases: self.lease.iter().map(|f| LeaseFence { name: "l".into(), fence: *f }).collect(),
+            event: write.as_ref().map(|write| EventDraft::of(write.object(), "changed")),
+            audit: target.as_ref().map(|target| audit("change", target)),
+            write,
+        }
+    }
+}
+
+fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64>>) -> Work {
+    let fence = fences.get(&key).and_then(|all| all.iter().rev().nth(age)).copied().unwrap_or(-1);
+    let (at, reason) = (later(n as i64 * 10), format!("reason {n}"));
+    let settle = |outcome| Work::Settle { key: key.clone(), fence, outcome };
+    match what {
+        0 => Work::Hold { key, fence, until: at },
+        1 => settle(Outcome::Done),
+        2 => settle(Outcome::LookAgain { at }),
+        3 => settle(Outcome::Retry { at, reason }),
+        4 => settle(Outcome::Stopped { reason }),
+        5 => Work::Pause { key, org: "acme".into(), reason },
+        _ => Work::Resume { key },
+    }
+}
+
+/// A store, and what a client of it has to remember.
+struct Subject {
+    store: std::sync::Arc<dyn Store>,
+    fences: BTreeMap<Key, Vec<i64>>,
+    changes: usize,
+    now: Timestamp,
+}
+
+impl Subject {
+    async fn new(store: std::sync::Arc<dyn Store>) -> Subject {
+        store.lease("l", "someone", NOW, later(1_000_000)).await.unwrap();
+        Subject { store, fences: BTreeMap::new(), changes: 0, now: NOW }
+    }
+
+    fn changes(&mut self, drafts: &[Draft]) -> Vec<Change> {
+        let from = self.changes;
+        self.changes += drafts.len();
+        let numbered = drafts.iter().enumerate();
+        numbered.map(|(i, draft)| draft.change(from + i, &self.fences)).collect()
+    }
+
+    async fn commit(&mut self, drafts: &[Draft]) -> Vec<Verdict> {
+        let changes = self.changes(drafts);
+        self.store.commit_all(changes, self.now).await.unwrap()
+    }
+
+    async fn claim(&mut self) -> Vec<(Key, Lane, i32)> {
+        let mut claims = self.store.claim(ask(100, self.now)).await.unwrap().claims;
+        claims.sort_by(|a, b| a.key.cmp(&b.key));
+        for claim in &claims {
+            self.fences.entry(claim.key.clone()).or_default().push(claim.fence);
+        }
+        claims.into_iter().map(|claim| (claim.key, claim.lane, claim.attempt)).collect()
+    }
+}
+
+/// All that two stores must agree on; neither numbers of claims nor places in lists.
+struct Sight {
+    objects: Vec<Object>,
+    edges: Vec<(Key, Vec<Key>)>,
+    queue: Vec<QueueRow>,
+    counters: Vec<Option<kernel::admit::Counter>>,
+    commands: Vec<Option<Command>>,
+    events: Vec<kernel::log::Event>,
+    audit: Vec<kernel::log::AuditEntry>,
+    head: kernel::log::Head,
+}
+
+async fn sight(store: &dyn Store) -> Sight {
+    let keys: Vec<Key> = (0..4).map(id).collect();
+    let mut edges = Vec::new();
+    for key in &keys {
+        let mut to = store.dependencies(key).await.unwrap();
+        to.sort();
+        to.dedup();
+        edges.push((key.clone(), to));
+    }
+    let mut queue = store.work(&WorkFilter::default(), 100).await.unwrap();
+    queue.sort_by(|a, b| a.key.cmp(&b.key));
+    queue.iter_mut().for_each(|row| row.fence = 0);
+    let (mut counters, mut commands) = (Vec::new(), Vec::new());
+    for n in 0..3 {
+        counters.push(store.counter(&n.to_string()).await.unwrap());
+        commands.push(store.command(&n.to_string()).await.unwrap());
+    }
+    Sight {
+        objects: store.get(&keys).await.unwrap(),
+        edges,
+        queue,
+        counters,
+        commands,
+        events: store.events(0, &EventFilter::default(), 1000).await.unwrap(),
+        audit: store.audit(&AuditFilter::default(), 1000).await.unwrap(),
+        head: store.head().await.unwrap(),
+    }
+}
+
+impl Sight {
+    /// Compares part by part, so that a failure shows the part.
+    fn assert_is(&self, other: &Sight, after: &Op) {
+        assert_eq!(self.objects, other.objects, "after {after:?}");
+        assert_eq!(self.edges, other.edges, "after {after:?}");
+        assert_eq!(self.queue, other.queue, "after {after:?}");
+        assert_eq!(self.counters, other.counters, "after {after:?}");
+        assert_eq!(self.commands, other.commands, "after {after:?}");
+        assert_eq!(self.events, other.events, "after {after:?}");
+        assert_eq!(self.audit, other.audit, "after {after:?}");
+        assert_eq!(self.head, other.head, "after {after:?}");
+    }
+}
+
+/// What holds after every change.
+fn check(before: &Tables, change: &Change, verdict: &Verdict, after: &Tables) {
+    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+    for ((counter, _), amount) in &after.holds {
+        *held.entry(counter).or_default() += amount;
+    }
+    for (name, counter) in &after.counters {
+        assert_eq!(counter.used, held.remove(name.as_str()).unwrap_or(0), "{name} is its holds");
+        assert!(counter.used > 0, "{name} is {}", counter.used);
+        let was = before.counters.get(name).map_or(0, |counter| counter.used);
+        let mut limits = change.takes.iter().filter(|take| take.counter == *name);
+        if counter.used > was {
+            assert!(limits.all(|take| counter.used <= take.limit), "{name} exceeds: {change:?}");
+        }
+    }
+    assert!(held.is_empty(), "held, and not counted: {held:?}");
+    if verdict.is_err() {
+        assert_eq!(
+            format!("{before:?}"),
+            format!("{after:?}"),
+            "refused, and yet it did something"
+        );
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+/// Cases, and as many attempts to make a failing one smaller.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        max_shrink_iters: cases * 4,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1000))]
+
+    #[test]
+    fn a_batch_decides_as_its_changes_would_one_by_one(ops in ops()) {
+        wait(async {
+            let (one, all) = (std::sync::Arc::new(Memory::default()), std::sync::Arc::new(Memory::default()));
+            let (mut singly, mut together) = (Subject::new(one.clone()).await, Subject::new(all).await);
+            for op in &ops {
+                match op {
+                    Op::Commit(drafts) => {
+                        let mut verdicts = Vec::new();
+                        for change in singly.changes(drafts) {
+                            let before = one.tables();
+                            let verdict = commit_at(&*one, change.clone(), singly.now).await;
+                            check(&before, &change, &verdict, &one.tables());
+                            verdicts.push(verdict);
+                        }
+                        assert_eq!(together.commit(drafts).await, verdicts);
+                    }
+                    Op::Claim => assert_eq!(singly.claim().await, together.claim().await),
+                    Op::Pass(ms) => {
+                        singly.now.0 += ms;
+                        together.now.0 += ms;
+                    }
+                }
+                let (mut one_by_one, mut at_once) =
+                    (sight(&*singly.store).await, sight(&*together.store).await);
+                // Where the organisation of what is woken is not at hand, the waker's own is taken.
+                one_by_one.queue.iter_mut().for_each(|row| row.org.clear());
+                at_once.queue.iter_mut().for_each(|row| row.org.clear());
+                one_by_one.assert_is(&at_once, op);
+            }
+        });
+    }
+}
+
+async fn commit_at(store: &dyn Store, change: Change, now: Timestamp) -> Verdict {
+    store.commit_all(vec![change], now).await.unwrap().remove(0)
+}
+
+/// The same on a store and on the model.
+async fn agree(fresh: &Fresh, ops: &[Op]) {
+    let mut real = Subject::new(fresh.store.clone()).await;
+    let mut model = Subject::new(std::sync::Arc::new(Memory::default())).await;
+    for op in ops {
+        match op {
+            Op::Commit(drafts) => {
+                assert_eq!(real.commit(drafts).await, model.commit(drafts).await);
+            }
+            Op::Claim => assert_eq!(real.claim().await, model.claim().await),
+            Op::Pass(ms) => {
+                real.now.0 += ms;
+                model.now.0 += ms;
+            }
+        }
+        sight(&*real.store).await.assert_is(&sight(&*model.store).await, op);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn sqlite_decides_as_the_model_does(ops in ops()) {
+        wait(async {
+            if let Some(fresh) = stores::sqlite().await { agree(&fresh, &ops).await }
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(30))]
+
+    #[test]
+    fn postgres_decides_as_the_model_does(ops in ops()) {
+        wait(async {
+            if let Some(fresh) = stores::postgres().await { agree(&fresh, &ops).await }
+        });
+    }
+}
