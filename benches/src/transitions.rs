@@ -120,7 +120,7 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
     let mut connection = rusqlite::Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
-    connection.pragma_update(None, "cache_size", -8000)?;
+    connection.pragma_update(None, "cache_size", -32_000)?;
     connection.set_prepared_statement_cache_capacity(64);
     let objects: Vec<Object> = (0..OBJECTS).map(object).collect();
     let data: Vec<String> = objects.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;

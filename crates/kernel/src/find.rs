@@ -87,11 +87,14 @@ impl Find {
     }
 }
 
+/// A longer word is known by its beginning: indexes have limits, and nobody types it out.
+const WORD_CHARS_MAX: usize = 64;
+
 /// Splits text into lower-case words of letters and digits, the same way for writing and asking.
 pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
-        .map(str::to_lowercase)
+        .map(|word| word.chars().take(WORD_CHARS_MAX).flat_map(char::to_lowercase).collect())
 }
 
 #[cfg(test)]

@@ -5,18 +5,29 @@ use std::time::Duration;
 
 use axum::body::Body as Raw;
 use futures::StreamExt as _;
-use kernel::{Store as _, Timestamp};
+use kernel::Timestamp;
+use kernel::log::EventFilter;
+use testkit::on_every_store;
+use testkit::stores::Fresh;
 use tower::ServiceExt as _;
 
 use crate::world::{Answer, World, eventually};
+
+on_every_store!(
+    events_come_in_order_and_only_those_that_the_caller_sees,
+    a_long_poll_answers_when_the_event_comes_or_the_time_is_over,
+    what_is_no_longer_kept_is_said_and_not_skipped,
+    a_stream_continues_where_its_reader_was_and_goes_on_live,
+    a_stream_gives_everything_to_a_slow_reader,
+);
 
 fn numbers(answer: &Answer) -> Vec<i64> {
     let events = answer.body["events"].as_array().expect("events");
     events.iter().map(|event| event["sequence"].as_i64().unwrap()).collect()
 }
 
-async fn five() -> World {
-    let world = World::new();
+async fn five(fresh: &Fresh) -> World {
+    let world = World::on(fresh);
     world.create("a", "acme", "alice", "ready").await;
     world.create("g", "globex", "carol", "ready").await;
     world.create("d", "", "dave", "ready").await;
@@ -25,9 +36,8 @@ async fn five() -> World {
     world
 }
 
-#[tokio::test]
-async fn events_come_in_order_and_only_those_that_the_caller_sees() {
-    let world = five().await;
+async fn events_come_in_order_and_only_those_that_the_caller_sees(fresh: &Fresh) {
+    let world = five(fresh).await;
     let get = async |token, query: &str| world.get(token, &format!("/api/v1/events{query}")).await;
     let all = get("admin", "").await;
     assert_eq!(numbers(&all), [1, 2, 3, 4, 5]);
@@ -57,9 +67,8 @@ async fn events_come_in_order_and_only_those_that_the_caller_sees() {
     }
 }
 
-#[tokio::test]
-async fn a_long_poll_answers_when_the_event_comes_or_the_time_is_over() {
-    let world = Arc::new(five().await);
+async fn a_long_poll_answers_when_the_event_comes_or_the_time_is_over(fresh: &Fresh) {
+    let world = Arc::new(five(fresh).await);
     let waiter = world.clone();
     let task =
         tokio::spawn(async move { waiter.get("alice", "/api/v1/events?after=5&wait_s=60").await });
@@ -76,14 +85,14 @@ async fn a_long_poll_answers_when_the_event_comes_or_the_time_is_over() {
     assert_eq!((numbers(&empty), &empty.body["next"]), (vec![], &7.into()));
 }
 
-#[tokio::test]
-async fn what_is_no_longer_kept_is_said_and_not_skipped() {
-    let world = five().await;
-    let cut = world.store.look(|tables| tables.events[2].at);
+async fn what_is_no_longer_kept_is_said_and_not_skipped(fresh: &Fresh) {
+    let world = five(fresh).await;
+    let all = async || world.store.events(0, &EventFilter::default(), 100).await.unwrap();
+    let cut = all().await[2].at;
     eventually("the clock has moved on", async || world.now() > cut).await;
     world.transition("a", "again").await;
-    let before = world.store.look(|tables| tables.events.last().map(|event| event.at));
-    world.store.forget(before.unwrap(), Timestamp(0), 100).await.unwrap();
+    let before = all().await.pop().unwrap().at;
+    world.store.forget(before, Timestamp(0), 100).await.unwrap();
     let oldest = world.store.first_event().await.unwrap().expect("one is left");
     assert!(oldest > 1);
     let gone = world.get("admin", "/api/v1/events?after=0").await;
@@ -97,7 +106,7 @@ async fn what_is_no_longer_kept_is_said_and_not_skipped() {
 }
 
 /// Reads from a stream until it holds `count` events.
-async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String {
+pub async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String {
     let mut text = String::new();
     while text.matches("\ndata:").count() < count || !text.ends_with("\n\n") {
         let chunk = tokio::time::timeout(Duration::from_secs(10), body.next()).await;
@@ -107,9 +116,8 @@ async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String {
     text
 }
 
-#[tokio::test]
-async fn a_stream_continues_where_its_reader_was_and_goes_on_live() {
-    let world = five().await;
+async fn a_stream_continues_where_its_reader_was_and_goes_on_live(fresh: &Fresh) {
+    let world = five(fresh).await;
     let request = world.request("GET", "alice", "/api/v1/events").header("last-event-id", "1");
     let request = request.header("accept", "text/event-stream").body(Raw::empty()).unwrap();
     let response = world.router.clone().oneshot(request).await.unwrap();
@@ -127,9 +135,8 @@ async fn a_stream_continues_where_its_reader_was_and_goes_on_live() {
     assert_eq!((&event["id"], &event["data"]["phase"]), (&"7".into(), &"more".into()));
 }
 
-#[tokio::test]
-async fn a_stream_gives_everything_to_a_slow_reader() {
-    let world = World::new();
+async fn a_stream_gives_everything_to_a_slow_reader(fresh: &Fresh) {
+    let world = World::on(fresh);
     world.create("a", "acme", "alice", "0").await;
     for n in 1..350 {
         world.transition("a", &n.to_string()).await;

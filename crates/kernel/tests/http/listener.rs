@@ -68,7 +68,7 @@ async fn a_request_over_a_socket_is_answered_and_its_origin_audited() {
     );
     let answer = served.talk(request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
-    let origin = served.world.store.look(|tables| tables.audit[0].entry.origin.clone());
+    let origin = served.world.audit().await.remove(0).entry.origin;
     assert_eq!(origin, "127.0.0.1");
 }
 

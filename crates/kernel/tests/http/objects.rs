@@ -6,16 +6,32 @@ use std::time::{Duration, Instant};
 use axum::body::Body as Raw;
 use kernel::change::{Change, Write};
 use kernel::{Key, Object};
+use testkit::on_every_store;
+use testkit::stores::Fresh;
 
 use crate::world::{Answer, World, eventually};
+
+on_every_store!(
+    everyone_sees_what_is_theirs_and_nothing_else,
+    lists_are_filtered_and_come_in_pages,
+    a_search_says_what_it_does_not_understand,
+    an_object_is_sent_again_only_if_it_changed,
+    ids_that_are_paths_are_refused,
+    what_was_deleted_is_gone_unless_asked_for,
+    a_graph_shows_neighbours_that_the_caller_sees,
+    a_wait_ends_as_soon_as_the_object_is_so_far,
+    a_wait_for_a_generation_ends_when_the_status_speaks_of_it,
+    a_wait_ends_when_the_object_is_deleted_or_the_time_is_over,
+    no_wake_up_is_lost_between_reading_and_waiting,
+);
 
 fn names(answer: &Answer) -> Vec<&str> {
     let objects = answer.body["objects"].as_array().expect("objects");
     objects.iter().map(|object| object["key"].as_str().unwrap()).collect()
 }
 
-async fn three() -> World {
-    let world = World::new();
+async fn three(fresh: &Fresh) -> World {
+    let world = World::on(fresh);
     world.create("a", "acme", "alice", "ready").await;
     world.create("b", "acme", "bob", "failed").await;
     world.create("g", "globex", "carol", "ready").await;
@@ -24,9 +40,8 @@ async fn three() -> World {
     world
 }
 
-#[tokio::test]
-async fn everyone_sees_what_is_theirs_and_nothing_else() {
-    let world = three().await;
+async fn everyone_sees_what_is_theirs_and_nothing_else(fresh: &Fresh) {
+    let world = three(fresh).await;
     let table = [
         ("alice", vec!["widget/b", "widget/a"]),
         ("carol", vec!["widget/g"]),
@@ -47,9 +62,8 @@ async fn everyone_sees_what_is_theirs_and_nothing_else() {
     assert_eq!(names(&others), Vec::<&str>::new());
 }
 
-#[tokio::test]
-async fn lists_are_filtered_and_come_in_pages() {
-    let world = three().await;
+async fn lists_are_filtered_and_come_in_pages(fresh: &Fresh) {
+    let world = three(fresh).await;
     let get = async |query: &str| world.get("admin", &format!("/api/v1/objects?{query}")).await;
     assert_eq!(names(&get("phase=failed").await), ["widget/b"]);
     assert_eq!(names(&get("owner=carol&kind=widget").await), ["widget/g"]);
@@ -69,9 +83,8 @@ async fn lists_are_filtered_and_come_in_pages() {
     }
 }
 
-#[tokio::test]
-async fn a_search_says_what_it_does_not_understand() {
-    let world = three().await;
+async fn a_search_says_what_it_does_not_understand(fresh: &Fresh) {
+    let world = three(fresh).await;
     let answer = world.get("alice", "/api/v1/search?q=colour:blue").await;
     assert_eq!((answer.status, answer.error("field")), (400, "q"));
     assert_eq!(world.get("alice", "/api/v1/search").await.error("message"), "q: is missing");
@@ -81,9 +94,8 @@ async fn a_search_says_what_it_does_not_understand() {
     assert_eq!(names(&found), ["widget/a"]);
 }
 
-#[tokio::test]
-async fn an_object_is_sent_again_only_if_it_changed() {
-    let world = three().await;
+async fn an_object_is_sent_again_only_if_it_changed(fresh: &Fresh) {
+    let world = three(fresh).await;
     let first = world.get("alice", "/api/v1/objects/widget/a").await;
     assert_eq!((first.status, first.header("etag")), (200, "\"1\""));
     assert_eq!(first.body["labels"]["team"], "core");
@@ -97,9 +109,8 @@ async fn an_object_is_sent_again_only_if_it_changed() {
     assert_eq!(again("\"1\"").await.status, 200);
 }
 
-#[tokio::test]
-async fn ids_that_are_paths_are_refused() {
-    let world = three().await;
+async fn ids_that_are_paths_are_refused(fresh: &Fresh) {
+    let world = three(fresh).await;
     for path in ["widget/..%2Fetc", "widget/%00", "wid%20get/a", "widget/%F0%9F%98%80"] {
         let answer = world.get("alice", &format!("/api/v1/objects/{path}")).await;
         assert_eq!((answer.status, answer.error("field")), (400, "key"), "{path}");
@@ -108,9 +119,8 @@ async fn ids_that_are_paths_are_refused() {
     assert_eq!((answer.status, answer.error("field")), (400, "path"));
 }
 
-#[tokio::test]
-async fn what_was_deleted_is_gone_unless_asked_for() {
-    let world = three().await;
+async fn what_was_deleted_is_gone_unless_asked_for(fresh: &Fresh) {
+    let world = three(fresh).await;
     world.transition("a", "deleted").await;
     assert_eq!(world.get("alice", "/api/v1/objects/widget/a").await.status, 404);
     let kept = world.get("alice", "/api/v1/objects/widget/a?deleted=true").await;
@@ -119,11 +129,10 @@ async fn what_was_deleted_is_gone_unless_asked_for() {
     assert_eq!(names(&world.get("alice", "/api/v1/objects").await), ["widget/b"]);
 }
 
-#[tokio::test]
-async fn a_graph_shows_neighbours_that_the_caller_sees() {
-    let world = three().await;
+async fn a_graph_shows_neighbours_that_the_caller_sees(fresh: &Fresh) {
+    let world = three(fresh).await;
     let key = |id| Key::new("widget", id);
-    let mut object = world.store.look(|tables| tables.objects[&key("a")].1.clone());
+    let mut object = world.object("a").await;
     object.name = "Hub".into();
     let write = Some(Write::Update(object));
     let depends_on = Some(vec![key("b"), key("g")]);
@@ -148,9 +157,8 @@ async fn waiting(world: &Arc<World>, query: &str) -> tokio::task::JoinHandle<Ans
     task
 }
 
-#[tokio::test]
-async fn a_wait_ends_as_soon_as_the_object_is_so_far() {
-    let world = Arc::new(three().await);
+async fn a_wait_ends_as_soon_as_the_object_is_so_far(fresh: &Fresh) {
+    let world = Arc::new(three(fresh).await);
     let begun = Instant::now();
     let task = waiting(&world, "wait_phase=done,stopped&timeout_s=60").await;
     world.transition("b", "done").await;
@@ -162,9 +170,8 @@ async fn a_wait_ends_as_soon_as_the_object_is_so_far() {
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
-#[tokio::test]
-async fn a_wait_for_a_generation_ends_when_the_status_speaks_of_it() {
-    let world = Arc::new(three().await);
+async fn a_wait_for_a_generation_ends_when_the_status_speaks_of_it(fresh: &Fresh) {
+    let world = Arc::new(three(fresh).await);
     let now = world.get("alice", "/api/v1/objects/widget/a?wait_generation=0").await;
     assert_eq!(now.status, 200, "reached already");
     let task = waiting(&world, "wait_generation=1&timeout_s=60").await;
@@ -172,9 +179,8 @@ async fn a_wait_for_a_generation_ends_when_the_status_speaks_of_it() {
     assert_eq!(task.await.unwrap().body["observed"], 1);
 }
 
-#[tokio::test]
-async fn a_wait_ends_when_the_object_is_deleted_or_the_time_is_over() {
-    let world = Arc::new(three().await);
+async fn a_wait_ends_when_the_object_is_deleted_or_the_time_is_over(fresh: &Fresh) {
+    let world = Arc::new(three(fresh).await);
     let over = world.get("alice", "/api/v1/objects/widget/a?wait_phase=never&timeout_s=0").await;
     assert_eq!((over.status, &over.body["phase"]), (200, &"ready".into()));
     let task = waiting(&world, "wait_phase=never&timeout_s=60").await;
@@ -197,9 +203,8 @@ async fn waiters_leave_room_for_work() {
     assert_eq!(task.await.unwrap().status, 200);
 }
 
-#[tokio::test]
-async fn no_wake_up_is_lost_between_reading_and_waiting() {
-    let world = World::new();
+async fn no_wake_up_is_lost_between_reading_and_waiting(fresh: &Fresh) {
+    let world = World::on(fresh);
     world.create("a", "acme", "alice", "0").await;
     let key = Key::new("widget", "a");
     for round in 1..200 {

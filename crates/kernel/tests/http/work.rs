@@ -5,11 +5,21 @@ use kernel::log::{AuditCheck, AuditEntry, Head};
 use kernel::{Key, Lane, Timestamp};
 
 use axum::body::Body as Raw;
+use testkit::on_every_store;
+use testkit::stores::Fresh;
 
 use crate::world::{Answer, World};
 
-async fn queued() -> World {
-    let world = World::new();
+on_every_store!(
+    the_queue_is_shown_with_its_counts,
+    work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log,
+    a_pause_needs_no_reason_but_a_wrong_one_is_refused,
+    the_same_command_is_carried_out_once_and_answered_the_same,
+    a_client_can_verify_the_audit_log_page_by_page,
+);
+
+async fn queued(fresh: &Fresh) -> World {
+    let world = World::on(fresh);
     world.create("a", "acme", "alice", "new").await;
     world.create("b", "globex", "carol", "new").await;
     let wake = |id: &str, org: &str, due: Timestamp| Wake {
@@ -29,9 +39,8 @@ fn keys(answer: &Answer) -> Vec<&str> {
     rows.iter().map(|row| row["key"].as_str().unwrap()).collect()
 }
 
-#[tokio::test]
-async fn the_queue_is_shown_with_its_counts() {
-    let world = queued().await;
+async fn the_queue_is_shown_with_its_counts(fresh: &Fresh) {
+    let world = queued(fresh).await;
     let get = async |query: &str| world.get("reader", &format!("/api/v1/work{query}")).await;
     let all = get("").await;
     assert_eq!(keys(&all).len(), 2);
@@ -47,24 +56,23 @@ async fn the_queue_is_shown_with_its_counts() {
     assert!(metrics.contains(line), "{metrics}");
 }
 
-#[tokio::test]
-async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log() {
-    let world = queued().await;
-    let row = || world.store.look(|tables| tables.queue[&Key::new("widget", "b")].clone());
+async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log(fresh: &Fresh) {
+    let world = queued(fresh).await;
+    let row = async || world.row("b").await;
     let post = async |act: &str, body: &str| {
         world.post("admin", &format!("/api/v1/work/widget/b/{act}"), body).await
     };
     let retried = post("retry", "").await;
     assert_eq!((retried.status, &retried.body["action"]), (202, &"retry".into()));
-    assert_eq!((row().state, row().lane), (kernel::queue::State::Ready, Lane::Urgent));
+    assert_eq!((row().await.state, row().await.lane), (kernel::queue::State::Ready, Lane::Urgent));
     assert_eq!(post("resume", "").await.status, 409, "it is not paused");
     assert_eq!(post("pause", r#"{"reason":"new disk"}"#).await.status, 202);
-    assert_eq!((row().paused, row().reason.as_str()), (true, "new disk"));
+    assert_eq!((row().await.paused, row().await.reason.as_str()), (true, "new disk"));
     let refused = post("retry", "").await;
     assert_eq!(refused.status, 409);
     assert!(refused.error("message").contains("resume it first"));
     assert_eq!(post("resume", "").await.status, 202);
-    assert!(!row().paused);
+    assert!(!row().await.paused);
     let missing = world.post("admin", "/api/v1/work/widget/none/retry", "").await;
     assert_eq!(missing.status, 404);
     let audit = world.get("reader", "/api/v1/audit").await;
@@ -77,23 +85,20 @@ async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log() {
     assert_eq!(pause["request_id"].as_str().unwrap().len(), 20);
 }
 
-#[tokio::test]
-async fn a_pause_needs_no_reason_but_a_wrong_one_is_refused() {
-    let world = queued().await;
+async fn a_pause_needs_no_reason_but_a_wrong_one_is_refused(fresh: &Fresh) {
+    let world = queued(fresh).await;
     let path = "/api/v1/work/widget/a/pause";
     let bare = world.request("POST", "admin", path).body(Raw::empty()).unwrap();
     assert_eq!(world.send(bare).await.status, 202);
-    let reason = world.store.look(|t| t.queue[&Key::new("widget", "a")].reason.clone());
-    assert_eq!(reason, "paused by admin");
+    assert_eq!(world.row("a").await.reason, "paused by admin");
     for (body, field) in [("{}", "reason"), (r#"{"reason":""}"#, "reason"), ("", "body")] {
         let answer = world.post("admin", path, body).await;
         assert_eq!((answer.status, answer.error("field")), (400, field), "{body}");
     }
 }
 
-#[tokio::test]
-async fn the_same_command_is_carried_out_once_and_answered_the_same() {
-    let world = queued().await;
+async fn the_same_command_is_carried_out_once_and_answered_the_same(fresh: &Fresh) {
+    let world = queued(fresh).await;
     let pause = async |key: &str, reason: &str| {
         let body = format!(r#"{{"reason":"{reason}"}}"#);
         let request = world.request("POST", "admin", "/api/v1/work/widget/a/pause");
@@ -108,14 +113,12 @@ async fn the_same_command_is_carried_out_once_and_answered_the_same() {
     let other = pause("k1", "two").await;
     assert_eq!((other.status, other.error("code")), (409, "mismatch"));
     assert_eq!(pause("k2", "two").await.header("idempotent-replay"), "");
-    let entries = world.store.look(|tables| tables.audit.len());
-    assert_eq!(entries, 2, "one for each that was carried out");
+    assert_eq!(world.audit().await.len(), 2, "one for each that was carried out");
     assert_eq!(pause("a b", "x").await.error("field"), "idempotency-key");
 }
 
-#[tokio::test]
-async fn a_client_can_verify_the_audit_log_page_by_page() {
-    let world = queued().await;
+async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {
+    let world = queued(fresh).await;
     for n in 0..7 {
         let act = if n % 2 == 0 { "pause" } else { "resume" };
         let body = if act == "pause" { r#"{"reason":"x"}"# } else { "" };

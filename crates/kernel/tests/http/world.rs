@@ -13,19 +13,22 @@ use kernel::change::{Change, EventDraft, Write};
 use kernel::http::{self, Body, Caller, Config, RequestContext, Routes};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
+use kernel::log::{AuditEntry, AuditFilter};
 use kernel::outbound::{self, Outbound};
-use kernel::store::commit;
+use kernel::queue::QueueRow;
+use kernel::store::{WorkFilter, commit};
 use kernel::telemetry::Metrics;
 use kernel::{Ambient, App, Error, Key, Object, Parts, Store, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::Memory;
+use testkit::stores::Fresh;
 use tower::ServiceExt as _;
 use utoipa_axum::routes;
 
 pub struct World {
     tokens: HashMap<&'static str, String>,
-    pub store: Arc<Memory>,
+    pub store: Arc<dyn Store>,
     pub app: App,
     pub config: Config,
     pub router: Router,
@@ -87,7 +90,15 @@ impl World {
     }
 
     pub fn with(config: Config, ambient: Ambient) -> World {
-        let store = Arc::new(Memory::default());
+        World::over(Arc::new(Memory::default()), config, ambient)
+    }
+
+    /// On a store of any kind.
+    pub fn on(fresh: &Fresh) -> World {
+        World::over(fresh.store.clone(), Config::default(), Ambient::system())
+    }
+
+    pub fn over(store: Arc<dyn Store>, config: Config, ambient: Ambient) -> World {
         let (app, tokens) = app(store.clone(), ambient);
         let router = http::router(app.clone(), misbehaving(), &config).expect("a router");
         World { tokens, store, app, config, router }
@@ -139,14 +150,27 @@ impl World {
 
     /// Moves an object to a phase, at its current generation.
     pub async fn transition(&self, id: &str, phase: &str) {
-        let key = Key::new("widget", id);
-        let mut object = self.store.look(|tables| tables.objects[&key].1.clone());
+        let mut object = self.object(id).await;
         object.phase = phase.into();
         object.observed = object.generation;
         object.deleted_at = (phase == "deleted").then(|| self.now());
         let event = Some(EventDraft::of(&object, phase));
         let write = Some(Write::Update(object));
         self.commit(Change { write, event, ..Change::default() }).await;
+    }
+
+    pub async fn object(&self, id: &str) -> Object {
+        self.store.get(&[Key::new("widget", id)]).await.unwrap().remove(0)
+    }
+
+    pub async fn row(&self, id: &str) -> QueueRow {
+        let filter = WorkFilter { key: Some(Key::new("widget", id)), ..WorkFilter::default() };
+        self.store.work(&filter, 1).await.unwrap().remove(0)
+    }
+
+    /// Every entry of the audit log.
+    pub async fn audit(&self) -> Vec<AuditEntry> {
+        self.store.audit(&AuditFilter::default(), 1000).await.unwrap()
     }
 
     pub async fn commit(&self, change: Change) {

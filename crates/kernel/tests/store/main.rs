@@ -6,6 +6,7 @@ mod allotments;
 mod batches;
 mod changes;
 mod logs;
+mod migrations;
 mod queue;
 mod reads;
 

@@ -17,6 +17,7 @@ on_every_store!(
     a_worker_that_lost_its_lease_can_write_nothing,
     work_that_is_not_due_waits_and_the_store_says_until_when,
     one_tenants_ten_thousand_do_not_delay_anothers_one,
+    work_of_those_without_an_organisation_has_its_turn_too,
     urgent_work_goes_first_and_normal_work_leaves_room,
     paused_work_is_not_claimed_and_resumes,
     what_depends_on_a_change_is_woken_with_it,
@@ -130,6 +131,23 @@ async fn one_tenants_ten_thousand_do_not_delay_anothers_one(fresh: &Fresh) {
     assert_eq!((first.len(), orgs.len()), (8, 3), "all three in the first eight: {orgs:?}");
     let second = claim(store, 8, later(1)).await;
     assert_eq!(second.len(), 8, "whoever is alone gets everything");
+}
+
+async fn work_of_those_without_an_organisation_has_its_turn_too(fresh: &Fresh) {
+    let store = &*fresh.store;
+    let orgs = ["", "acme", "umbrella"];
+    let wakes = (0..30).map(|n| wake(&key(&n.to_string()), orgs[n % 3], NOW)).collect();
+    commit(store, Change { wakes, ..Change::default() }).await.unwrap();
+    for slots in [1, 1, 1, 2, 1, 3, 3, 4, 2] {
+        let mut all = claim(store, slots, NOW).await;
+        assert_eq!(all.len(), slots);
+        all.dedup_by_key(|claim| claim.org.clone());
+        assert!(all.len() >= slots.min(3), "{slots} slots went to {all:?}");
+    }
+    let rest = claim(store, 100, NOW).await;
+    assert_eq!(rest.len(), 12);
+    let left = orgs.map(|org| rest.iter().filter(|claim| claim.org == org).count());
+    assert!(left.iter().all(|left| (3..=5).contains(left)), "all had as many turns: {left:?}");
 }
 
 async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {

@@ -9,6 +9,7 @@ use crate::*;
 on_every_store!(
     every_filter_finds_what_the_model_says,
     pages_come_newest_first_and_hold_everything_once,
+    a_word_of_any_length_is_written_and_found,
     a_write_is_found_by_the_very_next_search,
     the_store_answers_a_ping,
 );
@@ -32,6 +33,13 @@ const QUERIES: &[&str] = &[
     "naïve",
     "名前",
     "x'y\"z",
+    "हिन्दी",
+    "हि",
+    "ภาษาไทย",
+    "ﬁ²",
+    "İstanbul",
+    "i̇s",
+    "ΌΔΟΣ",
 ];
 
 fn population() -> Vec<(Object, Vec<Key>)> {
@@ -41,7 +49,11 @@ fn population() -> Vec<(Object, Vec<Key>)> {
                 Key::new(["widget", "gadget"][n % 2], &n.to_string()),
                 ["acme", "umbrella", "initech"][n % 3],
                 ["alice", "bob"][n / 3 % 2],
-                &format!("{}-{n}", ["blue", "red", "naïve", "名前 one"][n % 4]),
+                &format!(
+                    "{}-{n}",
+                    ["blue", "red", "naïve", "名前 one", "हिन्दी ภาษาไทย", "ﬁ² İstanbul ὈΔΟΣ"]
+                        [n % 6]
+                ),
                 ["accepted", "ready"][n % 2],
                 NOW,
             );
@@ -103,6 +115,21 @@ async fn pages_come_newest_first_and_hold_everything_once(fresh: &Fresh) {
         let expected = population.iter().rev().filter(|(object, to)| find.matches(object, to));
         let expected: Vec<Object> = expected.map(|(object, _)| object.clone()).collect();
         assert_eq!(found, expected, "for {query:?}");
+    }
+}
+
+async fn a_word_of_any_length_is_written_and_found(fresh: &Fresh) {
+    let store = &*fresh.store;
+    for (id, letter) in [("latin", "x"), ("greek", "ω"), ("emoji", "𝒳")] {
+        let mut object = widget(id, "acme");
+        object.description = letter.repeat(5000);
+        object.labels.insert("k".into(), letter.repeat(5000));
+        commit(store, create(object.clone())).await.unwrap();
+        for length in [1, 100, 1000] {
+            let find = Find::parse(&letter.repeat(length)).unwrap();
+            let found = store.find(&find).await.unwrap().objects;
+            assert_eq!(found, [object.clone()], "{length} of {letter}");
+        }
     }
 }
 

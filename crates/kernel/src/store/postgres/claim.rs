@@ -103,7 +103,7 @@ async fn take(
     let Some(last) = orgs.last() else { return Ok(()) };
     last_org.clone_from(last);
     let mut left = slots;
-    for share in [slots.div_ceil(orgs.len()), slots] {
+    for share in [slots / orgs.len(), slots] {
         if left == 0 {
             break;
         }

@@ -29,7 +29,7 @@ CREATE TABLE objects (
 );
 CREATE INDEX objects_kind  ON objects (kind, num) WHERE deleted_at IS NULL;
 CREATE INDEX objects_org   ON objects (org, kind, num) WHERE deleted_at IS NULL;
-CREATE INDEX objects_owner ON objects (owner, num) WHERE deleted_at IS NULL;
+CREATE INDEX objects_owner ON objects (owner, num);
 CREATE INDEX objects_phase ON objects (phase, num);
 CREATE INDEX objects_name  ON objects (name, num);
 

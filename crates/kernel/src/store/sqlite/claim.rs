@@ -70,7 +70,7 @@ fn pick(
     if orgs.is_empty() || slots == 0 {
         return Ok(Vec::new());
     }
-    let share = slots.div_ceil(orgs.len());
+    let share = slots / orgs.len();
     let mut picked: Vec<QueueRow> = Vec::new();
     for org in &orgs {
         let room = share.min(slots - picked.len());

@@ -35,7 +35,9 @@ const READERS_MAX: usize = 8;
 
 pub struct Sqlite {
     path: PathBuf,
-    ops: mpsc::Sender<Op>,
+    /// `None` only while it is being closed.
+    ops: Option<mpsc::Sender<Op>>,
+    writer: Option<std::thread::JoinHandle<()>>,
     readers: Arc<Readers>,
     hints: Arc<Hints>,
 }
@@ -50,18 +52,19 @@ impl Sqlite {
         let hints = Arc::new(Hints::default());
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
         let writer = Writer::new(connection, lock, hints.clone(), on_commit)?;
-        std::thread::Builder::new()
+        let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
-        Ok(Sqlite { path: path.into(), ops, readers, hints })
+        Ok(Sqlite { path: path.into(), ops: Some(ops), writer: Some(writer), readers, hints })
     }
 
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
         let stopped = || Error::unavailable("the store", "its writer has stopped");
         let (reply, answer) = oneshot::channel();
-        self.ops.send(op(reply)).await.map_err(|_| stopped())?;
+        let ops = self.ops.as_ref().ok_or_else(stopped)?;
+        ops.send(op(reply)).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 
@@ -74,6 +77,16 @@ impl Sqlite {
         tokio::task::spawn_blocking(move || readers.with(read))
             .await
             .map_err(|e| Error::internal("reading the store", e))?
+    }
+}
+
+/// Closed when this returns: whoever opens the file next finds it free.
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        self.ops = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
     }
 }
 
@@ -115,7 +128,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "temp_store", "memory")?;
-    connection.pragma_update(None, "cache_size", -8000)
+    connection.pragma_update(None, "cache_size", -32_000)
 }
 
 /// What SQLite says when something is wrong, as ours.

@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::load::{QUEUE_COLUMNS, json_at, key_at, queue_at};
-use super::save::tag;
+use super::save::{tag, token};
 use crate::change::AuditDraft;
 use crate::find::{Find, Page};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter};
@@ -83,6 +83,7 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
     let mut from = String::from("objects");
     let mut filter = Where::default();
     let text = text_query(find);
+    let text_or_edges = text.is_some() || find.depends_on.is_some();
     let place = if text.is_some() { "objects_text.rowid" } else { "objects.num" };
     if let Some(text) = text {
         from = "objects_text CROSS JOIN objects ON objects.num = objects_text.rowid".into();
@@ -92,11 +93,15 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
         from.push_str(" JOIN edges ON edges.dependent = objects.key");
         filter.and("edges.dependency = ?", key.as_str().to_owned());
     }
-    filter.maybe("org = ?", find.org.clone());
-    filter.maybe("owner = ?", find.owner.clone());
-    filter.maybe("kind = ?", find.kind.clone());
-    filter.maybe("phase = ?", find.phase.clone());
-    filter.maybe("name = ?", find.name.clone());
+    // A column with a plus is not looked up by its index.
+    let rare = if text_or_edges { None } else { rare_column(connection, find)? };
+    let plus = |column: &str| if rare.is_some_and(|rare| rare != column) { "+" } else { "" };
+    filter.maybe(&format!("{}org = ?", plus("org")), find.org.clone());
+    filter.maybe(&format!("{}kind = ?", plus("kind")), find.kind.clone());
+    for (column, value) in columns(find) {
+        let plus = if rare == Some(column) { "" } else { "+" };
+        filter.maybe(&format!("{plus}{column} = ?"), value.cloned());
+    }
     filter.maybe(&format!("{place} < ?"), find.after);
     if !find.deleted {
         filter.plain("deleted_at IS NULL");
@@ -121,9 +126,30 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
     Ok(page)
 }
 
+/// Columns that may say a lot or nothing: one phase has three objects, another all of them.
+fn columns(find: &Find) -> [(&'static str, Option<&String>); 3] {
+    [("name", find.name.as_ref()), ("phase", find.phase.as_ref()), ("owner", find.owner.as_ref())]
+}
+
+/// The first column whose value few objects have: then its index finds them. What many objects
+/// have is soon met by going through them from the newest on, and an index would not help.
+fn rare_column(connection: &Connection, find: &Find) -> rusqlite::Result<Option<&'static str>> {
+    const FEW: i64 = 1000;
+    for (column, value) in columns(find) {
+        let Some(value) = value else { continue };
+        let sql =
+            format!("SELECT count(*) FROM (SELECT 1 FROM objects WHERE {column} = ?1 LIMIT {FEW})");
+        let found: i64 = connection.prepare_cached(&sql)?.query_row([value], |row| row.get(0))?;
+        if found < FEW {
+            return Ok(Some(column));
+        }
+    }
+    Ok(None)
+}
+
 /// Words match where they begin a word; labels match whole.
 fn text_query(find: &Find) -> Option<String> {
-    let words = find.words.iter().map(|word| format!("words:\"{word}\"*"));
+    let words = find.words.iter().map(|word| format!("words:\"{}\"*", token(word)));
     let tags = find.labels.iter().map(|(key, value)| format!("tags:\"{}\"", tag(key, value)));
     let all: Vec<String> = words.chain(tags).collect();
     (!all.is_empty()).then(|| all.join(" AND "))

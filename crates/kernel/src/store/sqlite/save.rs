@@ -172,12 +172,28 @@ fn labels(object: &Object) -> String {
 
 fn text(connection: &Connection, num: i64, object: &Object) -> rusqlite::Result<()> {
     let tags: Vec<String> = object.labels.iter().map(|(key, value)| tag(key, value)).collect();
+    let words: Vec<String> = object.words().iter().map(|word| token(word)).collect();
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO objects_text (rowid, words, tags) VALUES (?1, ?2, ?3)",
         )?
-        .execute(params![num, object.words().join(" "), tags.join(" ")])?;
+        .execute(params![num, words.join(" "), tags.join(" ")])?;
     Ok(())
+}
+
+/// A word so that the index takes it as one, whatever script it is in: SQLite's idea of a letter is
+/// not ours. Other characters than ASCII become two of the private ones each, which no word has;
+/// what begins with a word still begins with its token.
+pub fn token(word: &str) -> String {
+    let private =
+        |n: u32| char::from_u32(0xE000 + n).expect("below 0x1000, so a private character");
+    word.chars().fold(String::with_capacity(word.len()), |mut token, c| {
+        match c {
+            c if c.is_ascii() => token.push(c),
+            c => token.extend([private(c as u32 >> 10), private(c as u32 & 0x3FF)]),
+        }
+        token
+    })
 }
 
 /// One token that stands for a label, whatever characters it has. FNV-1a; a collision only costs

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
@@ -92,7 +92,9 @@ impl Writer {
 
     /// Until nobody can ask any more.
     pub fn run(mut self, mut waiting: mpsc::Receiver<Op>) {
+        let mut last = 1;
         while let Some(first) = waiting.blocking_recv() {
+            gather(&waiting, last);
             let mut batch = vec![first];
             let mut changes = weight(&batch[0]);
             while changes < BATCH_CHANGES_MAX
@@ -101,6 +103,7 @@ impl Writer {
                 changes += weight(&op);
                 batch.push(op);
             }
+            last = batch.len();
             let begun = Instant::now();
             self.carry_out(batch);
             (self.on_commit)(changes, begun.elapsed());
@@ -187,6 +190,24 @@ fn heads(connection: &Connection) -> rusqlite::Result<(Head, i64)> {
     let fence: i64 = connection.query_row("SELECT fence FROM meta", [], |row| row.get(0))?;
     Ok((load::head(connection)?, fence + FENCE_SKIP))
 }
+
+/// Callers that were answered together come back together, but one is always the first: lets the
+/// others catch up, for a moment that is short beside a commit. A lone caller does not wait.
+fn gather(waiting: &mpsc::Receiver<Op>, last: usize) {
+    const NAP: Duration = Duration::from_micros(40);
+    let mut before = 0;
+    for _ in 0..NAPS_MAX {
+        let there = waiting.len() + 1;
+        if there >= last || there == before {
+            return;
+        }
+        before = there;
+        std::thread::sleep(NAP);
+    }
+}
+
+/// How often a batch waits for more to come.
+const NAPS_MAX: usize = 5;
 
 fn weight(op: &Op) -> usize {
     match op {
