@@ -82,6 +82,9 @@ struct ListArgs {
     /// Only what has failed at least once
     #[arg(long)]
     failing: bool,
+    /// Only what is paused
+    #[arg(long)]
+    paused: bool,
     /// Only of this organisation
     #[arg(long, value_name = "ORG")]
     org: Option<String>,
@@ -186,6 +189,7 @@ async fn list(args: ListArgs) -> Result<()> {
         ("key", args.key),
         ("limit", Some(args.limit.to_string())),
         ("failing", args.failing.then(|| "true".to_owned())),
+        ("paused", args.paused.then(|| "true".to_owned())),
     ];
     if let Some((name, value)) = args.state.map(Said::query) {
         query.retain(|(other, _)| *other != name);
