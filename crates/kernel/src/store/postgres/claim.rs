@@ -1,9 +1,11 @@
 //! Hands out due work, one of each organisation in turn; leases; forgetting.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use deadpool_postgres::Object as Pooled;
-use tokio_postgres::{Error, Row};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row, Statement};
 
 use super::load;
 use crate::admit::{Lease, take_lease};
@@ -28,27 +30,24 @@ const PROMOTE: &str = "UPDATE queue SET
      WHERE key IN (SELECT key FROM queue WHERE state IN (1, 2) AND due <= $1
                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
-/// From one organisation that has work to the next, by the index.
-macro_rules! orgs {
-    ($is:literal) => {
-        concat!(
-            "WITH RECURSIVE orgs AS (
-                 (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org ",
-            $is,
-            " $2 ORDER BY org LIMIT 1)
-                 UNION ALL
-                 SELECT (SELECT q.org FROM queue q
-                         WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > orgs.org
-                         ORDER BY q.org LIMIT 1)
-                 FROM orgs WHERE orgs.org IS NOT NULL
-             )
-             SELECT org FROM orgs WHERE org IS NOT NULL LIMIT $3"
-        )
-    };
-}
-const ORGS_AFTER: &str = orgs!(">");
-/// Whoever has no organisation has the empty one: it is the first.
-const ORGS_FROM: &str = orgs!(">=");
+/// From one organisation that has work to the next, by the index: those after the one that was
+/// served last, then all from the first on (whoever has no organisation has the empty one).
+const ORGS: &str = "WITH RECURSIVE
+     after AS (
+         (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org > $2 ORDER BY org LIMIT 1)
+         UNION ALL
+         SELECT (SELECT q.org FROM queue q WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > after.org
+                 ORDER BY q.org LIMIT 1)
+         FROM after WHERE after.org IS NOT NULL),
+     first AS (
+         (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused ORDER BY org LIMIT 1)
+         UNION ALL
+         SELECT (SELECT q.org FROM queue q WHERE lane = $1 AND state = 0 AND NOT paused AND q.org > first.org
+                 ORDER BY q.org LIMIT 1)
+         FROM first WHERE first.org IS NOT NULL)
+     (SELECT org FROM after WHERE org IS NOT NULL LIMIT $3)
+     UNION ALL
+     (SELECT org FROM first WHERE org IS NOT NULL LIMIT $3)";
 
 const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
      FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS turn (org) CROSS JOIN LATERAL (
@@ -66,14 +65,27 @@ const NEXT_DUE: &str = "SELECT least(
 const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claimed, Turn), Error> {
-    client.execute(&client.prepare_cached(PROMOTE).await?, &[&ask.now.millis()]).await?;
+    let promote = client.prepare_cached(PROMOTE).await?;
+    let orgs = client.prepare_cached(ORGS).await?;
+    let now = ask.now.millis();
+    // Sent one after the other without waiting: what has become due is seen by the others.
+    let promoted: [&(dyn ToSql + Sync); 1] = [&now];
+    let (_, urgent, normal) = futures::try_join!(
+        client.execute(&promote, &promoted),
+        waiting_orgs(client, &orgs, Lane::Urgent, &turn, ask.slots),
+        waiting_orgs(client, &orgs, Lane::Normal, &turn, ask.slots_normal),
+    )?;
     let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
-    for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
+    for (lane, orgs, slots) in
+        [(Lane::Urgent, urgent, ask.slots), (Lane::Normal, normal, ask.slots_normal)]
+    {
         let (before, slots) = (claims.len(), slots.min(ask.slots - claims.len()));
-        take(client, ask, lane, slots, &mut turn.last_org[lane.number() as usize], &mut claims)
-            .await?;
+        take(client, ask, lane, slots, &orgs, &mut claims).await?;
         if claims.len() - before < slots {
             unfilled.push(lane.number());
+        }
+        if let Some(last) = orgs.last() {
+            turn.last_org[lane.number() as usize].clone_from(last);
         }
     }
     let next = client.prepare_cached(NEXT_DUE).await?;
@@ -82,29 +94,35 @@ pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claime
     Ok((Claimed { claims, next_due: next_due.map(Timestamp) }, turn))
 }
 
+/// Whose turn it is, and then whose: at most as many as there are slots.
+async fn waiting_orgs(
+    client: &Pooled,
+    statement: &Statement,
+    lane: Lane,
+    turn: &Turn,
+    slots: usize,
+) -> Result<Vec<String>, Error> {
+    let last = &turn.last_org[lane.number() as usize];
+    let rows = client.query(statement, &[&lane.number(), last, &(slots as i64)]).await?;
+    let mut seen = BTreeSet::new();
+    let orgs =
+        rows.iter().map(|row| row.get::<_, String>(0)).filter(|org| seen.insert(org.clone()));
+    Ok(orgs.take(slots).collect())
+}
+
 /// First an equal share for each organisation, then whatever is left to give.
 async fn take(
     client: &Pooled,
     ask: &Ask,
     lane: Lane,
     slots: usize,
-    last_org: &mut String,
+    orgs: &[String],
     claims: &mut Vec<Claim>,
 ) -> Result<(), Error> {
-    if slots == 0 {
-        return Ok(());
-    }
-    let mut orgs = orgs(client, ORGS_AFTER, lane, last_org, slots).await?;
-    if orgs.len() < slots {
-        let again = self::orgs(client, ORGS_FROM, lane, "", slots - orgs.len()).await?;
-        let new: Vec<String> = again.into_iter().filter(|org| !orgs.contains(org)).collect();
-        orgs.extend(new);
-    }
-    let Some(last) = orgs.last() else { return Ok(()) };
-    last_org.clone_from(last);
     let mut left = slots;
-    for share in [slots / orgs.len(), slots] {
-        if left == 0 {
+    let shares = orgs.len().min(slots).max(1);
+    for share in [slots / shares, slots] {
+        if left == 0 || orgs.is_empty() {
             break;
         }
         let statement = client.prepare_cached(CLAIM).await?;
@@ -122,18 +140,6 @@ async fn take(
         }
     }
     Ok(())
-}
-
-async fn orgs(
-    client: &Pooled,
-    sql: &str,
-    lane: Lane,
-    begin: &str,
-    most: usize,
-) -> Result<Vec<String>, Error> {
-    let statement = client.prepare_cached(sql).await?;
-    let rows = client.query(&statement, &[&lane.number(), &begin, &(most as i64)]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 fn claim_of(row: &Row) -> Claim {
@@ -163,7 +169,7 @@ pub async fn lease(
     // Taken only from the state that was looked at: whoever else looked finds it changed.
     let sql = "UPDATE leases SET holder = $2, fence = $3, until = $4
          WHERE name = $1 AND holder = $5 AND fence = $6 AND until = $7";
-    let params: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
+    let params: &[&(dyn ToSql + Sync)] = &[
         &name,
         &next.holder,
         &next.fence,

@@ -49,6 +49,7 @@ pub async fn run(
             let Some(first) = waiting.recv().await else { return };
             changes += first.changes.len();
             batch.push(first);
+            gather(&waiting).await;
             while changes < BATCH_CHANGES_MAX
                 && let Ok(next) = waiting.try_recv()
             {
@@ -59,6 +60,18 @@ pub async fn run(
         let begun = Instant::now();
         carry_out(&pool, batch, &hints).await;
         on_commit(changes, begun.elapsed());
+    }
+}
+
+/// Callers that were answered together come back together: lets those that are about to ask do so.
+async fn gather(waiting: &mpsc::Receiver<Waiting>) {
+    const ROUNDS_MAX: usize = 4;
+    for _ in 0..ROUNDS_MAX {
+        let before = waiting.len();
+        tokio::task::yield_now().await;
+        if waiting.len() == before {
+            return;
+        }
     }
 }
 
