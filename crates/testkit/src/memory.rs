@@ -405,12 +405,9 @@ impl Store for Memory {
     ) -> Result<usize> {
         let tables = &mut *self.tables.lock();
         let newest = tables.head.event_seq;
-        let old = tables
-            .events
-            .iter()
-            .take(limit)
-            .take_while(|event| event.at < events_before && event.seq < newest)
-            .count();
+        let first = tables.events.iter().take(limit).filter(|event| event.seq < newest);
+        let old = first.enumerate().filter(|(_, event)| event.at < events_before).last();
+        let old = old.map_or(0, |(place, _)| place + 1);
         tables.events.drain(..old);
         let gone: Vec<String> = tables
             .commands

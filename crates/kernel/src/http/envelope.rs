@@ -40,14 +40,16 @@ pub(super) async fn envelope(
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or_else(|| envelope.unmatched.clone(), |path| path.as_str().into());
     let mut context = RequestContext::of(&request, &app.ambient, envelope.server.clone());
-    let span = tracing::info_span!(
+    let span = tracing::debug_span!(
         "request",
         method = %context.method,
         route = %route,
         request_id = %context.request_id,
         status = tracing::field::Empty,
     );
-    context.trace.adopt(&span);
+    if !span.is_disabled() {
+        context.trace.adopt(&span);
+    }
     context.trace = Trace::of_span(&span).unwrap_or_else(|| context.trace.child(&app.ambient));
     let context = Arc::new(context);
     request.extensions_mut().insert(context.clone());

@@ -9,9 +9,14 @@ use super::principal::{ADMIN_ROLES, Principal};
 use super::token::{Claims, refused};
 use crate::Result;
 
+/// A name goes into logs, indexes and headers: it must fit.
+const NAME_CHARS_MAX: usize = 255;
+
 /// How one issuer's claims are read.
 pub struct Reader {
     pub names: ClaimNames,
+    /// Before the names of subjects and organisations.
+    pub prefix: String,
     /// `None`: the issuer is ours, and gives our roles by their own names.
     pub admin_roles: Option<AdminRoles>,
 }
@@ -30,12 +35,25 @@ impl Reader {
                 names.username, names.username_fallback
             )));
         }
+        let org = first([&names.org, &names.org_fallback, ""]);
+        let prefixed = |name: &str| match name {
+            "" => String::new(),
+            name => format!("{}{name}", self.prefix),
+        };
+        let (subject, org) = (prefixed(subject), prefixed(org));
+        for (what, name) in [("subject", &subject), ("organisation", &org)] {
+            if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
+                return Err(refused(format!(
+                    "the token's {what} has more than {NAME_CHARS_MAX} characters, or control characters"
+                )));
+            }
+        }
         let roles = self.roles(at_path(claims, &names.roles));
         let agent_of = self.agent_of(text(&names.agent_cluster), text(&names.agent_client), &roles);
         Ok(Principal {
-            subject: subject.to_owned(),
+            subject,
             issuer: issuer.to_owned(),
-            org: first([&names.org, &names.org_fallback, ""]).to_owned(),
+            org,
             org_admin: match at_path(claims, &names.org_admin) {
                 Some(Value::Bool(yes)) => *yes,
                 Some(Value::String(text)) => text == "true",
@@ -98,9 +116,28 @@ mod tests {
     use super::*;
 
     fn read(claims: Value) -> Result<Principal> {
-        let reader =
-            Reader { names: ClaimNames::default(), admin_roles: Some(AdminRoles::default()) };
+        read_with("", claims)
+    }
+
+    fn read_with(prefix: &str, claims: Value) -> Result<Principal> {
+        let (names, admin_roles) = (ClaimNames::default(), Some(AdminRoles::default()));
+        let reader = Reader { names, prefix: prefix.into(), admin_roles };
         reader.principal("https://sso", claims.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_prefix_keeps_one_issuers_people_apart_from_anothers() {
+        let claims = |org: &str| json!({"sub": "alice", "org_id": org});
+        let ours = read(claims("acme")).unwrap();
+        let theirs = read_with("partner:", claims("acme")).unwrap();
+        assert_eq!(
+            (theirs.subject.as_str(), theirs.org.as_str()),
+            ("partner:alice", "partner:acme")
+        );
+        assert_ne!(ours.visibility(), theirs.visibility());
+        let alone = read_with("partner:", claims("")).unwrap();
+        assert_eq!(alone.org, "", "whoever has no organisation gets none by it");
+        assert_ne!(alone.visibility(), read(claims("")).unwrap().visibility());
     }
 
     fn roles(claimed: &[&str]) -> Vec<String> {
@@ -125,6 +162,17 @@ mod tests {
         assert_eq!(who(json!({"username": "", "sub": "c"})), pair("c", ""));
         assert_eq!(who(json!({"username": 7})), None);
         assert_eq!(who(json!({})), None);
+    }
+
+    #[test]
+    fn a_name_that_could_do_harm_is_refused() {
+        let long = "x".repeat(NAME_CHARS_MAX + 1);
+        for bad in ["a\0b", "a\nb", "a\u{1b}[2J", long.as_str()] {
+            let message = read(json!({"sub": bad})).unwrap_err().to_string();
+            assert!(message.contains("the token's subject"), "{message}");
+            assert!(read(json!({"sub": "s", "org_id": bad})).is_err(), "{bad:?}");
+        }
+        assert!(read(json!({"sub": "é".repeat(NAME_CHARS_MAX), "org_id": "👩‍🚀"})).is_ok());
     }
 
     #[test]

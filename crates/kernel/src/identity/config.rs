@@ -86,6 +86,11 @@ impl Config {
 pub struct IssuerConfig {
     /// As in the tokens' `iss`.
     pub url: String,
+    /// Put before its users' and organisations' names, as in `partner:`. Users of the same name are
+    /// the same user here, whichever issuer they come from, and so are organisations: give an
+    /// issuer a prefix unless it speaks of the same people as the others.
+    #[serde(default)]
+    pub prefix: String,
     /// A token must be meant for one of these. Not given: for anyone.
     #[serde(default)]
     pub audience: Option<Vec<String>>,
@@ -106,6 +111,7 @@ impl IssuerConfig {
     pub fn new(url: &str) -> IssuerConfig {
         IssuerConfig {
             url: url.into(),
+            prefix: String::new(),
             audience: None,
             jwks_url: None,
             claims: ClaimNames::default(),

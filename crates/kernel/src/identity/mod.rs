@@ -70,6 +70,7 @@ impl Identity {
                     Keys::remote(&issuer.url, issuer.jwks_url.clone(), system, ambient.clone());
                 let reader = Reader {
                     names: issuer.claims.clone(),
+                    prefix: issuer.prefix.clone(),
                     admin_roles: Some(config.admin_roles.clone()),
                 };
                 let issuer = Issuer {

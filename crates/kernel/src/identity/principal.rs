@@ -11,7 +11,8 @@ pub const ADMIN_ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
 /// Whoever a request speaks for. One type, whichever issuer the token came from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Principal {
-    /// Unique within the issuer, and what owns objects: the user name if there is one.
+    /// What owns objects: the user name if there is one, with the issuer's prefix. Issuers without
+    /// a prefix speak of the same people.
     pub subject: String,
     pub issuer: String,
     /// Empty: belongs to no organisation and sees only their own.

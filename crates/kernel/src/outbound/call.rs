@@ -103,7 +103,7 @@ impl System {
         F: FnMut(u32) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
     {
-        let span = tracing::info_span!(
+        let span = tracing::debug_span!(
             "outbound",
             otel.name = format!("{} {operation}", self.name),
             otel.kind = "client",

@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use super::otlp;
@@ -74,9 +75,12 @@ pub fn init(config: &Config) -> Result<Guard> {
         "" => None,
         endpoint => Some(otlp::Provider::start(endpoint, config.otlp_sample_percent)?),
     };
-    let traces = provider.as_ref().map(otlp::Provider::layer);
+    // Spans are of the level `debug`: logs name the request where it matters, and whoever exports
+    // no traces does not pay for them.
+    let traces = provider.as_ref().map(|provider| provider.layer().with_filter(LevelFilter::DEBUG));
     // An error means that this process logs already, which is all that was asked for.
-    let _ = tracing_subscriber::registry().with(filter).with(stderr).with(traces).try_init();
+    let stderr = stderr.with_filter(filter);
+    let _ = tracing_subscriber::registry().with(stderr).with(traces).try_init();
     Ok(Guard(provider))
 }
 

@@ -54,6 +54,9 @@ impl Trace {
 
     /// The place that a tracing span stands for, if traces are exported.
     pub fn of_span(span: &tracing::Span) -> Option<Trace> {
+        if span.is_disabled() {
+            return None;
+        }
         let context = span.context();
         let span = context.span();
         let span = span.span_context();

@@ -45,7 +45,7 @@ async fn a_commit_at_one_ends_a_wait_and_a_long_poll_at_the_other() {
         tokio::spawn(async move { there.get("alice", path).await })
     };
     let wait = ask("/api/v1/objects/widget/a?wait_phase=done&timeout_s=60");
-    let poll = ask("/api/v1/events?after=latest&wait_s=60");
+    let poll = ask("/api/v1/events?after=1&wait_s=60");
     eventually("both wait", async || open(&there).await == 2).await;
     here.transition("a", "done").await;
     let wait = tokio::time::timeout(AT_ONCE, wait).await.expect("at once").unwrap();

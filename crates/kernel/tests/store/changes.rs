@@ -1,7 +1,7 @@
 //! A change is carried out whole or refused whole, each on its own.
 
 use kernel::change::{Answer, Command, Refusal, Write};
-use kernel::{Change, Json, Object};
+use kernel::{Change, Class, Json, Object};
 use testkit::stores::Fresh;
 
 use crate::*;
@@ -15,6 +15,7 @@ on_every_store!(
     a_command_is_carried_out_once_and_answers_the_same,
     a_transition_keeps_what_it_does_not_name,
     names_keep_every_character,
+    what_a_store_cannot_hold_fails_alone_and_for_good,
 );
 
 async fn an_object_reads_back_as_it_was_written(fresh: &Fresh) {
@@ -143,5 +144,25 @@ async fn names_keep_every_character(fresh: &Fresh) {
         object.labels.insert("k'\"".into(), (*name).into());
         commit(&*fresh.store, create(object.clone())).await.unwrap();
         assert_eq!(fresh.store.get(&[object.key.clone()]).await.unwrap(), [object]);
+    }
+}
+
+/// PostgreSQL has no NUL in text. Whoever lets one through must not take others along.
+async fn what_a_store_cannot_hold_fails_alone_and_for_good(fresh: &Fresh) {
+    let mut commits = tokio::task::JoinSet::new();
+    for n in 0..40 {
+        let store = fresh.store.clone();
+        let mut object = widget(&n.to_string(), "acme");
+        if n % 8 == 0 {
+            object.description = "a\0b".into();
+        }
+        commits.spawn(async move { (n, store.commit_all(vec![create(object)], NOW).await) });
+    }
+    for (n, done) in commits.join_all().await {
+        match done {
+            Ok(verdicts) => assert!(verdicts[0].is_ok(), "{n}: {verdicts:?}"),
+            Err(error) if n % 8 == 0 => assert_eq!(error.class(), Class::Terminal, "{error}"),
+            Err(error) => panic!("{n} was taken along: {error}"),
+        }
     }
 }

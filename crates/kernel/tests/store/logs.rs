@@ -10,6 +10,7 @@ on_every_store!(
     events_are_filtered_by_kind_object_and_org,
     an_event_holds_the_object_as_it_was_written,
     old_events_are_forgotten_but_never_the_newest,
+    a_clock_that_ran_ahead_leaves_no_gap_in_what_is_kept,
     the_audit_chain_is_whole_under_concurrency,
     audit_entries_are_found_by_who_and_what,
 );
@@ -81,6 +82,17 @@ async fn old_events_are_forgotten_but_never_the_newest(fresh: &Fresh) {
     assert_eq!(fresh.store.first_event().await.unwrap(), Some(5));
     let accepted = commit(&*fresh.store, create(widget("x", "acme"))).await.unwrap();
     assert_eq!(accepted.event, Some(6), "numbers go on");
+}
+
+async fn a_clock_that_ran_ahead_leaves_no_gap_in_what_is_kept(fresh: &Fresh) {
+    for (n, at) in [0, 1_000_000_000, 1, 2, 1_000_000_000, 5000, 6000].into_iter().enumerate() {
+        let change = create(widget(&n.to_string(), "acme"));
+        fresh.store.commit_all(vec![change], later(at)).await.unwrap();
+    }
+    assert_eq!(fresh.store.forget(later(100), NOW, 100).await.unwrap(), 4);
+    let kept = fresh.store.events(0, &EventFilter::default(), 100).await.unwrap();
+    let kept: Vec<i64> = kept.iter().map(|event| event.seq).collect();
+    assert_eq!(kept, [5, 6, 7], "whatever came before something old is older");
 }
 
 async fn verify(fresh: &Fresh) -> Result<i64, AuditFault> {

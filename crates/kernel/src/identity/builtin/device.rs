@@ -1,5 +1,9 @@
 //! Device grants (RFC 8628): a program without a browser shows a short code, a person approves
-//! it elsewhere. Kept in the store, so that any replica can answer.
+//! it elsewhere.
+//!
+//! Kept in the store, so that any replica can answer, as commands: a grant is begun, decided and
+//! redeemed, each at most once, and all of it is forgotten after a while. Anyone may begin one, so
+//! it must leave nothing behind for good.
 
 use std::time::Duration;
 
@@ -7,32 +11,26 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::oauth::Refused;
-use crate::change::{AuditDraft, Write};
+use crate::change::{Answer, AuditDraft, Command};
 use crate::identity::Principal;
 use crate::store::commit;
-use crate::{Ambient, Change, Error, Json, Key, Object, Refusal, Result, Store, Timestamp};
+use crate::{Ambient, Change, Error, Json, Refusal, Result, Store, Timestamp};
 
-pub const KIND: &str = "device-grant";
+const KIND: &str = "device-grant";
 /// No vowels, so no words; nothing that looks like something else.
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 const CODE_LETTERS: usize = 8;
 
-mod phase {
-    pub const PENDING: &str = "pending";
-    pub const APPROVED: &str = "approved";
-    pub const DENIED: &str = "denied";
-    pub const USED: &str = "used";
-}
-
 #[derive(Serialize, Deserialize)]
-struct Spec {
+struct Grant {
     client: String,
     device_code_sha256: String,
     expires_at: Timestamp,
 }
 
-#[derive(Serialize, Deserialize, Default)]
-struct Status {
+/// What a person decided: whom the device may act for, if it may.
+#[derive(Serialize, Deserialize)]
+struct Decision {
     approved_by: Option<Principal>,
 }
 
@@ -50,8 +48,55 @@ fn sha256_hex(text: &str) -> String {
 
 /// Both codes lead to the grant without a search: its id is a hash of the person's code, and
 /// begins the device's.
-fn key_of(user_code: &str) -> Key {
-    Key::new(KIND, &sha256_hex(user_code)[..32])
+fn id_of(user_code: &str) -> String {
+    sha256_hex(user_code)[..32].to_owned()
+}
+
+/// What can happen to a grant, once. No caller's command can be taken for one: theirs have spaces.
+#[derive(Clone, Copy)]
+enum Step {
+    Begun,
+    Decided,
+    Redeemed,
+}
+
+impl Step {
+    fn command_id(self, id: &str) -> String {
+        match self {
+            Step::Begun => format!("{KIND}/{id}"),
+            Step::Decided => format!("{KIND}/{id}/decided"),
+            Step::Redeemed => format!("{KIND}/{id}/redeemed"),
+        }
+    }
+
+    /// Takes the step; `false` if it was taken before.
+    async fn take(
+        self,
+        store: &dyn Store,
+        now: Timestamp,
+        id: &str,
+        what: &impl Serialize,
+        audit: Option<AuditDraft>,
+    ) -> Result<bool> {
+        let answer = Answer { status: 200, body: Json::of(what) };
+        let command = Command { id: self.command_id(id), digest: String::new(), answer };
+        let change = Change { command: Some(command), audit, ..Change::default() };
+        match commit(store, change, now).await {
+            Ok(_) => Ok(true),
+            Err(Error::Refused(Refusal::Repeated { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was written when the step was taken.
+    async fn taken<T: serde::de::DeserializeOwned>(
+        self,
+        store: &dyn Store,
+        id: &str,
+    ) -> Result<Option<T>> {
+        let command = store.command(&self.command_id(id)).await?;
+        command.map(|command| command.answer.body.parse()).transpose()
+    }
 }
 
 pub async fn start(
@@ -65,24 +110,17 @@ pub async fn start(
         let code = user_code(ambient);
         let secret: String =
             ambient.random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (key, now) = (key_of(&code), ambient.now());
-        let mut grant = Object::new(key.clone(), "", "", "device sign-in", phase::PENDING, now);
-        grant.spec = Json::of(&Spec {
+        let (id, now) = (id_of(&code), ambient.now());
+        let grant = Grant {
             client: client.to_owned(),
             device_code_sha256: sha256_hex(&secret),
             expires_at: now.plus(lifetime),
-        });
-        grant.status = Json::of(&Status::default());
-        let change = Change { write: Some(Write::Create(grant)), ..Change::default() };
-        match commit(store, change, now).await {
-            Ok(_) => {
-                return Ok(Started {
-                    device_code: format!("{}.{secret}", key.id()),
-                    user_code: format!("{}-{}", &code[..4], &code[4..]),
-                });
-            }
-            Err(Error::Refused(Refusal::Exists(_))) => {}
-            Err(error) => return Err(error),
+        };
+        if Step::Begun.take(store, now, &id, &grant, None).await? {
+            return Ok(Started {
+                device_code: format!("{id}.{secret}"),
+                user_code: format!("{}-{}", &code[..4], &code[4..]),
+            });
         }
     }
     Err(Error::internal("a device grant", "no free code was found"))
@@ -108,12 +146,6 @@ pub fn read_user_code(typed: &str) -> Option<String> {
     valid.then_some(code)
 }
 
-async fn load(store: &dyn Store, key: &Key) -> Result<Option<(Object, Spec)>> {
-    let Some(grant) = store.get(std::slice::from_ref(key)).await?.pop() else { return Ok(None) };
-    let spec = grant.spec.parse()?;
-    Ok(Some((grant, spec)))
-}
-
 /// What a person decides about a code. Returns the client that it is for.
 pub async fn decide(
     store: &dyn Store,
@@ -123,24 +155,21 @@ pub async fn decide(
     approve: bool,
 ) -> Result<String, Refused> {
     let unknown = || Refused::new("invalid_grant", "no device is waiting with this code");
-    let loaded = load(store, &key_of(user_code)).await?;
-    let (mut grant, spec) = loaded
-        .filter(|(grant, spec)| grant.phase == phase::PENDING && now < spec.expires_at)
-        .ok_or_else(unknown)?;
-    grant.phase = if approve { phase::APPROVED } else { phase::DENIED }.to_owned();
-    grant.status = Json::of(&Status { approved_by: approve.then(|| who.clone()) });
-    let change = update(grant, who, if approve { "approve" } else { "deny" });
-    match commit(store, change, now).await {
-        Ok(_) => Ok(spec.client),
-        Err(Error::Refused(Refusal::Stale { .. })) => Err(unknown()),
-        Err(error) => Err(error.into()),
+    let id = id_of(user_code);
+    let grant: Option<Grant> = Step::Begun.taken(store, &id).await?;
+    let grant = grant.filter(|grant| now < grant.expires_at).ok_or_else(unknown)?;
+    let decision = Decision { approved_by: approve.then(|| who.clone()) };
+    let audit = audit(&id, who, if approve { "approve" } else { "deny" });
+    match Step::Decided.take(store, now, &id, &decision, Some(audit)).await? {
+        true => Ok(grant.client),
+        false => Err(unknown()),
     }
 }
 
 /// The grant that a device asks about, if the code is one of ours and for this client.
 pub struct Asked {
-    grant: Object,
-    spec: Spec,
+    id: String,
+    expires_at: Timestamp,
 }
 
 impl Asked {
@@ -151,55 +180,52 @@ impl Asked {
     ) -> Result<Asked, Refused> {
         let unknown = || Refused::new("invalid_grant", "this device code is unknown, or was used");
         let (id, secret) = device_code.split_once('.').ok_or_else(unknown)?;
-        let key = Key::parse(&format!("{KIND}/{id}")).map_err(|_| unknown())?;
-        let (grant, spec) = load(store, &key).await?.ok_or_else(unknown)?;
-        if spec.device_code_sha256 != sha256_hex(secret) || spec.client != client {
+        if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
         }
-        Ok(Asked { grant, spec })
+        let grant: Option<Grant> = Step::Begun.taken(store, id).await?;
+        let grant = grant.ok_or_else(unknown)?;
+        if grant.device_code_sha256 != sha256_hex(secret) || grant.client != client {
+            return Err(unknown());
+        }
+        Ok(Asked { id: id.to_owned(), expires_at: grant.expires_at })
     }
 
     pub fn id(&self) -> &str {
-        self.grant.key.id()
+        &self.id
     }
 
     /// Whom the device may act for: once, if someone approved.
     pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, Refused> {
-        let Asked { mut grant, spec } = self;
-        let used = || Refused::new("invalid_grant", "this device code was used");
-        match grant.phase.as_str() {
-            phase::USED => return Err(used()),
-            phase::DENIED => return Err(Refused::new("access_denied", "the request was denied")),
-            _ if now >= spec.expires_at => {
+        let Asked { id, expires_at } = self;
+        let decision: Option<Decision> = Step::Decided.taken(store, &id).await?;
+        let who = match decision {
+            Some(Decision { approved_by: None }) => {
+                return Err(Refused::new("access_denied", "the request was denied"));
+            }
+            _ if now >= expires_at => {
                 return Err(Refused::new("expired_token", "nobody approved in time; begin again"));
             }
-            phase::APPROVED => {}
-            _ => return Err(Refused::new("authorization_pending", "nobody has approved yet")),
-        }
-        let status: Status = grant.status.parse()?;
-        let who = status
-            .approved_by
-            .ok_or_else(|| Error::internal("a device grant", "is approved by nobody"))?;
-        grant.phase = phase::USED.to_owned();
-        grant.deleted_at = Some(now);
-        match commit(store, update(grant, &who, "redeem"), now).await {
-            Ok(_) => Ok(who),
-            Err(Error::Refused(Refusal::Stale { .. })) => Err(used()),
-            Err(error) => Err(error.into()),
+            None => return Err(Refused::new("authorization_pending", "nobody has approved yet")),
+            Some(Decision { approved_by: Some(who) }) => who,
+        };
+        let audit = audit(&id, &who, "redeem");
+        match Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
+            true => Ok(who),
+            false => Err(Refused::new("invalid_grant", "this device code was used")),
         }
     }
 }
 
-fn update(grant: Object, who: &Principal, action: &str) -> Change {
-    let audit = AuditDraft {
+fn audit(id: &str, who: &Principal, action: &str) -> AuditDraft {
+    AuditDraft {
         actor: who.subject.clone(),
         action: format!("{KIND}.{action}"),
-        target: grant.key.to_string(),
+        target: format!("{KIND}/{id}"),
         org: who.org.clone(),
         outcome: "ok".to_owned(),
         ..AuditDraft::default()
-    };
-    Change { write: Some(Write::Update(grant)), audit: Some(audit), ..Change::default() }
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! and the client-credentials, refresh-token and device grants.
 //!
 //! Its tokens hold all there is to know, so nothing is stored but the device grants under way. A
-//! refresh token cannot be taken back one by one: removing the key ends them all.
+//! refresh token cannot be taken back one by one: removing the key and starting again ends them all.
 
 mod clients;
 mod device;
@@ -46,6 +46,8 @@ pub struct Builtin {
     clock_skew_s: i64,
     /// Of all together: everyone may begin, so the number of grants must not be theirs to choose.
     device_starts: Limiter,
+    /// Of one address, so that nobody uses up what is for all.
+    device_starts_each: Limiter,
     /// Of one grant.
     device_polls: Limiter,
     /// Of one person, against guessing codes.
@@ -67,7 +69,11 @@ impl Builtin {
             url,
             audience: None,
             algorithms: vec![Algorithm::ES256],
-            reader: Reader { names: ClaimNames::default(), admin_roles: None },
+            reader: Reader {
+                names: ClaimNames::default(),
+                prefix: String::new(),
+                admin_roles: None,
+            },
             verifications: AtomicU64::new(0),
         };
         Ok(Builtin {
@@ -79,6 +85,7 @@ impl Builtin {
             device_code: Duration::from_secs(config.device_code_s),
             clock_skew_s: i64::try_from(config.clock_skew_s).unwrap_or(0),
             device_starts: Limiter::new(30, 2_000),
+            device_starts_each: Limiter::new(5, 10_000),
             device_polls: Limiter::new(1, POLL_S * 1_000),
             device_decisions: Limiter::new(5, 10_000),
             ambient,

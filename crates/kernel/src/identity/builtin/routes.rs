@@ -1,11 +1,14 @@
 //! The built-in issuer's endpoints.
 
-use axum::Json;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +18,7 @@ use utoipa_axum::routes;
 use super::grants::{GRANTS, Tokens};
 use super::oauth::{Form, Introduction, Refused, private};
 use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
-use crate::http::Routes;
+use crate::http::{RequestContext, Routes};
 use crate::identity::Action;
 use crate::identity::jwk::Jwk;
 use crate::{App, Error};
@@ -129,6 +132,7 @@ struct DeviceAuthorization {
     responses((status = 200, body = DeviceAuthorization), (status = 400, description = "RFC 8628")))]
 async fn device_authorization(
     State(app): State<App>,
+    context: Option<Extension<Arc<RequestContext>>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refused> {
@@ -139,7 +143,9 @@ async fn device_authorization(
     if client.id != CLI_CLIENT {
         builtin.clients().sign_in(&client)?;
     }
-    if !builtin.device_starts.allow("", app.ambient.now()) {
+    let (now, origin) = (app.ambient.now(), context.map(|c| network(&c.origin)));
+    let each = |origin: String| builtin.device_starts_each.allow(&origin, now);
+    if !origin.is_none_or(each) || !builtin.device_starts.allow("", now) {
         let why = "too many devices sign in at once; try again in a minute".to_owned();
         let status = StatusCode::TOO_MANY_REQUESTS;
         return Err(Refused { status, code: "temporarily_unavailable", why });
@@ -156,6 +162,14 @@ async fn device_authorization(
         interval: POLL_S,
     };
     Ok(private(StatusCode::OK, &answer))
+}
+
+/// Whoever has an IPv6 address has a network of them.
+fn network(address: &str) -> String {
+    match address.parse::<Ipv6Addr>() {
+        Ok(ip) => ip.segments()[..4].iter().map(|part| format!("{part:x}:")).collect(),
+        Err(_) => address.to_owned(),
+    }
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -209,7 +223,10 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
     if who.agent_of.is_some() {
         return Err(Refused::new("access_denied", "an agent cannot approve devices"));
     }
-    if !builtin.device_decisions.allow(&who.subject, app.ambient.now()) {
+    if !builtin
+        .device_decisions
+        .allow(&format!("{} {}", who.issuer, who.subject), app.ambient.now())
+    {
         let why = "too many codes tried; wait a minute".to_owned();
         let status = StatusCode::TOO_MANY_REQUESTS;
         return Err(Refused { status, code: "slow_down", why });

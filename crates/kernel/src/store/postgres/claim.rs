@@ -182,7 +182,8 @@ pub async fn lease(
     Ok((taken == 1).then_some(next))
 }
 
-/// The newest event stays, so that the log never looks empty to a reader who is up to date.
+/// The newest event stays, so that the log never looks empty to a reader who is up to date. What
+/// came before an old event is old too, whatever the clock said: there are no gaps.
 pub async fn forget(
     client: &Pooled,
     events_before: Timestamp,
@@ -192,8 +193,9 @@ pub async fn forget(
     let limit = limit as i64;
     let events = client
         .execute(
-            "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $2)
-                 AND at < $1 AND seq < (SELECT max(seq) FROM events)",
+            "DELETE FROM events WHERE seq <= (
+                 SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT $2) AS first WHERE at < $1)
+                 AND seq < (SELECT max(seq) FROM events)",
             &[&events_before.millis(), &limit],
         )
         .await?;

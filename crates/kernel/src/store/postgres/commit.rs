@@ -18,12 +18,12 @@ use tokio_postgres::error::SqlState;
 
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
-use super::{connection, failed, load, save};
+use super::{chain, connection, failed, load, save};
 use crate::admit::{Rows, Sealed, Touched};
 use crate::change::{Change, Verdict};
 use crate::log::Head;
 use crate::store::{Hints, OnCommit};
-use crate::{Error, Result, Timestamp};
+use crate::{Class, Error, Result, Timestamp};
 
 /// Changes in one transaction at the most.
 const BATCH_CHANGES_MAX: usize = 512;
@@ -86,17 +86,29 @@ async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
                 hints.hint_work();
             }
         }
+        // One of them cannot be written: the others must not suffer for it.
+        Err(error) if error.class() == Class::Terminal && batch.len() > 1 => {
+            for waiting in batch {
+                Box::pin(carry_out(pool, vec![waiting], hints)).await;
+            }
+        }
         Err(error) => {
             tracing::error!(%error, "the store could not write");
             let text = error.to_string();
             for waiting in batch {
-                let _ = waiting.reply.send(Err(Error::Unavailable {
-                    what: "the store".into(),
-                    source: Some(text.clone().into()),
+                let (what, source) = ("the store".into(), Some(text.clone().into()));
+                let _ = waiting.reply.send(Err(match error.class() {
+                    Class::Terminal => Error::Internal { what, source },
+                    _ => Error::Unavailable { what, source },
                 }));
             }
         }
     }
+}
+
+/// Text that PostgreSQL cannot hold, or something beyond its limits: trying again is no use.
+fn unwritable(error: &PgError) -> bool {
+    error.code().is_some_and(|state| ["22", "54"].iter().any(|c| state.code().starts_with(c)))
 }
 
 /// A row that another replica made between our look and our write, or a deadlock: look again.
@@ -122,6 +134,9 @@ async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict
                 if error.is_closed() || client.batch_execute("ROLLBACK").await.is_err() {
                     // Its state is not known: it does not go back to the pool.
                     drop(Pooled::take(client));
+                }
+                if !again && unwritable(&error) {
+                    return Err(Error::internal(format!("the store ({})", chain(&error)), error));
                 }
                 if !again {
                     return Err(failed(error));

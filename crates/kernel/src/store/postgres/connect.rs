@@ -22,6 +22,12 @@ pub fn parse(url: &str) -> Result<(Config, String)> {
     config.application_name("mainstay").connect_timeout(Duration::from_secs(5));
     let options = config.get_options().map(|own| format!("{STALLED_MAX} {own}"));
     config.options(options.as_deref().unwrap_or(STALLED_MAX));
+    // A replica that freezes in the middle of a commit holds what every other needs: not for long.
+    let options = format!(
+        "{} -c idle_in_transaction_session_timeout=10s",
+        config.get_options().unwrap_or_default()
+    );
+    config.options(options.trim());
     config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(30));
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),

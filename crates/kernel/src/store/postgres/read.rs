@@ -65,6 +65,12 @@ impl Where {
         self.sql.push_str(&format!(" {word} {condition}"));
     }
 
+    /// The number is a value like others: each text is prepared, and kept, on each connection.
+    fn limit(&mut self, limit: usize) -> String {
+        self.values.push(Box::new(i64::try_from(limit).unwrap_or(i64::MAX)));
+        format!("LIMIT ${}", self.values.len())
+    }
+
     async fn query(&self, client: &Pooled, sql: &str) -> Result<Vec<Row>> {
         let statement = client.prepare_cached(sql).await.map_err(failed)?;
         let values: Vec<&(dyn ToSql + Sync)> =
@@ -105,11 +111,8 @@ pub async fn find(client: &Pooled, find: &Find) -> Result<Page> {
     if !find.deleted {
         filter.plain("deleted_at IS NULL");
     }
-    let sql = format!(
-        "SELECT {COLUMNS} FROM objects{} ORDER BY num DESC LIMIT {}",
-        filter.sql,
-        find.limit + 1
-    );
+    let limit = filter.limit(find.limit + 1);
+    let sql = format!("SELECT {COLUMNS} FROM objects{} ORDER BY num DESC {limit}", filter.sql);
     let rows = filter.query(client, &sql).await?;
     let more = rows.len() > find.limit;
     let mut objects: Vec<(i64, Object)> = rows.iter().take(find.limit).map(object).collect();
@@ -154,8 +157,9 @@ pub async fn events(
     conditions.maybe("subject = ?", filter.subject.as_ref().map(|key| key.as_str().to_owned()));
     conditions.maybe("org = ?", filter.org.clone());
     conditions.maybe("split_part(subject, '/', 1) = ?", filter.kind.clone());
+    let limit = conditions.limit(limit);
     let sql = format!(
-        "SELECT seq, type, subject, org, at, data FROM events{} ORDER BY seq LIMIT {limit}",
+        "SELECT seq, type, subject, org, at, data FROM events{} ORDER BY seq {limit}",
         conditions.sql
     );
     let rows = conditions.query(client, &sql).await?;
@@ -178,9 +182,10 @@ pub async fn audit(client: &Pooled, filter: &AuditFilter, limit: usize) -> Resul
     conditions.maybe("target = ?", filter.target.clone());
     conditions.maybe("org = ?", filter.org.clone());
     let order = if filter.before.is_some() { "DESC" } else { "ASC" };
+    let limit = conditions.limit(limit);
     let sql = format!(
         "SELECT seq, at, actor, action, target, org, origin, outcome, request_id, before, after, hash
-         FROM audit{} ORDER BY seq {order} LIMIT {limit}",
+         FROM audit{} ORDER BY seq {order} {limit}",
         conditions.sql
     );
     let rows = conditions.query(client, &sql).await?;
@@ -212,8 +217,8 @@ pub async fn work(client: &Pooled, filter: &WorkFilter, limit: usize) -> Result<
     if filter.failing {
         conditions.plain("attempt > 0");
     }
-    let sql =
-        format!("SELECT {QUEUE_COLUMNS} FROM queue{} ORDER BY due LIMIT {limit}", conditions.sql);
+    let limit = conditions.limit(limit);
+    let sql = format!("SELECT {QUEUE_COLUMNS} FROM queue{} ORDER BY due {limit}", conditions.sql);
     Ok(conditions.query(client, &sql).await?.iter().map(queue_row).collect())
 }
 

@@ -344,7 +344,8 @@ fn unlease(connection: &Connection, name: &str, fence: i64) -> rusqlite::Result<
     Ok(())
 }
 
-/// The newest event stays, so that the log never looks empty to a reader who is up to date.
+/// The newest event stays, so that the log never looks empty to a reader who is up to date. What
+/// came before an old event is old too, whatever the clock said: there are no gaps.
 fn forget(
     connection: &Connection,
     events_before: Timestamp,
@@ -354,8 +355,9 @@ fn forget(
     let limit = limit as i64;
     let events = connection
         .prepare_cached(
-            "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT ?2)
-                 AND at < ?1 AND seq < (SELECT event_seq FROM meta)",
+            "DELETE FROM events WHERE seq <= (
+                 SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?2) WHERE at < ?1)
+                 AND seq < (SELECT event_seq FROM meta)",
         )?
         .execute(params![events_before.millis(), limit])?;
     let commands = connection

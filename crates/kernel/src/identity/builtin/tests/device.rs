@@ -1,6 +1,7 @@
 //! The device grant: begun by a program, decided by a person, redeemed once.
 
 use super::*;
+use crate::http::RequestContext;
 use crate::identity::builtin::grants::DEVICE_GRANT;
 
 struct Begun {
@@ -124,7 +125,7 @@ async fn a_code_of_someone_elses_device_or_client_is_worth_nothing() {
         let fields = [("grant_type", DEVICE_GRANT), ("device_code", code), ("client_id", client)];
         assert_eq!(server.token_error(&fields).await, (400, "invalid_grant".into()), "{code}");
     }
-    let stored = format!("{:?}", server.store.objects.lock());
+    let stored = format!("{:?}", server.store.commands.lock());
     let (_, secret) = begun.device_code.split_once('.').unwrap();
     assert!(!stored.contains(secret), "the store holds only its hash");
     server.pass_s(POLL_S);
@@ -167,12 +168,41 @@ async fn strangers_cannot_begin_grants_without_end() {
         begun += 1;
         assert!(begun <= 30, "there is no limit");
     }
-    assert_eq!(begun, 30);
+    assert_eq!(begun, 30, "of all together");
     server.pass_s(2);
     assert_eq!(server.post("/oauth/device_authorization", &fields).await.0, 200);
     let (status, body) =
         server.post("/oauth/device_authorization", &[("client_id", "unknown")]).await;
     assert_eq!((status, &body["error"]), (401, &"invalid_client".into()));
+}
+
+#[tokio::test]
+async fn one_address_cannot_use_up_what_others_need() {
+    let server = Server::start();
+    let begin = async |address: &str| {
+        let mut context =
+            RequestContext::detached("r", Method::POST, "/oauth/device_authorization");
+        context.origin = address.into();
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri("/oauth/device_authorization")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .extension(Arc::new(context))
+            .body(Body::from(format!("client_id={CLI_CLIENT}")));
+        server.send(request.unwrap()).await.0.as_u16()
+    };
+    for _ in 0..5 {
+        assert_eq!(begin("192.0.2.1").await, 200);
+    }
+    assert_eq!(begin("192.0.2.1").await, 429);
+    assert_eq!(begin("192.0.2.2").await, 200);
+    for n in 0..5 {
+        assert_eq!(begin(&format!("2001:db8:1:2::{n}")).await, 200);
+    }
+    assert_eq!(begin("2001:db8:1:2:ffff::1").await, 429, "a network is one address");
+    assert_eq!(begin("2001:db8:1:3::1").await, 200);
+    server.pass_s(10);
+    assert_eq!(begin("192.0.2.1").await, 200);
 }
 
 #[tokio::test]

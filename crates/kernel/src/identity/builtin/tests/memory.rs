@@ -1,4 +1,4 @@
-//! A store of objects in memory: all that the issuer asks of one.
+//! A store of commands in memory: all that the issuer asks of one.
 
 use std::collections::HashMap;
 
@@ -6,45 +6,34 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::admit::{Counter, Lease};
-use crate::change::{Accepted, Change, Command, Verdict, Write};
+use crate::change::{Accepted, Change, Command, Verdict};
 use crate::find::{Find, Page};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
 use crate::queue::{Ask, Claimed, QueueRow};
 use crate::store::{Hints, Store, WorkCount, WorkFilter};
 use crate::{Error, Key, Object, Refusal, Result, Timestamp};
 
-/// Objects by key, and who did what.
+/// Commands by id, and who did what.
 #[derive(Default)]
 pub struct Memory {
-    pub objects: Mutex<HashMap<Key, Object>>,
+    pub commands: Mutex<HashMap<String, Command>>,
     pub audit: Mutex<Vec<String>>,
     hints: Hints,
 }
 
 impl Memory {
     fn commit_one(&self, change: Change) -> Verdict {
-        let mut objects = self.objects.lock();
-        let mut accepted = Accepted::default();
-        if let Some(write) = change.write {
-            let key = write.object().key.clone();
-            let object = match (objects.get(&key), write) {
-                (Some(_), Write::Create(_)) => return Err(Refusal::Exists(key)),
-                (None, Write::Create(object)) => object,
-                (Some(stored), Write::Update(object)) if stored.revision == object.revision => {
-                    Object { revision: object.revision + 1, ..object }
-                }
-                (Some(stored), Write::Update(object) | Write::Transition(object)) => {
-                    let (expected, found) = (object.revision, stored.revision);
-                    return Err(Refusal::Stale { key, expected, found });
-                }
-                (None, _) => return Err(Refusal::Missing(key)),
-            };
-            accepted.revision = Some(object.revision);
-            objects.insert(key, object);
+        assert!(change.write.is_none(), "a grant leaves no object behind");
+        if let Some(command) = change.command {
+            let mut commands = self.commands.lock();
+            if let Some(Command { id, answer, .. }) = commands.get(&command.id).cloned() {
+                return Err(Refusal::Repeated { id, answer });
+            }
+            commands.insert(command.id.clone(), command);
         }
         let audit = change.audit.map(|entry| format!("{} {}", entry.actor, entry.action));
         self.audit.lock().extend(audit);
-        Ok(accepted)
+        Ok(Accepted::default())
     }
 }
 
@@ -66,9 +55,8 @@ impl Store for Memory {
     async fn unlease(&self, _: &str, _: i64) -> Result<()> {
         absent()
     }
-    async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
-        let objects = self.objects.lock();
-        Ok(keys.iter().filter_map(|key| objects.get(key).cloned()).collect())
+    async fn get(&self, _: &[Key]) -> Result<Vec<Object>> {
+        absent()
     }
     async fn find(&self, _: &Find) -> Result<Page> {
         absent()
@@ -82,8 +70,8 @@ impl Store for Memory {
     async fn counter(&self, _: &str) -> Result<Option<Counter>> {
         absent()
     }
-    async fn command(&self, _: &str) -> Result<Option<Command>> {
-        absent()
+    async fn command(&self, id: &str) -> Result<Option<Command>> {
+        Ok(self.commands.lock().get(id).cloned())
     }
     async fn events(&self, _: i64, _: &EventFilter, _: usize) -> Result<Vec<Event>> {
         absent()
