@@ -64,8 +64,8 @@ impl Figures {
             return;
         }
         println!(
-            "{:<58} {:>12} {:<6} {:>12} {:>6}  {}",
-            "what", "value", "unit", "baseline", "ratio", "target"
+            "{:<58} {:>12} {:<6} {:>12} {:>6}  target",
+            "what", "value", "unit", "baseline", "ratio"
         );
         for figure in &self.all {
             println!("{}", figure.line());

@@ -123,8 +123,7 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
     connection.pragma_update(None, "cache_size", -32_000)?;
     connection.set_prepared_statement_cache_capacity(64);
     let objects: Vec<Object> = (0..OBJECTS).map(object).collect();
-    let data: Vec<String> =
-        objects.iter().map(|object| serde_json::to_string(object)).collect::<Result<_, _>>()?;
+    let data: Vec<String> = objects.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let mut seq: i64 = connection.query_row("SELECT event_seq FROM meta", [], |row| row.get(0))?;
     let hash = "0".repeat(64);
     let (begun, mut done) = (Instant::now(), 0);
@@ -239,8 +238,7 @@ async fn bare_postgres(
         )
         .await?;
     let objects: Vec<Object> = (0..OBJECTS).map(object).collect();
-    let data: Vec<String> =
-        objects.iter().map(|object| serde_json::to_string(object)).collect::<Result<_, _>>()?;
+    let data: Vec<String> = objects.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let mut seq: i64 = client.query_one("SELECT event_seq FROM meta", &[]).await?.get(0);
     let hash = "0".repeat(64);
     let (begun, mut done) = (Instant::now(), 0);

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use crate::cargo::Counts;
 use crate::servers::{Durability, Fleet};
 use crate::steps::Steps;
 use crate::{Sim, cargo};
@@ -32,8 +33,12 @@ enum Step {
 impl Test {
     pub fn run(self) -> Result<()> {
         let mut steps = Steps::default();
-        let done = self.steps(&mut steps);
+        let mut counts = Counts::default();
+        let done = self.steps(&mut steps, &mut counts);
         eprintln!("{}", steps.summary());
+        if counts != Counts::default() {
+            println!("{} passed, {} failed", counts.passed, counts.failed);
+        }
         done
     }
 
@@ -41,7 +46,7 @@ impl Test {
         self.only.is_empty() || self.only.contains(&step)
     }
 
-    fn steps(&self, steps: &mut Steps) -> Result<()> {
+    fn steps(&self, steps: &mut Steps, counts: &mut Counts) -> Result<()> {
         if self.wants(Step::Fmt) {
             steps.step("format", || cargo::run(&["fmt", "--all", "--check"], &[]))?;
         }
@@ -55,7 +60,7 @@ impl Test {
                 let mut env = fleet.env();
                 // What needs a server that is not there fails instead of being skipped.
                 env.push(("MAINSTAY_TEST_SERVERS".into(), "required".into()));
-                cargo::run(&["test", "--workspace"], &env)
+                cargo::test(&["test", "--workspace", "--no-fail-fast"], &env, counts)
             });
             steps.step("servers stop", || fleet.stop())?;
             tested?;

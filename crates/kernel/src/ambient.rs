@@ -9,7 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Milliseconds since 1970. Printed, and serialised, as RFC 3339 in UTC.
+/// Milliseconds since 1970. Printed, and serialised, as RFC 3339 in UTC; [`Timestamp::MAX`] is
+/// printed as `never` and serialised as null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub i64);
 
@@ -46,14 +47,17 @@ impl std::fmt::Display for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(at) => serializer.collect_str(&format_args!("{at:.3}")),
+            Err(_) => serializer.serialize_none(),
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let at = jiff::Timestamp::deserialize(deserializer)?;
-        Ok(Timestamp(at.as_millisecond()))
+        let at = Option::<jiff::Timestamp>::deserialize(deserializer)?;
+        Ok(at.map_or(Timestamp::MAX, |at| Timestamp(at.as_millisecond())))
     }
 }
 
@@ -156,5 +160,7 @@ mod tests {
         let text = serde_json::to_string(&at).unwrap();
         assert_eq!(text, "\"2023-11-14T22:13:20.123Z\"");
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), at);
+        assert_eq!(serde_json::to_string(&Timestamp::MAX).unwrap(), "null");
+        assert_eq!(serde_json::from_str::<Timestamp>("null").unwrap(), Timestamp::MAX);
     }
 }

@@ -64,6 +64,8 @@ pub struct QueueRow {
     pub lane: Lane,
     pub state: State,
     pub paused: bool,
+    /// Null while it is stopped: only a person, or a change, makes it due again.
+    #[schema(nullable)]
     pub due: Timestamp,
     /// Failed looks in a row.
     pub attempt: i32,

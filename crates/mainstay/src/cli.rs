@@ -103,7 +103,10 @@ impl Cli {
             Verb::Work(verb) => one_thread(verb.run()),
             Verb::Completions(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),
-            Verb::Version => crate::output::print(concat!("mainstay ", env!("CARGO_PKG_VERSION"))),
+            Verb::Version => {
+                use kernel::telemetry::build::{REVISION, VERSION};
+                crate::output::print(&format!("mainstay {VERSION} (revision {REVISION})"))
+            }
         }
     }
 }

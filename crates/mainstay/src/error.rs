@@ -87,7 +87,8 @@ impl Error {
             text.push_str(&format!("\n  request id: {id}"));
         }
         if let Some(hint) = self.hint() {
-            text.push_str(&format!("\nhint: {hint}"));
+            let called = format!("`{} ", crate::output::program());
+            text.push_str(&format!("\nhint: {}", hint.replace("`mainstay ", &called)));
         }
         text
     }
@@ -157,7 +158,7 @@ mod tests {
             request_id: Some("r1".into()),
         };
         let report = error.report();
-        for part in ["authorization: the token", "request id: r1", "mainstay login"] {
+        for part in ["authorization: the token", "request id: r1", " login --local`"] {
             assert!(report.contains(part), "{part} is not in: {report}");
         }
     }

@@ -2,7 +2,8 @@
 //! domains that the server manages.
 //!
 //! [`cli`] has the verbs, [`config`] the configuration, [`server`] puts the kernel's parts
-//! together, [`local`] is for its own machine, [`client`] speaks to a server and [`verb`] holds one file per client verb.
+//! together, [`local`] is for its own machine, [`client`] speaks to a server and [`verb`] holds
+//! one file per verb.
 
 mod cli;
 mod client;
@@ -10,6 +11,7 @@ pub mod config;
 pub mod error;
 mod local;
 mod output;
+mod progress;
 pub mod server;
 mod verb;
 

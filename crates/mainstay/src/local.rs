@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::output::{program, quoted};
 
 /// In the data directory: where the server was last reached.
 const ADDRESS_FILE: &str = "address";
@@ -65,9 +66,10 @@ impl Local {
     /// An admin's token, for whoever can read the signing key anyway.
     pub fn token(&self) -> Result<String> {
         let Some(address) = address(&self.data_dir) else {
-            let dir = self.data_dir.display();
+            let dir = quoted(&self.data_dir.to_string_lossy());
             let why = format!(
-                "no server has run with {dir}; start one with `mainstay server --data-dir {dir}`"
+                "no server has run with {dir}; start one with `{} server --data-dir {dir}`",
+                program()
             );
             return Err(kernel::Error::invalid("data_dir", why).into());
         };

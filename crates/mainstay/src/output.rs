@@ -3,7 +3,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use kernel::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -71,19 +72,30 @@ fn name(item: &Value) -> String {
     first.unwrap_or_default()
 }
 
-/// Aligned columns; fitted to the window if there is one, else never wrapped.
+/// What the last column needs at the least for words to be readable in it.
+const LAST_COLUMN_MIN: u16 = 24;
+
+/// Aligned columns. In a window that is wide enough the last one is wrapped into it; the others
+/// never are, so that keys can be copied, and nothing is ever cut.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(head);
-    let person = std::io::stdout().is_terminal();
-    let arrangement =
-        if person { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
-    table.set_content_arrangement(arrangement);
     for row in rows {
         table.add_row(row.iter().map(|cell| printable(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
+    }
+    let widths = table.column_max_content_widths();
+    let needed: u16 = widths.iter().rev().skip(1).map(|width| width + 2).sum();
+    let window = table.width().filter(|_| std::io::stdout().is_terminal()).unwrap_or(0);
+    if window >= needed + LAST_COLUMN_MIN {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        for column in table.column_iter_mut().take(widths.len().saturating_sub(1)) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    } else {
+        table.set_content_arrangement(ContentArrangement::Disabled);
     }
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
@@ -107,11 +119,19 @@ pub fn text(value: &Value) -> String {
 }
 
 /// How long ago `at` (RFC 3339) was, or how far ahead it is: `5m`, `in 3s`.
-pub fn ago(at: &Value, now: kernel::Timestamp) -> String {
-    let Some(at) = at.as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok()) else {
-        return text(at);
-    };
-    let seconds = now.seconds() - at.as_second();
+pub fn ago(at: &Value, now: Timestamp) -> String {
+    match serde_json::from_value::<Timestamp>(at.clone()) {
+        Ok(at) => distance(at, now),
+        Err(_) => text(at),
+    }
+}
+
+/// The same of a timestamp; nothing for never.
+pub fn distance(at: Timestamp, now: Timestamp) -> String {
+    if at == Timestamp::MAX {
+        return String::new();
+    }
+    let seconds = now.seconds() - at.seconds();
     let long = match seconds.abs() {
         s @ 0..120 => format!("{s}s"),
         s @ 120..7200 => format!("{}m", s / 60),
@@ -119,6 +139,21 @@ pub fn ago(at: &Value, now: kernel::Timestamp) -> String {
         s => format!("{}d", s / 86_400),
     };
     if seconds < 0 { format!("in {long}") } else { long }
+}
+
+/// What this program was called as, so that a line that it prints can be pasted.
+pub fn program() -> String {
+    let name = std::env::args().next().filter(|name| !name.is_empty());
+    name.map_or_else(|| "mainstay".into(), |name| quoted(&name))
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,~".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -145,7 +180,7 @@ mod tests {
 
     #[test]
     fn times_are_told_as_a_distance() {
-        let now = kernel::Timestamp(1_700_000_000_000);
+        let now = Timestamp(1_700_000_000_000);
         let cases = [
             (0, "0s"),
             (-90, "90s"),
@@ -155,9 +190,18 @@ mod tests {
             (5, "in 5s"),
         ];
         for (seconds, said) in cases {
-            let at = kernel::Timestamp(now.0 + seconds * 1000).to_string();
+            let at = Timestamp(now.0 + seconds * 1000).to_string();
             assert_eq!(ago(&json!(at), now), said);
         }
-        assert_eq!(ago(&json!("never"), now), "never");
+        assert_eq!(distance(Timestamp::MAX, now), "");
+        assert_eq!(ago(&json!("soon"), now), "soon");
+    }
+
+    #[test]
+    fn a_printed_word_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("target/release/mainstay"), "target/release/mainstay");
+        assert_eq!(quoted("/a b"), "'/a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
     }
 }

@@ -18,7 +18,8 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Config, Loaded};
 use crate::error::{Error, Result};
 use crate::local;
-use crate::output::say;
+use crate::output::{program, quoted, say};
+use crate::progress::patiently;
 
 /// Runs a server until it is told to stop.
 pub async fn run(loaded: Loaded, domains: Vec<Box<dyn Domain>>) -> Result<()> {
@@ -101,7 +102,8 @@ fn start_driver(
 pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
     let database = Some(config.database.expose()).filter(|url| !url.is_empty());
-    Ok(kernel::store::open(database, &config.data_dir, on_commit).await?)
+    let opened = kernel::store::open(database, &config.data_dir, on_commit);
+    Ok(patiently("opening the store", opened).await?)
 }
 
 async fn bind(listen: SocketAddr) -> Result<TcpListener> {
@@ -137,10 +139,22 @@ fn observe_commits(metrics: &Arc<Metrics>) -> OnCommit {
     Arc::new(move |changes, took| metrics.commit(changes, took.as_secs_f64()))
 }
 
-/// What a person who has just started a server wants to know.
+/// What a person who has just started a server wants to know. The lines can be pasted.
 fn greeting(config: &Config, store: &str, url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
+    let me = program();
     let data_dir = config.data_dir.display();
+    let mut here = format!("--data-dir {}", quoted(&config.data_dir.to_string_lossy()));
+    if let Some(file) = &config.identity.signing_key_file {
+        let file = quoted(&file.to_string_lossy());
+        here.push_str(&format!(" --set identity.signing_key_file={file}"));
+    }
+    let (login, token) = match config.identity.issuers.first() {
+        Some(issuer) if !config.identity.builtin() => {
+            (format!("login --server {url} --issuer {}", quoted(&issuer.url)), "$TOKEN".into())
+        }
+        _ => (format!("login --local {here}"), format!("$({me} token {here})")),
+    };
     format!(
         "\
 Mainstay {version} listens on {url}
@@ -148,10 +162,13 @@ Mainstay {version} listens on {url}
   store  {store}
   docs   {url}/api/v1/doc
 
-Try in another terminal:
-  mainstay login --local --data-dir {data_dir}
-  mainstay work
-  mainstay events --follow
+Sign in once, in another terminal; after that no command asks for a token:
+  {me} {login}
+
+Then try:
+  {me} work                 what is being worked on, and what is stuck
+  {me} events --follow      what happens, as it happens
+  curl -H \"authorization: Bearer {token}\" {url}/api/v1/objects
 
 Ctrl-C stops it when what is under way is done; twice, at once."
     )

@@ -188,7 +188,7 @@ fn work_tells_why_something_does_not_get_ahead_and_can_be_told_to_retry() {
             return Answer::json(200, &json!({}));
         }
         let row = json!({
-            "key": "widget/a", "org": "acme", "lane": "normal", "state": "stopped", "due": "never",
+            "key": "widget/a", "org": "acme", "lane": "normal", "state": "stopped", "due": null,
             "paused": false, "attempt": 3, "fence": 9, "worker": "w", "reason": "no such region",
         });
         let count = json!({"kind": "widget", "state": "stopped", "paused": false, "failing": true, "rows": 1});
@@ -204,9 +204,22 @@ fn work_tells_why_something_does_not_get_ahead_and_can_be_told_to_retry() {
     let ran = mainstay(&["work", "pause", "widget/a", "--reason", "why not"]).at(&stage).run();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let asked = stage.asked();
-    assert_eq!(asked[0].target, "/api/v1/work?failing=true&limit=100");
+    assert_eq!(asked[0].target, "/api/v1/work?limit=100&failing=true");
     assert_eq!(asked[1].target, "/api/v1/work/widget/a/pause");
     assert_eq!(asked[1].body, "{\"reason\":\"why not\"}");
+}
+
+#[test]
+fn waiting_for_a_phase_of_what_was_deleted_ends_at_once() {
+    let mut gone = widget("deleted");
+    gone["deleted_at"] = json!("2020-01-02T00:00:00Z");
+    let stage = Stage::new(move |_| Answer::json(200, &gone));
+    let ran = mainstay(&["get", "widget/a", "--wait-phase", "ready"]).at(&stage).run();
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("widget/a was deleted"), "{}", ran.stderr);
+    let ran = mainstay(&["get", "widget/a", "--wait-phase", "deleted"]).at(&stage).run();
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(stage.asked().len(), 2, "it asked again although nothing can come of it");
 }
 
 /// An issuer whose person confirms at the second question.

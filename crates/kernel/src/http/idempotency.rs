@@ -1,7 +1,7 @@
 //! `Idempotency-Key`: a request with the same key is carried out once and answered the same.
 //!
-//! A handler takes [`Idempotency`], asks [`Once::replay`] before it does anything that would not
-//! work a second time, and lets [`carry_out`] commit its change.
+//! A handler takes [`Idempotency`], does its work within [`Once::unless_done`], and lets
+//! [`carry_out`] commit its change.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -62,8 +62,23 @@ impl Idempotency {
 }
 
 impl Once {
-    /// The answer, if this request was carried out before.
-    pub async fn replay(&self, store: &dyn Store) -> Result<Option<Response>> {
+    /// Does `work`, unless this request was carried out before. If it was sent twice, the other one
+    /// may be carried out at any moment, and what this one then cannot do any more is no error.
+    pub async fn unless_done(
+        &self,
+        store: &dyn Store,
+        work: impl Future<Output = Result<Response>>,
+    ) -> Result<Response> {
+        if let Some(before) = self.replay(store).await? {
+            return Ok(before);
+        }
+        match work.await {
+            Err(error) => self.replay(store).await.ok().flatten().ok_or(error),
+            done => done,
+        }
+    }
+
+    async fn replay(&self, store: &dyn Store) -> Result<Option<Response>> {
         let Some((id, digest)) = &self.command else { return Ok(None) };
         match store.command(id).await? {
             None => Ok(None),

@@ -1,5 +1,6 @@
 //! The only way to add a route: it names the action that the caller must be allowed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,6 +9,7 @@ use axum::routing::MethodRouter;
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
     Components, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder,
 };
@@ -108,11 +110,20 @@ impl Routes {
         let info = InfoBuilder::new()
             .title("Mainstay")
             .description(Some(
-                "One control plane for managed services, environments, streams and right-sizing.",
+                "One control plane for managed services, environments, streams and right-sizing.\n\n\
+                 To try a request here, press Authorize and paste what `mainstay token` prints on \
+                 the server's machine; `mainstay token --role admin-full` for the queue and the \
+                 audit log.",
             ))
             .version(crate::telemetry::build::VERSION)
             .build();
-        OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
+        let tags = Some(tags(&paths));
+        OpenApiBuilder::new()
+            .info(info)
+            .tags(tags)
+            .paths(paths)
+            .components(Some(components))
+            .build()
     }
 
     /// Names that stand for two different schemas, which the document could not tell apart.
@@ -141,6 +152,32 @@ impl Routes {
         }
         router
     }
+}
+
+/// The kernel's groups of routes, in the order in which a reader wants them.
+const TAGS: [(&str, &str); 7] = [
+    ("objects", "Every managed thing, whatever its kind"),
+    ("events", "What changed, in the order in which it happened"),
+    ("work", "The queue: what is due, running, retrying, stopped and why"),
+    ("audit", "Who did what, hash-chained"),
+    ("self", "How this process is"),
+    ("oauth", "The built-in issuer of tokens"),
+    ("doc", "This document"),
+];
+
+/// The domains' groups come before the kernel's.
+fn tags(paths: &Paths) -> Vec<Tag> {
+    let mut items: Vec<PathItem> = paths.paths.values().cloned().collect();
+    let used = items.iter_mut().flat_map(operations);
+    let used: BTreeSet<String> =
+        used.flat_map(|(_, op)| op.tags.clone().unwrap_or_default()).collect();
+    let ours = |name: &str| TAGS.iter().any(|(tag, _)| *tag == name);
+    let theirs = used.iter().filter(|name| !ours(name)).map(Tag::new);
+    let ours = TAGS
+        .iter()
+        .filter(|(name, _)| used.contains(*name))
+        .map(|(name, about)| TagBuilder::new().name(*name).description(Some(*about)).build());
+    theirs.chain(ours).collect()
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {

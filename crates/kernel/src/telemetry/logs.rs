@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use super::otlp;

@@ -1,8 +1,9 @@
 //! The queue and the audit log: what an admin sees and does, once.
 
 use kernel::change::{Change, Wake};
+use kernel::http::Once;
 use kernel::log::{AuditCheck, AuditEntry, Head};
-use kernel::{Key, Lane, Timestamp};
+use kernel::{Error, Key, Lane, Timestamp};
 
 use axum::body::Body as Raw;
 use testkit::on_every_store;
@@ -15,6 +16,7 @@ on_every_store!(
     work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log,
     a_pause_needs_no_reason_but_a_wrong_one_is_refused,
     the_same_command_is_carried_out_once_and_answered_the_same,
+    a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_first,
     a_client_can_verify_the_audit_log_page_by_page,
 );
 
@@ -115,6 +117,26 @@ async fn the_same_command_is_carried_out_once_and_answered_the_same(fresh: &Fres
     assert_eq!(pause("k2", "two").await.header("idempotent-replay"), "");
     assert_eq!(world.audit().await.len(), 2, "one for each that was carried out");
     assert_eq!(pause("a b", "x").await.error("field"), "idempotency-key");
+}
+
+async fn a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_first(
+    fresh: &Fresh,
+) {
+    let store = fresh.store.as_ref();
+    let once = Once { command: Some(("key".into(), "digest".into())) };
+    let answer = kernel::change::Answer { status: 202, body: kernel::Json::default() };
+    let overtaken = async {
+        let change = Change { command: once.command(&answer), ..Change::default() };
+        kernel::store::commit(store, change, Timestamp(1)).await?;
+        Err(Error::Conflict("it is being deleted".into()))
+    };
+    let response = once.unless_done(store, overtaken).await.expect("the other one's answer");
+    assert_eq!(response.status(), 202);
+    let again = once.unless_done(store, async { panic!("it was done before") }).await;
+    assert_eq!(again.expect("the same answer").status(), 202);
+    let other = Once { command: Some(("another".into(), "digest".into())) };
+    let refused = other.unless_done(store, async { Err(Error::Conflict("no".into())) }).await;
+    assert!(matches!(refused, Err(Error::Conflict(_))), "an error of its own stays one");
 }
 
 async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {

@@ -15,6 +15,7 @@ use url::Url;
 
 use crate::error::{Error, Result, class_of};
 use crate::output::Format;
+use crate::progress::patiently;
 use context::{Context, Contexts};
 
 /// Which server, as whom, and how to print the answer.
@@ -94,7 +95,13 @@ impl Client {
         url
     }
 
+    /// Asks, and tells a person if the answer takes long.
     pub async fn get<T: DeserializeOwned>(&mut self, url: Url) -> Result<T> {
+        let message = format!("waiting for {}", self.server);
+        patiently(&message, self.ask(url)).await
+    }
+
+    pub async fn ask<T: DeserializeOwned>(&mut self, url: Url) -> Result<T> {
         let response = self.send(Method::GET, url, Some(ANSWER_TIMEOUT), |request| request).await?;
         self.read(response).await
     }
@@ -104,7 +111,9 @@ impl Client {
             Some(body) => request.json(body),
             None => request,
         };
-        let response = self.send(Method::POST, url, Some(ANSWER_TIMEOUT), with_body).await?;
+        let message = format!("waiting for {}", self.server);
+        let sent = self.send(Method::POST, url, Some(ANSWER_TIMEOUT), with_body);
+        let response = patiently(&message, sent).await?;
         let text = response.text().await.map_err(|e| self.unreachable(e))?;
         Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
     }

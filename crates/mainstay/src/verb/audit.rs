@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::client::{Client, ClientArgs};
 use crate::error::{Error, Result};
 use crate::output::{self, Format, text};
+use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -27,8 +28,19 @@ pub struct Audit {
 #[derive(Debug, clap::Subcommand)]
 enum AuditVerb {
     /// Show entries, newest first
+    #[command(after_help = "\
+Examples:
+  mainstay audit list --actor alice --limit 10
+  mainstay audit list --after 0 -o json      from the first on")]
     List(ListArgs),
     /// Follow the chain of hashes from the first entry to the last
+    #[command(after_help = "\
+Prints the last entry's number and hash. Note them where the server's owner cannot write: whoever
+can rewrite the whole database can also make a new chain, but not one that fits what was noted.
+
+Examples:
+  mainstay audit verify
+  mainstay audit verify --noted 1200:4f0c…")]
     Verify {
         /// A head that was noted before, SEQ:HASH; may be repeated
         #[arg(long, value_name = "SEQ:HASH", value_parser = noted)]
@@ -37,6 +49,9 @@ enum AuditVerb {
         client: ClientArgs,
     },
     /// Print the last entry's number and hash
+    #[command(after_help = "\
+Examples:
+  mainstay audit head >> noted.txt")]
     Head(ClientArgs),
 }
 
@@ -106,6 +121,10 @@ async fn list(args: ListArgs) -> Result<()> {
         ("limit", Some(args.limit.to_string())),
     ];
     let page: Entries<Value> = client.get(client.url("/api/v1/audit", &query)).await?;
+    if page.entries.is_empty() && args.client.output == Format::Table {
+        output::say("nothing found");
+        return Ok(());
+    }
     let head = ["SEQ", "TIME", "ACTOR", "ACTION", "TARGET", "OUTCOME", "ORIGIN", "REQUEST"];
     let cells = |entry: &Value| {
         let inner = ["actor", "action", "target", "outcome", "origin", "request_id"];
@@ -123,10 +142,13 @@ async fn head(client: &mut Client) -> Result<Head> {
 async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<Head> {
     let head = head(client).await?;
     let mut check = AuditCheck::default();
+    let mut progress = Progress::new();
     while check.head().audit_seq < head.audit_seq {
         let after = check.head().audit_seq.to_string();
         let query = [("after", Some(after)), ("limit", Some("500".into()))];
-        let page: Entries<AuditEntry> = client.get(client.url("/api/v1/audit", &query)).await?;
+        let said = format!("{} of {} entries", check.head().audit_seq, head.audit_seq);
+        let url = client.url("/api/v1/audit", &query);
+        let page: Entries<AuditEntry> = progress.during(&said, client.ask(url)).await?;
         if page.entries.is_empty() {
             break;
         }

@@ -25,6 +25,10 @@ Examples:
         config: ConfigArgs,
     },
     /// Check a configuration without starting anything
+    #[command(after_help = "\
+Examples:
+  mainstay config check --config /etc/mainstay.toml
+  mainstay config check --set http.rate_per_s=100")]
     Check {
         #[command(flatten)]
         config: ConfigArgs,

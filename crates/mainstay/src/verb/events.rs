@@ -13,6 +13,7 @@ use crate::output::{self, Format, text};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  mainstay events --last 20
   mainstay events --kind widget --limit 20
   mainstay events --object widget/ID --follow
   mainstay events --after 1200 --follow -o json >> events.jsonl")]
@@ -20,10 +21,13 @@ pub struct Events {
     /// Begin after this number [default: the oldest that is kept; with --follow, from now on]
     #[arg(long, value_name = "N")]
     after: Option<i64>,
+    /// Begin so many events before the newest
+    #[arg(long, value_name = "N", conflicts_with = "after", value_parser = clap::value_parser!(i64).range(0..))]
+    last: Option<i64>,
     /// Keep printing as they happen; resumes by itself when the connection is lost
     #[arg(short, long)]
     follow: bool,
-    /// How many
+    /// How many at the most; with --follow, without end
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Only of objects of this kind
@@ -55,10 +59,18 @@ impl Events {
         if self.follow {
             return self.follow(&mut client).await;
         }
-        let mut query = self.query(self.after);
+        let after = match self.last {
+            Some(last) => Some(self.before_newest(&mut client, last).await?),
+            None => self.after,
+        };
+        let mut query = self.query(after);
         query.push(("limit", Some(self.limit.to_string())));
         let page: Page = client.get(client.url("/api/v1/events", &query)).await?;
         let full = page.events.len() >= self.limit;
+        if page.events.is_empty() && self.client.output == Format::Table {
+            output::say("nothing happened");
+            return Ok(());
+        }
         let head = ["SEQ", "TIME", "TYPE", "OBJECT", "ORG"];
         output::print(&output::render(
             self.client.output,
@@ -67,9 +79,20 @@ impl Events {
             &cells,
         ))?;
         if let (true, Some(next)) = (full, page.next) {
-            output::say(&format!("there may be more: --after {next}"));
+            output::say(&format!("there may be more: --after {next}, or --last N for the newest"));
         }
         Ok(())
+    }
+
+    /// Where to begin to see the last `many` events.
+    async fn before_newest(&self, client: &mut Client, many: i64) -> Result<i64> {
+        let query = [("after", Some("latest".into())), ("limit", Some("1".into()))];
+        let newest = client.get::<Page>(client.url("/api/v1/events", &query)).await?.next;
+        let oldest =
+            client.get::<Page>(client.url("/api/v1/events", &[("limit", Some("1".into()))]));
+        let oldest = oldest.await?.events.first().and_then(|event| event["sequence"].as_i64());
+        let kept = oldest.map_or(0, |oldest| oldest - 1);
+        Ok((newest.unwrap_or(0) - many).max(kept))
     }
 
     fn query(&self, after: Option<i64>) -> Vec<(&'static str, Option<String>)> {
@@ -83,14 +106,12 @@ impl Events {
 
     /// Never ends by itself, except when the server says no.
     async fn follow(&self, client: &mut Client) -> Result<()> {
+        // A number, so that nothing is missed if the connection is lost before the first event.
         let mut last = match self.after {
             Some(after) => Some(after),
-            // A number, so that nothing is missed if the connection is lost before the first event.
-            None => {
-                let query = [("after", Some("latest".into())), ("limit", Some("1".into()))];
-                client.get::<Page>(client.url("/api/v1/events", &query)).await?.next
-            }
+            None => Some(self.before_newest(client, self.last.unwrap_or(0)).await?),
         };
+        output::say("following; Ctrl-C ends it");
         let mut retry_after = RETRY_FIRST;
         let mut connected_once = false;
         loop {

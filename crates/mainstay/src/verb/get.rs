@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use kernel::{Class, Key};
 use serde_json::Value;
 
@@ -11,6 +10,7 @@ use crate::cli::duration;
 use crate::client::{Client, ClientArgs};
 use crate::error::{Error, Result};
 use crate::output;
+use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -18,6 +18,7 @@ Examples:
   mainstay get widget cq1v0c8h5g2s73d1q8pg
   mainstay get widget/cq1v0c8h5g2s73d1q8pg -o json
   mainstay get widget/ID --wait                    until the last change of it is carried out
+  mainstay get widget/ID --wait-phase ready,failed --timeout 5m
   mainstay get widget/ID --wait-phase deleted      until it is gone")]
 pub struct Get {
     /// The kind, or KIND/ID
@@ -40,6 +41,8 @@ pub struct Get {
 /// One question to the server waits this long; shorter than what proxies cut off.
 const POLL: Duration = Duration::from_secs(20);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Between two questions at the least.
+const PAUSE: Duration = Duration::from_millis(200);
 
 impl Get {
     pub async fn run(self) -> Result<()> {
@@ -63,40 +66,47 @@ impl Get {
     /// Asks again and again; a server that is away for a while is no reason to give up.
     async fn wait_for(&self, key: &Key, client: &mut Client) -> Result<Option<Value>> {
         let begun = Instant::now();
-        let progress = spinner(&format!("{key}: asking"));
+        let mut progress = Progress::new();
+        let mut said = format!("{key}: asking");
         let mut generation = None;
         loop {
+            let asked = Instant::now();
             let left = self.timeout.saturating_sub(begun.elapsed());
+            // Up to the next second: a wait of none would be asked again and again at the end.
+            let seconds = POLL.min(left).as_millis().div_ceil(1000);
             let query = [
                 ("wait_phase", self.wait_phase.clone()),
                 ("wait_generation", generation.map(|g: i64| g.to_string())),
-                ("timeout_s", Some(POLL.min(left).as_secs().to_string())),
+                ("timeout_s", Some(seconds.to_string())),
             ];
             let url = client.url(&format!("/api/v1/objects/{key}"), &query);
-            let seen = match client.get::<Value>(url).await {
+            let seen = match progress.during(&said, client.ask::<Value>(url)).await {
                 Ok(object) => object,
                 Err(e) if e.class() == Class::NotFound && self.gone_is_right() => return Ok(None),
                 Err(e) if e.class() == Class::Transient && !left.is_zero() => {
-                    progress.set_message(format!("{key}: {e}; trying again"));
-                    tokio::time::sleep(RETRY_AFTER.min(left)).await;
+                    said = format!("{key}: {e}; trying again");
+                    progress.during(&said, tokio::time::sleep(RETRY_AFTER.min(left))).await;
                     continue;
                 }
                 Err(e) => return Err(e),
             };
-            if self.wait {
-                generation = seen["generation"].as_i64();
-            }
             if self.reached(&seen) {
                 return Ok(Some(seen));
             }
             if !seen["deleted_at"].is_null() {
-                return Err(
-                    kernel::Error::NotFound(format!("{key} was deleted meanwhile; it")).into()
-                );
+                return Err(deleted(key));
             }
-            progress.set_message(format!("{key}: {}", output::text(&seen["phase"])));
             if left.is_zero() {
                 return Err(self.too_late(key, &seen));
+            }
+            said = format!("{key}: {}", output::text(&seen["phase"]));
+            let first = self.wait && generation.is_none();
+            if self.wait {
+                generation = seen["generation"].as_i64();
+            }
+            // An answer that came at once, and is not the one, comes from a server that stops.
+            if !first && asked.elapsed() < PAUSE {
+                progress.during(&said, tokio::time::sleep(PAUSE)).await;
             }
         }
     }
@@ -119,27 +129,35 @@ impl Get {
         let wanted = self.wait_phase.as_ref().map_or("done".into(), |phase| format!("`{phase}`"));
         let text = |seconds| {
             format!(
-                "{key} is not {wanted} after {seconds} s: it is `{phase}`; `mainstay work --key {key}` may say why"
+                "{key} is not {wanted} after {seconds} s: it is `{phase}`; `{} work --key {key}` may say why",
+                output::program()
             )
         };
         Error::TimedOut(text(self.timeout.as_secs()))
     }
 }
 
-/// `KIND ID` or `KIND/ID`.
-pub fn key(kind: &str, id: Option<&str>) -> Result<Key> {
-    let text = id.map_or(kind.to_owned(), |id| format!("{kind}/{id}"));
-    Ok(Key::parse(&text)?)
+/// What is gone does not come back, whatever phase is waited for.
+fn deleted(key: &Key) -> Error {
+    Error::Server {
+        class: Class::NotFound,
+        message: format!("{key} was deleted"),
+        field: None,
+        request_id: None,
+    }
 }
 
-/// Shows that something is going on, to a person only.
-fn spinner(message: &str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner().with_message(message.to_owned());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-        spinner.set_style(style);
+/// `KIND ID` or `KIND/ID`.
+pub fn key(kind: &str, id: Option<&str>) -> Result<Key> {
+    if id.is_none() && !kind.contains('/') {
+        let why = format!(
+            "must be given, as in {kind}/ID; `{} list {kind}` shows what there is",
+            output::program()
+        );
+        return Err(kernel::Error::invalid("id", why).into());
     }
-    spinner.enable_steady_tick(Duration::from_millis(120));
-    spinner
+    let text = id.map_or(kind.to_owned(), |id| format!("{kind}/{id}"));
+    Ok(Key::parse(&text)?)
 }
 
 #[cfg(test)]

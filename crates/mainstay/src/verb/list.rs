@@ -1,5 +1,6 @@
 //! `mainstay list` and `mainstay search`: many objects.
 
+use kernel::find::PAGE_MAX;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -7,6 +8,7 @@ use crate::cli::key_value;
 use crate::client::{Client, ClientArgs};
 use crate::error::Result;
 use crate::output::{self, Format, ago, text};
+use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -103,17 +105,22 @@ async fn pages(
     let mut client = Client::new(args)?;
     let mut found = Vec::new();
     let mut after = paging.after;
+    let mut progress = Progress::new();
     loop {
         let mut query = query.clone();
-        query.push(("limit", Some(paging.limit.to_string())));
+        let limit = if paging.all { PAGE_MAX } else { paging.limit };
+        query.push(("limit", Some(limit.to_string())));
         query.push(("after", after.map(|after| after.to_string())));
-        let page: Page = client.get(client.url(path, &query)).await?;
+        let url = client.url(path, &query);
+        let page: Page =
+            progress.during(&format!("{} so far", found.len()), client.ask(url)).await?;
         found.extend(page.objects);
         after = page.next;
         if !paging.all || after.is_none() {
             break;
         }
     }
+    drop(progress);
     if found.is_empty() && args.output == Format::Table {
         output::say("nothing found");
         return Ok(());
@@ -131,13 +138,14 @@ pub fn objects(format: Format, objects: &Value, client: &Client) -> String {
     let head = ["KEY", "NAME", "PHASE", "OWNER", "ORG", "AGE", "LABELS"];
     output::render(format, objects, &head, &|object| {
         let phase = text(&object["phase"]);
+        let gone = !object["deleted_at"].is_null() && phase != "deleted";
         let pairs = object["labels"].as_object().into_iter().flatten();
         let labels: Vec<String> =
             pairs.map(|(key, value)| format!("{key}={}", text(value))).collect();
         vec![
             text(&object["key"]),
             text(&object["name"]),
-            if object["deleted_at"].is_null() { phase } else { format!("{phase} (deleted)") },
+            if gone { format!("{phase} (deleted)") } else { phase },
             text(&object["owner"]),
             text(&object["org"]),
             ago(&object["created_at"], now),

@@ -11,6 +11,7 @@ use crate::client::{self, oauth};
 use crate::error::{Error, Result};
 use crate::local::{self, Local};
 use crate::output;
+use crate::progress::patiently;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -91,14 +92,14 @@ impl Login {
                 let code = oauth::device_code(&http, endpoint, &self.client_id).await?;
                 let url = code.verification_uri_complete.as_ref().unwrap_or(&code.verification_uri);
                 output::say(&format!("Open {url}\nand confirm this code: {}", code.user_code));
-                let mut grant = oauth::poll_device(
+                let confirmed = oauth::poll_device(
                     &http,
                     &found.token_endpoint,
                     &self.client_id,
                     &code,
                     tokio::time::sleep,
-                )
-                .await?;
+                );
+                let mut grant = patiently("waiting for someone to confirm it", confirmed).await?;
                 context.refresh = grant.refresh_token.take().map(refresh);
                 grant
             }
@@ -125,6 +126,12 @@ fn remember(name: &str, context: Context) -> Result<()> {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The server is not told: a token that someone else has stays good until it expires.
+
+Examples:
+  mainstay logout
+  mainstay logout production")]
 pub struct Logout {
     /// Which [default: the current one]
     #[arg(value_name = "NAME")]
@@ -150,6 +157,11 @@ impl Logout {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay context                    which there are; * marks the current one
+  mainstay context production         use this one from now on
+  mainstay work --context staging     use this one once")]
 pub struct ContextVerb {
     /// The one to use from now on
     #[arg(value_name = "NAME")]
@@ -164,6 +176,10 @@ impl ContextVerb {
             contexts.pick(Some(&name))?;
             contexts.current = name;
             return contexts.write(&path);
+        }
+        if contexts.contexts.is_empty() {
+            output::say(&format!("there is none; `{} login` makes one", output::program()));
+            return Ok(());
         }
         let row = |(name, context): (&String, &Context)| {
             let mark = if *name == contexts.current { "*" } else { "" };

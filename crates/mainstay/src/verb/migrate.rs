@@ -6,6 +6,10 @@ use crate::{output, server};
 
 /// A server does this itself when it starts; this is for those who want it done before.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay migrate --data-dir /var/lib/mainstay
+  mainstay migrate --database postgres://mainstay@db/mainstay")]
 pub struct Migrate {
     #[command(flatten)]
     config: ConfigArgs,

@@ -27,6 +27,10 @@ impl Completions {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mainstay man | man -l -
+  mainstay man ~/.local/share/man/man1")]
 pub struct Man {
     /// Write one page per verb here instead of printing the first
     #[arg(value_name = "DIR")]
@@ -44,7 +48,8 @@ impl Man {
 
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    let rendered = clap_mangen::Man::new(command).render(&mut text);
+    // There is no page for `help`.
+    let rendered = clap_mangen::Man::new(command.disable_help_subcommand(true)).render(&mut text);
     rendered.map_err(|e| Error::file("the manual page cannot be made", e))?;
     Ok(text)
 }

@@ -42,6 +42,8 @@ pub struct Token {
     config: ConfigArgs,
 }
 
+const ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
+
 impl Token {
     pub fn run(self) -> Result<()> {
         let loaded = self.config.load()?;
@@ -53,6 +55,9 @@ impl Token {
             agent_of: self.agent_of,
             ..Principal::default()
         };
+        for role in who.roles.iter().filter(|role| !ROLES.contains(&role.as_str())) {
+            output::say(&format!("note: the role `{role}` means nothing to Mainstay itself"));
+        }
         let kind = if self.offline { Kind::Refresh } else { Kind::Access };
         output::print(&local::issue(&loaded.config, &who, self.for_, kind)?)
     }

@@ -1,19 +1,27 @@
 //! `mainstay work`: the queue, for whoever wants to know why something does not get ahead.
 
+use std::collections::BTreeMap;
+
+use kernel::Timestamp;
+use kernel::queue::{QueueRow, State};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::get::key;
 use crate::client::{Client, ClientArgs};
 use crate::error::Result;
-use crate::output::{self, Format, ago, text};
+use crate::output::{self, Format, distance};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+States: due (somebody will look at once), waiting (for its time), running, retrying (it failed and
+will be tried again), stopped (it needs a person), paused (nobody looks until it is resumed), pausing
+(paused, but somebody is still at it). What needs no look is not in the queue.
+
 Examples:
   mainstay work                         what is due, running, retrying, stopped
   mainstay work --failing
-  mainstay work list --state stopped -o name | xargs -n1 mainstay work retry
+  mainstay work --state stopped -o name | xargs -n1 mainstay work retry
   mainstay work pause widget/ID --reason 'the disk is being changed'
   mainstay work resume widget/ID")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -27,12 +35,32 @@ pub struct Work {
 #[derive(Debug, clap::Subcommand)]
 enum WorkVerb {
     /// Show rows of the queue
+    #[command(after_help = "\
+Examples:
+  mainstay work list --state retrying --org acme
+  mainstay work list --key widget/ID -o yaml")]
     List(ListArgs),
     /// Look at an object now, whatever it waits for
+    #[command(after_help = "\
+Examples:
+  mainstay work retry widget/ID
+  mainstay work --state stopped -o name | xargs -n1 mainstay work retry")]
     Retry(One),
     /// Let nobody look at an object until it is resumed
-    Pause(One),
+    #[command(after_help = "\
+Examples:
+  mainstay work pause widget/ID --reason 'the disk is being changed'")]
+    Pause {
+        #[command(flatten)]
+        one: One,
+        /// Why, for those who come after
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
     /// Go on with a paused object
+    #[command(after_help = "\
+Examples:
+  mainstay work resume widget/ID")]
     Resume(One),
 }
 
@@ -42,9 +70,6 @@ struct One {
     kind: String,
     /// The id, if KIND is only the kind
     id: Option<String>,
-    /// Why, for those who come after
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -53,7 +78,7 @@ struct One {
 struct ListArgs {
     /// Only in this state
     #[arg(long, value_enum, value_name = "STATE")]
-    state: Option<State>,
+    state: Option<Said>,
     /// Only what has failed at least once
     #[arg(long)]
     failing: bool,
@@ -73,19 +98,64 @@ struct ListArgs {
     client: ClientArgs,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum State {
-    Ready,
+/// A row's state in a person's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum Said {
+    Due,
     Waiting,
+    Retrying,
     Running,
     Stopped,
+    Paused,
+    Pausing,
+}
+
+impl Said {
+    fn of(state: State, paused: bool, failing: bool) -> Said {
+        match (state, paused, failing) {
+            (State::Running, true, _) => Said::Pausing,
+            (_, true, _) => Said::Paused,
+            (State::Running, ..) => Said::Running,
+            (State::Stopped, ..) => Said::Stopped,
+            (State::Ready | State::Waiting, _, true) => Said::Retrying,
+            (State::Ready, ..) => Said::Due,
+            (State::Waiting, ..) => Said::Waiting,
+        }
+    }
+
+    fn of_row(row: &QueueRow) -> Said {
+        Said::of(row.state, row.paused, row.attempt > 0)
+    }
+
+    fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// The server's words for it; some of its rows may be said differently all the same.
+    fn query(self) -> (&'static str, String) {
+        match self {
+            Said::Due => ("state", "ready".into()),
+            Said::Retrying => ("failing", "true".into()),
+            Said::Paused | Said::Pausing => ("paused", "true".into()),
+            Said::Waiting | Said::Running | Said::Stopped => ("state", self.word()),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 struct Page {
-    rows: Vec<Value>,
+    rows: Vec<QueueRow>,
     #[serde(default)]
-    counts: Vec<Value>,
+    counts: Vec<Count>,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    kind: String,
+    state: State,
+    paused: bool,
+    failing: bool,
+    rows: i64,
 }
 
 impl Work {
@@ -93,18 +163,18 @@ impl Work {
         match self.verb {
             None => list(self.list).await,
             Some(WorkVerb::List(args)) => list(args).await,
-            Some(WorkVerb::Retry(one)) => one.act("retry", "will be looked at now").await,
-            Some(WorkVerb::Pause(one)) => one.act("pause", "is paused").await,
-            Some(WorkVerb::Resume(one)) => one.act("resume", "goes on").await,
+            Some(WorkVerb::Retry(one)) => one.act("retry", None, "will be looked at now").await,
+            Some(WorkVerb::Pause { one, reason }) => one.act("pause", reason, "is paused").await,
+            Some(WorkVerb::Resume(one)) => one.act("resume", None, "goes on").await,
         }
     }
 }
 
 impl One {
-    async fn act(self, what: &str, done: &str) -> Result<()> {
+    async fn act(self, what: &str, reason: Option<String>, done: &str) -> Result<()> {
         let key = key(&self.kind, self.id.as_deref())?;
         let mut client = Client::new(&self.client)?;
-        let body = self.reason.map(|reason| json!({ "reason": reason }));
+        let body = reason.map(|reason| json!({ "reason": reason }));
         let url = client.url(&format!("/api/v1/work/{key}/{what}"), &[]);
         client.post(url, body.as_ref()).await?;
         output::say(&format!("{key} {done}"));
@@ -114,96 +184,133 @@ impl One {
 
 async fn list(args: ListArgs) -> Result<()> {
     let mut client = Client::new(&args.client)?;
-    let yes = |is: bool| is.then(|| "true".to_owned());
-    let query = [
-        ("state", args.state.map(|state| format!("{state:?}").to_lowercase())),
-        ("failing", yes(args.failing)),
-        ("paused", yes(args.paused)),
+    let mut query = vec![
         ("org", args.org),
         ("key", args.key),
         ("limit", Some(args.limit.to_string())),
+        ("failing", args.failing.then(|| "true".to_owned())),
+        ("paused", args.paused.then(|| "true".to_owned())),
     ];
-    let page: Page = client.get(client.url("/api/v1/work", &query)).await?;
-    let now = client.ambient.now();
-    let head = ["KEY", "STATE", "DUE", "FAILED", "LANE", "ORG", "WORKER", "WHY"];
-    let person = args.client.output == Format::Table;
-    if !(page.rows.is_empty() && person) {
-        let row = |row: &Value| cells(row, now);
-        output::print(&output::render(args.client.output, &Value::Array(page.rows), &head, &row))?;
+    if let Some((name, value)) = args.state.map(Said::query) {
+        query.retain(|(other, _)| *other != name);
+        query.push((name, Some(value)));
     }
-    if person {
-        output::say(&summary(&page.counts));
+    let mut page: Page = client.get(client.url("/api/v1/work", &query)).await?;
+    let full = page.rows.len() >= args.limit;
+    page.rows.retain(|row| args.state.is_none_or(|state| state == Said::of_row(row)));
+    let now = client.ambient.now();
+    match args.client.output {
+        Format::Json => output::print(&output::json(&page.rows))?,
+        Format::Yaml => output::print(&output::yaml(&page.rows))?,
+        Format::Name => output::print(
+            &page.rows.iter().map(|row| format!("{}\n", row.key)).collect::<String>(),
+        )?,
+        Format::Table => {
+            if !page.rows.is_empty() {
+                let head = ["KEY", "STATE", "NEXT LOOK", "FAILED", "ORG", "WHY"];
+                output::print(&output::table(&head, page.rows.iter().map(|row| cells(row, now))))?;
+            }
+            if full {
+                output::say(&format!("only the first {}; more with --limit", args.limit));
+            }
+            output::say(&summary(&page.counts));
+        }
     }
     Ok(())
 }
 
-fn cells(row: &Value, now: kernel::Timestamp) -> Vec<String> {
-    let state = state(row);
-    let due = if state == "stopped" { String::new() } else { ago(&row["due"], now) };
-    let fields = ["attempt", "lane", "org", "worker", "reason"];
-    [text(&row["key"]), state, due]
-        .into_iter()
-        .chain(fields.iter().map(|field| text(&row[*field])))
-        .collect()
-}
-
-/// A row's state in a person's words: waiting after a failure is retrying.
-fn state(row: &Value) -> String {
-    let failed = row["attempt"].as_i64().unwrap_or(0) > 0;
-    match (row["paused"] == true, row["state"].as_str().unwrap_or_default(), failed) {
-        (true, state, _) => format!("paused ({state})"),
-        (false, "waiting" | "ready", true) => "retrying".into(),
-        (false, "ready", false) => "due".into(),
-        (false, state, _) => state.into(),
-    }
+fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
+    let said = Said::of_row(row);
+    let next = match said {
+        Said::Due | Said::Retrying | Said::Waiting if row.due.seconds() <= now.seconds() => {
+            "now".into()
+        }
+        Said::Due | Said::Retrying | Said::Waiting => distance(row.due, now),
+        Said::Running | Said::Pausing | Said::Stopped | Said::Paused => String::new(),
+    };
+    let why = match said {
+        Said::Running | Said::Pausing if row.reason.is_empty() => format!("by {}", row.worker),
+        Said::Running | Said::Pausing => format!("by {}; before: {}", row.worker, row.reason),
+        _ => row.reason.clone(),
+    };
+    let failed = if row.attempt == 0 { String::new() } else { format!("{}x", row.attempt) };
+    vec![row.key.to_string(), said.word(), next, failed, row.org.clone(), why]
 }
 
 /// The whole queue, whatever was filtered: `widget: 3 due, 2 stopped`, a line per kind.
-fn summary(counts: &[Value]) -> String {
-    let mut kinds: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+fn summary(counts: &[Count]) -> String {
+    let mut kinds: BTreeMap<&str, BTreeMap<Said, i64>> = BTreeMap::new();
     for count in counts {
-        let row = json!({
-            "paused": count["paused"],
-            "state": count["state"],
-            "attempt": i64::from(count["failing"] == true),
-        });
-        let said = format!("{} {}", text(&count["rows"]), state(&row));
-        kinds.entry(text(&count["kind"])).or_default().push(said);
+        let said = Said::of(count.state, count.paused, count.failing);
+        *kinds.entry(&count.kind).or_default().entry(said).or_default() += count.rows;
     }
     if kinds.is_empty() {
-        return "the queue is empty: everything is as it should be".into();
+        return "the queue is empty: nothing needs a look".into();
     }
-    let lines: Vec<String> =
-        kinds.into_iter().map(|(kind, said)| format!("{kind}: {}", said.join(", "))).collect();
-    lines.join("\n")
+    let line = |(kind, said): (&str, BTreeMap<Said, i64>)| {
+        let said = said.iter().map(|(said, rows)| format!("{rows} {}", said.word()));
+        format!("{kind}: {}", said.collect::<Vec<_>>().join(", "))
+    };
+    kinds.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::Key;
+    use kernel::change::Outcome;
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn running() -> QueueRow {
+        let mut row = QueueRow::new(Key::new("widget", "a"), "acme");
+        row.claim("w1", 7, Timestamp(NOW.0 + 15_000));
+        row
+    }
+
+    fn after(outcome: Outcome) -> QueueRow {
+        running().settle(&outcome, NOW).expect("the row stays")
+    }
 
     #[test]
-    fn a_row_s_state_is_told_in_a_person_s_words() {
+    fn a_row_tells_its_state_its_next_look_and_why_in_a_person_s_words() {
+        let later = Timestamp(NOW.0 + 240_000);
+        let retry = Outcome::Retry { at: later, reason: "no region".into() };
+        let stopped = after(Outcome::Stopped { reason: "no money".into() });
+        let paused = QueueRow { paused: true, reason: "holiday".into(), ..stopped.clone() };
         let cases = [
-            (json!({"state": "ready", "attempt": 0, "paused": false}), "due"),
-            (json!({"state": "waiting", "attempt": 0, "paused": false}), "waiting"),
-            (json!({"state": "waiting", "attempt": 3, "paused": false}), "retrying"),
-            (json!({"state": "running", "attempt": 3, "paused": false}), "running"),
-            (json!({"state": "stopped", "attempt": 3, "paused": false}), "stopped"),
-            (json!({"state": "ready", "attempt": 0, "paused": true}), "paused (ready)"),
+            (running(), ["running", "", "", "by w1"]),
+            (QueueRow { paused: true, ..running() }, ["pausing", "", "", "by w1"]),
+            (after(Outcome::LookAgain { at: NOW }), ["due", "now", "", ""]),
+            (after(Outcome::LookAgain { at: later }), ["waiting", "in 4m", "", ""]),
+            (after(retry), ["retrying", "in 4m", "1x", "no region"]),
+            (stopped, ["stopped", "", "", "no money"]),
+            (paused, ["paused", "", "", "holiday"]),
         ];
-        for (row, said) in cases {
-            assert_eq!(state(&row), said, "{row}");
+        for (row, [state, next, failed, why]) in cases {
+            assert_eq!(cells(&row, NOW), ["widget/a", state, next, failed, "acme", why]);
+            // As the server sends it and the client reads it.
+            let sent = serde_json::to_string(&row).unwrap();
+            assert_eq!(serde_json::from_str::<QueueRow>(&sent).unwrap(), row);
         }
     }
 
     #[test]
     fn counts_become_one_line_per_kind() {
+        let count = |kind: &str, state, failing, rows| Count {
+            kind: kind.into(),
+            state,
+            paused: false,
+            failing,
+            rows,
+        };
         let counts = [
-            json!({"kind": "widget", "state": "ready", "paused": false, "failing": false, "rows": 3}),
-            json!({"kind": "widget", "state": "stopped", "paused": false, "failing": true, "rows": 1}),
-            json!({"kind": "other", "state": "waiting", "paused": false, "failing": true, "rows": 2}),
+            count("widget", State::Ready, false, 3),
+            count("widget", State::Ready, true, 1),
+            count("widget", State::Waiting, true, 1),
+            count("widget", State::Stopped, false, 1),
+            count("other", State::Waiting, true, 2),
         ];
-        assert_eq!(summary(&counts), "other: 2 retrying\nwidget: 3 due, 1 stopped");
+        assert_eq!(summary(&counts), "other: 2 retrying\nwidget: 3 due, 2 retrying, 1 stopped");
     }
 }

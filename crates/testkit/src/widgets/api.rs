@@ -59,15 +59,15 @@ async fn create(
     body: Body<NewWidget>,
 ) -> Result<Response> {
     let once = idempotency.of(&body.bytes);
-    if let Some(before) = once.replay(app.store.as_ref()).await? {
-        return Ok(before);
-    }
-    let request = request(&app, &who, body.value)?;
-    let dependencies = app.store.get(&request.depends_on).await?;
-    let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
-    let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
-    change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-    carry_out(&app, &once, change, Answer { status: 202, body: Json::of(&object) }).await
+    let work = async {
+        let request = request(&app, &who, body.value)?;
+        let dependencies = app.store.get(&request.depends_on).await?;
+        let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
+        let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
+        change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
+        carry_out(&app, &once, change, Answer { status: 202, body: Json::of(&object) }).await
+    };
+    once.unless_done(app.store.as_ref(), work).await
 }
 
 fn request(app: &App, who: &Principal, new: NewWidget) -> Result<Request> {
@@ -126,23 +126,32 @@ async fn respec(
 ) -> Result<Response> {
     let key = Key::parse(&format!("{KIND}/{id}"))?;
     loop {
-        if let Some(before) = once.replay(app.store.as_ref()).await? {
-            return Ok(before);
-        }
-        let object = visible(app, who, &key).await?;
-        let spec = wish(model::spec(&object)?);
-        let mut change = model::respec(&object, &who.subject, &spec, app.ambient.now())?;
-        let action = if spec.deleting { "widget.delete" } else { "widget.update" };
-        let mut audit = context.audit(who, action, key.as_str(), &object.org);
-        (audit.before, audit.after) = (object.spec.clone(), Json::of(&spec));
-        change.audit = Some(audit);
-        let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
-        let answer = Answer { status: 202, body: Json::of(&after) };
-        match carry_out(app, &once, change, answer).await {
+        let work = write(app, who, context, &key, &once, &wish);
+        match once.unless_done(app.store.as_ref(), work).await {
             Err(Error::Refused(kernel::Refusal::Stale { .. })) => {}
             done => return done,
         }
     }
+}
+
+async fn write(
+    app: &App,
+    who: &Principal,
+    context: &kernel::http::RequestContext,
+    key: &Key,
+    once: &kernel::http::Once,
+    wish: impl Fn(Spec) -> Spec,
+) -> Result<Response> {
+    let object = visible(app, who, key).await?;
+    let spec = wish(model::spec(&object)?);
+    let mut change = model::respec(&object, &who.subject, &spec, app.ambient.now())?;
+    let action = if spec.deleting { "widget.delete" } else { "widget.update" };
+    let mut audit = context.audit(who, action, key.as_str(), &object.org);
+    (audit.before, audit.after) = (object.spec.clone(), Json::of(&spec));
+    change.audit = Some(audit);
+    let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
+    let answer = Answer { status: 202, body: Json::of(&after) };
+    carry_out(app, once, change, answer).await
 }
 
 async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Object> {

@@ -43,7 +43,9 @@ struct AuditPage {
     next: Option<i64>,
 }
 
-/// Audit entries, newest first unless `after` is given.
+/// Audit entries, newest first.
+///
+/// Oldest first if `after` is given.
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Ask),
     responses((status = 200, body = AuditPage)))]
 async fn list(State(app): State<App>, Params(ask): Params<Ask>) -> Result<Json<AuditPage>> {

@@ -54,7 +54,9 @@ async fn file(Path(file): Path<String>) -> Result<Response> {
 }
 
 fn part(file: &str) -> Result<(String, bool, Vec<u8>)> {
-    let part = utoipa_swagger_ui::serve(file, Arc::new(Page::from(DOCUMENT)))
+    // Without the bar that offers to explore other documents: there is one.
+    let look = Page::from(DOCUMENT).use_base_layout().display_request_duration(true);
+    let part = utoipa_swagger_ui::serve(file, Arc::new(look))
         .map_err(|e| Error::internal("the documentation page", e.to_string()))?
         .ok_or_else(|| Error::NotFound(format!("/api/v1/doc/{file}")))?;
     Ok((part.content_type, part.gzpipped, part.bytes.into_owned()))

@@ -52,8 +52,9 @@ struct EventPage {
     next: i64,
 }
 
-/// Events in order. With `Accept: text/event-stream` a stream that never ends, which
-/// `Last-Event-ID` continues.
+/// Events in order, as a page or as a stream.
+///
+/// With `Accept: text/event-stream` a stream that never ends, which `Last-Event-ID` continues.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events", params(Ask,
         ("last-event-id" = Option<String>, Header, description = "Streams only: continue after this event")),
     responses(

@@ -132,7 +132,10 @@ impl Wait {
     }
 }
 
-/// One object; with `wait_…`, when it is so far. A wait also ends when the object is deleted.
+/// One object, now or when it is so far.
+///
+/// With `wait_phase` or `wait_generation` the answer comes when that is reached. A wait also ends
+/// when the object is deleted.
 #[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}", tag = "objects",
     params(("kind" = String, Path), ("id" = String, Path), Wait),
     responses((status = 200, body = Object, headers(("etag" = String, description = "The revision"))),

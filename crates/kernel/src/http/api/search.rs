@@ -32,7 +32,7 @@ struct Ask {
     after: Option<i64>,
 }
 
-/// Searches.
+/// Searches everything that the caller may see.
 #[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(Ask),
     responses((status = 200, body = ObjectPage)))]
 async fn search(

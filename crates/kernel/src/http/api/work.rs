@@ -119,17 +119,17 @@ async fn retry(
     idempotency: Idempotency,
 ) -> Result<Response> {
     let once = idempotency.of(b"");
-    if let Some(before) = once.replay(app.store.as_ref()).await? {
-        return Ok(before);
-    }
-    let (row, org) = row(&app, &key).await?;
-    if row.is_some_and(|row| row.paused) {
-        return Err(Error::Conflict(format!("{key} is paused; resume it first")));
-    }
-    let audit = context.audit(&who, "work.retry", key.as_str(), &org);
-    let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
-    let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
-    carry_out(&app, &once, change, acted(&key, "retry")).await
+    let work = async {
+        let (row, org) = row(&app, &key).await?;
+        if row.is_some_and(|row| row.paused) {
+            return Err(Error::Conflict(format!("{key} is paused; resume it first")));
+        }
+        let audit = context.audit(&who, "work.retry", key.as_str(), &org);
+        let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
+        let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
+        carry_out(&app, &once, change, acted(&key, "retry")).await
+    };
+    once.unless_done(app.store.as_ref(), work).await
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -157,15 +157,15 @@ async fn pause(
     };
     valid_name("reason", &pause.reason)?;
     let once = idempotency.of(&bytes);
-    if let Some(before) = once.replay(app.store.as_ref()).await? {
-        return Ok(before);
-    }
-    let (_, org) = row(&app, &key).await?;
-    let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
-    audit.after = crate::Json::of(&pause);
-    let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
-    let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-    carry_out(&app, &once, change, acted(&key, "pause")).await
+    let work = async {
+        let (_, org) = row(&app, &key).await?;
+        let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
+        audit.after = crate::Json::of(&pause);
+        let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
+        let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
+        carry_out(&app, &once, change, acted(&key, "pause")).await
+    };
+    once.unless_done(app.store.as_ref(), work).await
 }
 
 /// Works on an object again.
@@ -179,15 +179,15 @@ async fn resume(
     idempotency: Idempotency,
 ) -> Result<Response> {
     let once = idempotency.of(b"");
-    if let Some(before) = once.replay(app.store.as_ref()).await? {
-        return Ok(before);
-    }
-    let (row, org) = row(&app, &key).await?;
-    if row.is_none_or(|row| !row.paused) {
-        return Err(Error::Conflict(format!("{key} is not paused")));
-    }
-    let audit = context.audit(&who, "work.resume", key.as_str(), &org);
-    let work = Work::Resume { key: key.clone() };
-    let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-    carry_out(&app, &once, change, acted(&key, "resume")).await
+    let work = async {
+        let (row, org) = row(&app, &key).await?;
+        if row.is_none_or(|row| !row.paused) {
+            return Err(Error::Conflict(format!("{key} is not paused")));
+        }
+        let audit = context.audit(&who, "work.resume", key.as_str(), &org);
+        let work = Work::Resume { key: key.clone() };
+        let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
+        carry_out(&app, &once, change, acted(&key, "resume")).await
+    };
+    once.unless_done(app.store.as_ref(), work).await
 }

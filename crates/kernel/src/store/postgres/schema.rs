@@ -30,7 +30,9 @@ pub async fn migrate(client: &mut Client) -> Result<()> {
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(failed)?;
     transaction
         .batch_execute(
-            "CREATE TABLE IF NOT EXISTS meta (
+            // That the table is there already is no news.
+            "SET LOCAL client_min_messages = warning;
+             CREATE TABLE IF NOT EXISTS meta (
                  id         integer PRIMARY KEY CHECK (id = 1),
                  version    bigint  NOT NULL,
                  event_seq  bigint  NOT NULL,

@@ -1,0 +1,56 @@
+//! Tells a person that something is still going on, once it has taken a second. Scripts see
+//! nothing of it.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What takes less than this needs no excuse.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A line that appears when its time has come, and goes when it is dropped.
+pub struct Progress {
+    begun: Instant,
+    shown: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        Progress { begun: Instant::now(), shown: None }
+    }
+
+    /// Waits for `work`, which `message` describes.
+    pub async fn during<T>(&mut self, message: &str, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if self.shown.is_none() {
+            let left = PATIENCE.saturating_sub(self.begun.elapsed());
+            if let Ok(done) = tokio::time::timeout(left, &mut work).await {
+                return done;
+            }
+        }
+        self.shown.get_or_insert_with(line).set_message(message.to_owned());
+        work.await
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(line) = &self.shown {
+            line.finish_and_clear();
+        }
+    }
+}
+
+/// Waits for `work`, and says so if it takes long.
+pub async fn patiently<T>(message: &str, work: impl Future<Output = T>) -> T {
+    Progress::new().during(message, work).await
+}
+
+fn line() -> ProgressBar {
+    let line = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+        line.set_style(style);
+    }
+    line.enable_steady_tick(Duration::from_millis(120));
+    line
+}
