@@ -1,10 +1,6 @@
 //! One suite for every store: memory, SQLite, PostgreSQL.
 
-<<<<<<< HEAD
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-=======
-#![expect(clippy::unwrap_used, reason = "a test")]
->>>>>>> refs/heads/docs
 
 mod allotments;
 mod batches;
