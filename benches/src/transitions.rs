@@ -103,7 +103,7 @@ pub async fn sqlite(figures: &mut Figures) -> anyhow::Result<()> {
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path, kernel::store::uncounted())?);
     fill(&*store).await?;
     let mut rates = Vec::new();
-    for in_flight in [64, IN_FLIGHT] {
+    for in_flight in [64, IN_FLIGHT, 512] {
         rates.push((in_flight, ours(vec![store.clone()], in_flight).await?));
     }
     drop(store);
@@ -120,6 +120,7 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
     let mut connection = rusqlite::Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
     connection.pragma_update(None, "cache_size", -32_000)?;
     connection.set_prepared_statement_cache_capacity(64);
     let objects: Vec<Object> = (0..OBJECTS).map(object).collect();
