@@ -151,3 +151,49 @@ async fn audit_entries_are_found_by_who_and_what(fresh: &Fresh) {
     let nobody = AuditFilter { actor: Some("bob".into()), ..Default::default() };
     assert!(find(nobody).await.is_empty());
 }
+
+/// SQLite sorts the entries of its logs into an index in runs of many thousands.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
+    let fresh = testkit::stores::sqlite().await.expect("SQLite is always there");
+    let entry = |n: usize| {
+        let subject = key(["a", "b", "c"][n % 3]);
+        let audit = audit("note", &subject);
+        let event = kernel::change::EventDraft {
+            kind: "mainstay.widget.noted".into(),
+            subject,
+            org: "acme".into(),
+            data: Some(kernel::Json::of(&n)),
+        };
+        Change { event: Some(event), audit: Some(audit), ..Change::default() }
+    };
+    let mut written: i64 = 0;
+    for run in [900, 16_000, 600] {
+        for _ in 0..run / 100 {
+            let batch = (written..written + 100).map(|n| entry(n as usize)).collect();
+            fresh.store.commit_all(batch, NOW).await.unwrap();
+            written += 100;
+        }
+        for (n, id) in (1..).zip(["a", "b", "c"]) {
+            let expected: Vec<i64> = (n..=written).step_by(3).collect();
+            let filter = EventFilter { subject: Some(key(id)), ..Default::default() };
+            let events = fresh.store.events(0, &filter, 20_000).await.unwrap();
+            assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), expected);
+            let late = fresh.store.events(written - 4, &filter, 1).await.unwrap();
+            assert_eq!(
+                late.first().map(|event| event.seq),
+                expected.iter().copied().find(|seq| *seq > written - 4)
+            );
+            let filter = AuditFilter { target: Some(key(id).to_string()), ..Default::default() };
+            let entries = fresh.store.audit(&filter, 20_000).await.unwrap();
+            assert_eq!(entries.iter().map(|entry| entry.seq).collect::<Vec<_>>(), expected);
+            let newest = AuditFilter { before: Some(i64::MAX), ..filter };
+            let newest = fresh.store.audit(&newest, 1).await.unwrap();
+            assert_eq!(newest.first().map(|entry| entry.seq), expected.last().copied());
+        }
+    }
+    fresh.store.forget(later(1), NOW, 16_500).await.unwrap();
+    let filter = EventFilter { subject: Some(key("a")), ..Default::default() };
+    let left = fresh.store.events(0, &filter, 20_000).await.unwrap();
+    assert_eq!(left.first().map(|event| event.seq), Some(16_501 + (3 - (16_501 - 1) % 3) % 3));
+}

@@ -5,7 +5,10 @@ CREATE TABLE meta (
     event_seq  INTEGER NOT NULL,
     audit_seq  INTEGER NOT NULL,
     audit_hash TEXT    NOT NULL,
-    fence      INTEGER NOT NULL
+    fence      INTEGER NOT NULL,
+    -- How far events_subject and audit_target reach.
+    events_indexed INTEGER NOT NULL,
+    audit_indexed  INTEGER NOT NULL
 );
 
 CREATE TABLE objects (
@@ -70,7 +73,11 @@ CREATE TABLE events (
     at      INTEGER NOT NULL,
     data    TEXT    NOT NULL
 );
-CREATE INDEX events_subject ON events (subject, seq);
+CREATE TABLE events_subject (
+    subject TEXT    NOT NULL,
+    seq     INTEGER NOT NULL,
+    PRIMARY KEY (subject, seq)
+) WITHOUT ROWID;
 
 CREATE TABLE audit (
     seq        INTEGER PRIMARY KEY,
@@ -86,7 +93,11 @@ CREATE TABLE audit (
     after      TEXT    NOT NULL,
     hash       TEXT    NOT NULL
 );
-CREATE INDEX audit_target ON audit (target, seq);
+CREATE TABLE audit_target (
+    target TEXT    NOT NULL,
+    seq    INTEGER NOT NULL,
+    PRIMARY KEY (target, seq)
+) WITHOUT ROWID;
 
 -- A counter is the row with an empty holder: how much is used, of how much.
 CREATE TABLE allotments (
@@ -113,4 +124,4 @@ CREATE TABLE commands (
 ) WITHOUT ROWID;
 CREATE INDEX commands_at ON commands (at);
 
-INSERT INTO meta VALUES (1, 0, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0);
+INSERT INTO meta VALUES (1, 0, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0, 0, 0);

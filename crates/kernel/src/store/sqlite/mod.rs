@@ -3,6 +3,7 @@
 mod claim;
 mod load;
 mod read;
+mod runs;
 mod save;
 mod schema;
 mod writer;
@@ -122,8 +123,8 @@ fn damaged(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Large pages and rare checkpoints: a group of transitions touches many rows and the random end of
-/// two indexes, and what it touches is written to the log page by page.
+/// Large pages and rare checkpoints: a group of transitions touches rows all over the file, and what
+/// it touches is written to the log page by page.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);

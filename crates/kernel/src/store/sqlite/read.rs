@@ -4,6 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::load::{QUEUE_COLUMNS, json_at, key_at, queue_at};
+use super::runs;
 use super::save::{tag, token};
 use crate::change::AuditDraft;
 use crate::find::{Find, Page};
@@ -177,10 +178,11 @@ pub fn events(
     let mut conditions = Where::default();
     conditions.and("seq > ?", after);
     conditions.maybe("subject = ?", filter.subject.as_ref().map(|key| key.as_str().to_owned()));
+    let from = if filter.subject.is_some() { runs::EVENTS_OF } else { "events" };
     conditions.maybe("org = ?", filter.org.clone());
     conditions.maybe("substr(subject, 1, instr(subject, '/') - 1) = ?", filter.kind.clone());
     let sql = format!(
-        "SELECT seq, type, subject, org, at, data FROM events{} ORDER BY seq LIMIT {limit}",
+        "SELECT seq, type, subject, org, at, data FROM {from}{} ORDER BY seq LIMIT {limit}",
         conditions.sql
     );
     let mut statement = connection.prepare_cached(&sql)?;
@@ -204,14 +206,15 @@ pub fn audit(
 ) -> rusqlite::Result<Vec<AuditEntry>> {
     let mut conditions = Where::default();
     conditions.and("seq > ?", filter.after);
+    conditions.maybe("target = ?", filter.target.clone());
     conditions.maybe("seq < ?", filter.before);
     conditions.maybe("actor = ?", filter.actor.clone());
-    conditions.maybe("target = ?", filter.target.clone());
+    let from = if filter.target.is_some() { runs::AUDIT_OF } else { "audit" };
     conditions.maybe("org = ?", filter.org.clone());
     let order = if filter.before.is_some() { "DESC" } else { "ASC" };
     let sql = format!(
         "SELECT seq, at, actor, action, target, org, origin, outcome, request_id, before, after, hash
-         FROM audit{} ORDER BY seq {order} LIMIT {limit}",
+         FROM {from}{} ORDER BY seq {order} LIMIT {limit}",
         conditions.sql
     );
     let mut statement = connection.prepare_cached(&sql)?;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::claim::Turn;
+use super::runs::{self, Indexed};
 use super::{claim, failed, load, save, what_failed};
 use crate::admit::{Lease, Rows, Sealed, Touched, take_lease};
 use crate::change::{Change, Verdict};
@@ -67,6 +68,7 @@ pub struct Writer {
     fence: i64,
     turn: Turn,
     synced: bool,
+    indexed: Indexed,
 }
 
 impl Writer {
@@ -77,6 +79,7 @@ impl Writer {
         on_commit: OnCommit,
     ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
+        let indexed = runs::indexed(&connection).map_err(failed)?;
         hints.hint_event(head.event_seq);
         Ok(Writer {
             connection,
@@ -87,6 +90,7 @@ impl Writer {
             fence,
             turn: Turn::default(),
             synced: true,
+            indexed,
         })
     }
 
@@ -107,6 +111,9 @@ impl Writer {
             let begun = Instant::now();
             self.carry_out(batch);
             (self.on_commit)(changes, begun.elapsed());
+            if let Err(error) = runs::merge(&mut self.connection, &self.head, &mut self.indexed) {
+                tracing::warn!(%error, "the logs' indexes could not be brought up to date");
+            }
         }
     }
 
@@ -353,13 +360,16 @@ fn forget(
     limit: usize,
 ) -> rusqlite::Result<usize> {
     let limit = limit as i64;
-    let events = connection
-        .prepare_cached(
-            "DELETE FROM events WHERE seq <= (
-                 SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?2) WHERE at < ?1)
-                 AND seq < (SELECT event_seq FROM meta)",
-        )?
-        .execute(params![events_before.millis(), limit])?;
+    const OLD: &str = "seq <= (
+            SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?2) WHERE at < ?1)
+        AND seq < (SELECT event_seq FROM meta)";
+    let old = params![events_before.millis(), limit];
+    let index = format!(
+        "DELETE FROM events_subject WHERE (subject, seq) IN (SELECT subject, seq FROM events WHERE {OLD})"
+    );
+    connection.prepare_cached(&index)?.execute(old)?;
+    let events =
+        connection.prepare_cached(&format!("DELETE FROM events WHERE {OLD}"))?.execute(old)?;
     let commands = connection
         .prepare_cached(
             "DELETE FROM commands WHERE id IN (SELECT id FROM commands WHERE at < ?1 LIMIT ?2)",
