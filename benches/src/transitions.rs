@@ -126,7 +126,7 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
     let objects: Vec<Object> = (0..OBJECTS).map(object).collect();
     let data: Vec<String> = objects.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let mut seq: i64 = connection.query_row("SELECT event_seq FROM meta", [], |row| row.get(0))?;
-    let hash = "0".repeat(64);
+    let (hash, mut merged) = ("0".repeat(64), seq);
     let (begun, mut done) = (Instant::now(), 0);
     while begun.elapsed() < FOR {
         let transaction = connection.transaction()?;
@@ -182,6 +182,21 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
             .execute(rusqlite::params![seq, hash])?;
         transaction.commit()?;
         done += group;
+        if seq - merged >= 16_384 {
+            let transaction = connection.transaction()?;
+            for (table, column, index) in
+                [("events", "subject", "events_subject"), ("audit", "target", "audit_target")]
+            {
+                let sql = format!(
+                    "INSERT OR IGNORE INTO {index} SELECT {column}, seq FROM {table} WHERE seq > ?1 AND seq <= ?2 ORDER BY {column}, seq"
+                );
+                transaction.execute(&sql, [merged, seq])?;
+            }
+            transaction
+                .execute("UPDATE meta SET events_indexed = ?1, audit_indexed = ?1", [seq])?;
+            transaction.commit()?;
+            merged = seq;
+        }
     }
     Ok(done as f64 / begun.elapsed().as_secs_f64())
 }

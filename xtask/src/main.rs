@@ -38,6 +38,8 @@ enum Verb {
 struct Bench {
     /// Which one, as in `kernel`
     name: String,
+    /// Only this part of it, as in `transitions`
+    part: Option<String>,
     /// One object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -83,6 +85,7 @@ impl Bench {
         env.push(("MAINSTAY_BIN".into(), binary("mainstay")));
         env.push(("MAINSTAY_E2E_BIN".into(), binary("e2e")));
         let mut args = vec!["run", "--quiet", "--release", "-p", "benches", "--", &self.name];
+        args.extend(self.part.as_deref());
         args.extend(self.json.then_some("--json"));
         let ran = cargo::run(&args, &env);
         fleet.stop()?;

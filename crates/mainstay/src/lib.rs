@@ -22,10 +22,6 @@ use kernel::Domain;
 
 pub use cli::command;
 
-/// A request makes a few dozen small allocations on one thread and frees some on another.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Parses the arguments, does what they say, and gives the exit code of the error's class.
 pub fn run(domains: Vec<Box<dyn Domain>>) -> ExitCode {
     kernel::outbound::install_tls();
