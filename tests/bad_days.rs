@@ -68,7 +68,7 @@ async fn writes_are_refused(client: &Client, said: &str) {
 async fn on_a_full_disk_writes_are_refused_reads_go_on_and_space_heals_it() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path());
-    let Some(disk) = Mount::disk(&plan.data(), 16) else { return };
+    let Some(disk) = Mount::disk(&plan.data(), 96) else { return };
     let _server = plan.start().await;
     let client = plan.client();
     let load = Load::start(std::slice::from_ref(&client), 4);

@@ -125,6 +125,9 @@ impl Writer {
         if let Err(error) = &result {
             tracing::error!(%error, "the store could not write");
             (self.head, self.fence) = (head, fence);
+            if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+                self.make_room();
+            }
         }
         let what = result.err().map(|error| what_failed(&error));
         for answer in answers {
@@ -136,6 +139,13 @@ impl Writer {
         if hint {
             self.hints.hint_event(self.head.event_seq);
         }
+    }
+
+    /// The write-ahead log may be what fills the disk: what it holds goes to its place, and it is
+    /// cut. Does what it can; the next batch will tell.
+    fn make_room(&self) {
+        let cut = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        tracing::info!(worked = cut.is_ok(), "cut the write-ahead log to make room");
     }
 
     /// What callers are told must be on disk. A claim need not be: whoever holds it ends with this
