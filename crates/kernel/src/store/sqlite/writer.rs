@@ -100,17 +100,20 @@ impl Writer {
         while let Some(first) = waiting.blocking_recv() {
             gather(&waiting, last);
             let mut batch = vec![first];
-            let mut changes = weight(&batch[0]);
-            while changes < BATCH_CHANGES_MAX
+            let mut heft = weight(&batch[0]);
+            while heft < BATCH_CHANGES_MAX
                 && let Ok(op) = waiting.try_recv()
             {
-                changes += weight(&op);
+                heft += weight(&op);
                 batch.push(op);
             }
             last = batch.len();
+            let changes = batch.iter().map(changes).sum();
             let begun = Instant::now();
             self.carry_out(batch);
-            (self.on_commit)(changes, begun.elapsed());
+            if changes > 0 {
+                (self.on_commit)(changes, begun.elapsed());
+            }
             if let Err(error) = runs::merge(&mut self.connection, &self.head, &mut self.indexed) {
                 tracing::warn!(%error, "the logs' indexes could not be brought up to date");
             }
@@ -162,8 +165,7 @@ impl Writer {
 
     /// Every op of the batch leaves an answer behind, also when the transaction fails.
     fn transact(&mut self, batch: Vec<Op>, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
-        let result = self.sync_for(&batch);
-        if let Err(error) = result {
+        if let Err(error) = self.sync_for(&batch) {
             batch.into_iter().for_each(|op| answers.push(refuse(op)));
             return Err(error);
         }
@@ -226,11 +228,18 @@ fn gather(waiting: &mpsc::Receiver<Op>, last: usize) {
 /// How often a batch waits for more to come.
 const NAPS_MAX: usize = 5;
 
+/// How much of a batch an op takes up.
 fn weight(op: &Op) -> usize {
     match op {
-        Op::Commit { changes, .. } => changes.len(),
         Op::Claim { ask, .. } => ask.slots,
-        _ => 1,
+        _ => changes(op).max(1),
+    }
+}
+
+fn changes(op: &Op) -> usize {
+    match op {
+        Op::Commit { changes, .. } => changes.len(),
+        _ => 0,
     }
 }
 
