@@ -88,8 +88,7 @@ async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
     let b = stage.driver("b", quick, config(1));
     stage.gone(&key("a")).await;
     thaw.send(()).unwrap();
-    eventually("the slow one ends", async || !a.ends().is_empty()).await;
-    assert_eq!((a.ends(), b.ends()), (vec![End::Lost], vec![End::Done]));
+    assert_eq!((a.ended(1).await, b.ended(1).await), (vec![End::Lost], vec![End::Done]));
     let object = stage.get("a").await;
     assert_eq!((object.phase.as_str(), object.revision), ("quick", 2));
     let events = stage.store.events(0, &EventFilter::default(), 9).await.unwrap();
@@ -123,7 +122,7 @@ async fn a_look_ends_when_its_lease_is_lost(fresh: &Fresh) {
     let thief = stage.steal(&key("a")).await;
     let in_time = tokio::time::timeout(Duration::from_secs(10), end.recv()).await;
     in_time.expect("the work is given up");
-    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    assert_eq!(driver.ended(1).await, [End::Lost]);
     let row = stage.row(&key("a")).await.unwrap();
     assert_eq!((row.fence, row.worker.as_str()), (thief.fence, "thief"), "the thief's is not");
 }
@@ -159,7 +158,7 @@ async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fre
     seen.reach(1).await;
     let Some(blocked) = block(fresh, "LOCK TABLE queue").await else { return };
     eventually("it is given up", async || seen.under_way() == 0).await;
-    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    assert_eq!(driver.ended(1).await, [End::Lost]);
     drop(blocked);
     stage.pass(Duration::from_secs(2));
     seen.reach(2).await;
@@ -216,7 +215,7 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
     assert_eq!(stage.get("a").await.phase, "one");
     stage.steal(&key("a")).await;
     open.add_permits(1);
-    eventually("the look ends", async || driver.ends() == [End::Lost]).await;
+    assert_eq!(driver.ended(1).await, [End::Lost]);
     assert_eq!(*said.lock(), [Ok(()), Err("lost: true".to_owned())]);
     let object = stage.get("a").await;
     assert_eq!((object.phase.as_str(), object.revision), ("one", 2));
@@ -248,7 +247,7 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     }
     open.add_permits(1);
     stage.gone(&key("a")).await;
-    assert_eq!((seen.count(), driver.ends()), (1, vec![End::Done]));
+    assert_eq!((driver.ended(1).await, seen.count()), (vec![End::Done], 1));
 }
 
 async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {

@@ -65,7 +65,7 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
     seen.reach(7).await;
     let again: Vec<Key> = seen.begun().split_off(5);
     assert!(again.contains(&key("later")) && again.contains(&key("busy")), "{again:?}");
-    let mut ends = driver.ends();
+    let mut ends = driver.ended(7).await;
     ends.sort_by_key(|end| end.label());
     ends.dedup();
     assert_eq!(ends, [End::Done, End::LookAgain, End::Retry, End::Stopped]);
@@ -107,7 +107,7 @@ async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
     stage.pass(stage.now().until(row.due));
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
-    assert_eq!(driver.ends(), [End::Retry, End::Done]);
+    assert_eq!(driver.ended(2).await, [End::Retry, End::Done]);
 }
 
 /// Carries out as many steps as the object's name has letters; each does what its letter says.

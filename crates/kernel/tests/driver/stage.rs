@@ -144,9 +144,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// How the looks so far have ended.
-    pub fn ends(&self) -> Vec<End> {
-        self.ends.lock().clone()
+    /// How the first looks ended. A driver tells of a look only after its change is in the store,
+    /// so whoever sees the change may be here first.
+    pub async fn ended(&self, looks: usize) -> Vec<End> {
+        let told = || self.ends.lock().clone();
+        eventually(&format!("{looks} looks end"), async || told().len() >= looks).await;
+        told()
     }
 
     /// Asks it to stop, and waits until it has.
@@ -262,9 +265,9 @@ pub fn phase(look: &Look, phase: &str) -> Change {
 
 /// Waits for a condition; fails the test if it does not come about.
 pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !condition().await {
-        assert!(tokio::time::Instant::now() < deadline, "not within 10 s: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
