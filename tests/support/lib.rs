@@ -5,7 +5,6 @@ pub mod account;
 pub mod client;
 pub mod load;
 pub mod place;
-pub mod postgres;
 pub mod server;
 pub mod wire;
 

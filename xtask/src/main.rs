@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use servers::{Durability, Fleet};
+use servers::{Fleet, chosen};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Everything that is done to the project")]
@@ -78,8 +78,8 @@ impl Bench {
     /// Data is safe on disk in the servers too: a benchmark must not cheat.
     fn run(self) -> Result<()> {
         cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"], &[])?;
-        let fleet = Fleet::start(Durability::Full)?;
-        let mut env = fleet.env();
+        let fleet = Fleet::start(&chosen(&["postgres".into()])?, true)?;
+        let mut env = fleet.env()?;
         let binary =
             |name: &str| cargo::target_dir().join("release").join(name).display().to_string();
         env.push(("MAINSTAY_BIN".into(), binary("mainstay")));

@@ -1,11 +1,10 @@
-//! For tests only: a store in memory, the widget domain, the simulator, connections to the test
-//! servers.
+//! For tests only: a store in memory, the widget domain, the simulator, the test servers.
 
 pub mod memory;
-pub mod postgres;
 pub mod servers;
 pub mod sim;
 pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+pub use servers::postgres::{self, postgres};

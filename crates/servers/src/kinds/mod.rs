@@ -1,0 +1,8 @@
+//! One file per server.
+
+mod postgres;
+
+use crate::Server;
+
+/// In the order in which they are installed: what is quick to get, first.
+pub const ALL: &[&Server] = &[&postgres::SERVER];

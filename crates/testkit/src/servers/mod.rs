@@ -1,0 +1,164 @@
+//! The real servers of the tests. `testkit::postgres()` and the like give a test the shared one
+//! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
+//! one of the test's own, which it may kill, pause, fill and start again.
+
+pub mod postgres;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+use servers::{Cache, DISK, Place, Run, Told, find, variable};
+
+/// A server: the shared one, or one of a test's own.
+pub struct Instance {
+    name: &'static str,
+    told: Told,
+    private: Option<Private>,
+}
+
+struct Private {
+    run: Arc<Run>,
+    place: Arc<Place>,
+}
+
+impl Instance {
+    /// `None` if it does not run and need not: the test is skipped, and xtask counts it.
+    pub fn shared(name: &'static str) -> Option<Instance> {
+        if let Some(told) = Told::from_env(name) {
+            return Some(Instance { name, told, private: None });
+        }
+        let promised = std::env::var("MAINSTAY_TEST_SERVERS").unwrap_or_default();
+        let variable = variable(name, "");
+        assert!(
+            !promised.split(',').any(|promised| promised == name),
+            "{variable} is not set, but {name} is promised"
+        );
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        // Past the harness, which hides what a passing test prints.
+        let said =
+            format!("{test}: skipped: {variable} is not set (cargo xtask servers up {name})\n");
+        let _ = std::io::stderr().write_all(said.as_bytes());
+        if let Ok(path) = std::env::var("MAINSTAY_TEST_SKIPPED") {
+            let file = std::fs::File::options().append(true).open(path);
+            let line = format!("{name}\n");
+            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+        None
+    }
+
+    /// Another one of the same kind for this test alone; gone when it is dropped.
+    pub async fn private(&self, options: &[(&str, &str)]) -> Instance {
+        let name = self.name;
+        let options: BTreeMap<String, String> =
+            options.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let start = move || {
+            let run = Run::inherited(&Cache::of_user()?)?;
+            let place = run.place(find(name)?, false, options)?;
+            // From here on it is stopped when dropped, also if it does not start.
+            let private = Private { run: Arc::new(run), place: Arc::new(place) };
+            let told = private.place.start()?;
+            Ok(Instance { name, told, private: Some(private) })
+        };
+        blocking(start).await
+    }
+
+    /// What the server tells of itself; the empty name is its address.
+    pub fn get(&self, name: &str) -> &str {
+        self.told.get(name).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    fn place(&self) -> Arc<Place> {
+        let own = self.private.as_ref();
+        own.unwrap_or_else(|| panic!("the shared {} is not this test's alone", self.name))
+            .place
+            .clone()
+    }
+
+    /// SIGKILL: no farewell.
+    pub async fn kill(&self) {
+        let place = self.place();
+        blocking(move || place.kill()).await;
+    }
+
+    /// As an operator would.
+    pub async fn stop(&self) {
+        let place = self.place();
+        blocking(move || place.stop()).await;
+    }
+
+    /// Starts it again with its data, on the same ports, and waits until it answers.
+    pub async fn start(&self) {
+        let place = self.place();
+        blocking(move || place.start()).await;
+    }
+
+    /// It stands still: connections stay open, and nothing answers.
+    pub async fn pause(&self) {
+        let place = self.place();
+        blocking(move || place.signal("STOP")).await;
+    }
+
+    pub async fn resume(&self) {
+        let place = self.place();
+        blocking(move || place.signal("CONT")).await;
+    }
+
+    /// Leaves no room on its disk until the value is dropped. The instance must have been started
+    /// with [`small_disk`].
+    pub fn fill(&self) -> Full {
+        let place = self.place();
+        assert!(place.option(DISK).is_some(), "only a small disk can be filled");
+        let path = place.dir.join("filler");
+        let mut file = std::fs::File::create(&path).expect("there is room for a name");
+        while file.write_all(&[0; 4096]).is_ok() {}
+        Full { path }
+    }
+}
+
+/// The option for a disk of so many megabytes; `None`, and a line that says so, without root.
+pub fn small_disk(megabytes: &'static str) -> Option<(&'static str, &'static str)> {
+    let id = std::process::Command::new("id").arg("-u").output();
+    let root = id.is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    if !root {
+        eprintln!("skipped: a small disk takes root's rights");
+    }
+    root.then_some((DISK, megabytes))
+}
+
+/// A disk without room.
+pub struct Full {
+    path: PathBuf,
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        if let Err(error) = self.run.leave(&self.place) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> T {
+    let done = tokio::task::spawn_blocking(work).await.expect("no panic");
+    done.unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// A name that no other test has, now or later: letters and digits, a letter first.
+pub fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.expect("after 1970").as_secs() % 100_000_000;
+    format!("t{now}p{}n{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

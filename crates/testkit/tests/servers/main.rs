@@ -1,0 +1,5 @@
+//! Each real server, used through the client that Mainstay uses: write, read back, kill it, start
+//! it again, read again.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod postgres;
