@@ -3,6 +3,7 @@
 //! starts one of its own (`testkit`). One small file per server in `kinds/`.
 
 mod cache;
+mod golang;
 mod install;
 pub mod kinds;
 pub mod pki;
@@ -13,6 +14,7 @@ pub mod versions;
 pub mod wire;
 
 pub use cache::Cache;
+pub use golang::Build;
 pub use install::{Install, Need, install};
 pub use place::{Place, Told, variable};
 pub use process::Process;

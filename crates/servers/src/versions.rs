@@ -3,3 +3,6 @@
 
 /// The oldest that the store supports; a newer one that is there is used.
 pub const POSTGRES_MIN: u32 = 15;
+
+/// With etcd, kwok and the rest as in assets/kubernetes/go.mod, which must name the same.
+pub const KUBERNETES: &str = "1.36.3";
