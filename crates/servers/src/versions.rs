@@ -6,3 +6,9 @@ pub const POSTGRES_MIN: u32 = 15;
 
 /// With etcd, kwok and the rest as in assets/kubernetes/go.mod, which must name the same.
 pub const KUBERNETES: &str = "1.36.3";
+pub const CONSUL: &str = "1.22.7";
+/// The client library that Consul's own command needs; the one that its go.mod names is too old.
+pub const CONSUL_API: &str = "1.34.1";
+pub const VAULT: &str = "1.21.2";
+/// For machines without Terraform.
+pub const TOFU: &str = "1.12.6";
