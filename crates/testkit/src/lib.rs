@@ -7,4 +7,6 @@ pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+#[cfg(feature = "kubernetes")]
+pub use servers::kubernetes::{self, kubernetes};
 pub use servers::postgres::{self, postgres};

@@ -2,6 +2,8 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod postgres;
 
 use std::collections::BTreeMap;
@@ -153,6 +155,15 @@ async fn blocking<T: Send + 'static>(
 ) -> T {
     let done = tokio::task::spawn_blocking(work).await.expect("no panic");
     done.unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Cleans up when a value is dropped: a test's own runtime may be on its way out.
+fn at_the_end(work: impl Future<Output = ()> + Send + 'static) {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(work);
+    };
+    let _ = std::thread::spawn(run).join();
 }
 
 /// A name that no other test has, now or later: letters and digits, a letter first.
