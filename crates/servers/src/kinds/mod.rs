@@ -1,8 +1,10 @@
 //! One file per server.
 
+mod chromium;
 mod postgres;
+mod route53;
 
 use crate::Server;
 
 /// In the order in which they are installed: what is quick to get, first.
-pub const ALL: &[&Server] = &[&postgres::SERVER];
+pub const ALL: &[&Server] = &[&postgres::SERVER, &chromium::SERVER, &route53::SERVER];
