@@ -12,3 +12,8 @@ pub const CONSUL_API: &str = "1.34.1";
 pub const VAULT: &str = "1.21.2";
 /// For machines without Terraform.
 pub const TOFU: &str = "1.12.6";
+
+/// Route 53's API. From PyPI, with Flask, which serves it.
+pub const MOTO: &str = "5.2.5";
+pub const FLASK: &str = "3.1.3";
+pub const FLASK_CORS: &str = "6.0.5";

@@ -1,5 +1,6 @@
 //! For tests only: a store in memory, the widget domain, the simulator, the test servers.
 
+pub mod chaos;
 pub mod memory;
 pub mod servers;
 pub mod sim;
