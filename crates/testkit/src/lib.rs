@@ -8,6 +8,8 @@ pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+pub use servers::consul::{self, consul};
 #[cfg(feature = "kubernetes")]
 pub use servers::kubernetes::{self, kubernetes};
 pub use servers::postgres::{self, postgres};
+pub use servers::vault::{self, vault};

@@ -2,9 +2,12 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+pub mod consul;
+pub mod http;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod postgres;
+pub mod vault;
 
 use std::collections::BTreeMap;
 use std::io::Write;

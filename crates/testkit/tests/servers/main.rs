@@ -2,6 +2,8 @@
 //! it again, read again.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod consul;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod postgres;
+mod vault;
