@@ -50,12 +50,23 @@ fn start(place: &Place) -> Result<()> {
         &config,
         format!(
             r#"
-            storage "file" {{ path = {data:?} }}
-            listener "tcp" {{ address = "{address}", tls_disable = true }}
+            storage "raft" {{
+              path = {data:?}
+              node_id = "test"
+              // It has no others to wait for.
+              performance_multiplier = 1
+            }}
+            listener "tcp" {{
+              address = "{address}"
+              cluster_address = "127.0.0.1:{cluster}"
+              tls_disable = true
+            }}
             api_addr = "{url}"
+            cluster_addr = "https://127.0.0.1:{cluster}"
             disable_mlock = true
             "#,
-            data = place.dir.join("data"),
+            data = place.sub("data")?,
+            cluster = place.port("cluster")?,
             address = url.trim_start_matches("http://"),
         ),
     )?;
