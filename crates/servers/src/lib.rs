@@ -38,7 +38,7 @@ pub struct Server {
     /// Starts one and waits until it has answered a real request. Called on a place that has been
     /// started before, it finds its data and its ports there.
     pub start: fn(&Place) -> Result<()>,
-    /// How each of its processes is asked to stop, politely first.
+    /// How each of its processes is asked to stop, politely first. Empty for a tool, which has none.
     pub stop_signals: &'static [&'static str],
 }
 

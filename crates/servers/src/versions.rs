@@ -10,6 +10,10 @@ pub const CONSUL: &str = "1.22.7";
 /// The client library that Consul's own command needs; the one that its go.mod names is too old.
 pub const CONSUL_API: &str = "1.34.1";
 pub const VAULT: &str = "1.21.2";
+/// The oldest that will do, of Terraform as of OpenTofu.
+pub const TERRAFORM_MIN: (u32, u32) = (1, 8);
+/// Ours: to be raised when assets/terraform changes.
+pub const TERRAFORM_PROVIDER: &str = "1.0.0";
 /// For machines without Terraform.
 pub const TOFU: &str = "1.12.6";
 

@@ -12,4 +12,5 @@ pub use servers::consul::{self, consul};
 #[cfg(feature = "kubernetes")]
 pub use servers::kubernetes::{self, kubernetes};
 pub use servers::postgres::{self, postgres};
+pub use servers::terraform::{self, terraform};
 pub use servers::vault::{self, vault};

@@ -5,6 +5,7 @@ mod consul;
 mod kubernetes;
 mod postgres;
 mod route53;
+mod terraform;
 mod vault;
 
 use crate::Server;
@@ -14,6 +15,7 @@ pub const ALL: &[&Server] = &[
     &postgres::SERVER,
     &chromium::SERVER,
     &route53::SERVER,
+    &terraform::SERVER,
     &kubernetes::SERVER,
     &consul::SERVER,
     &vault::SERVER,

@@ -7,6 +7,7 @@ pub mod http;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod postgres;
+pub mod terraform;
 pub mod vault;
 
 use std::collections::BTreeMap;

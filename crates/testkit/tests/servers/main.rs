@@ -6,4 +6,5 @@ mod consul;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod postgres;
+mod terraform;
 mod vault;
