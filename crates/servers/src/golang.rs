@@ -23,6 +23,16 @@ pub struct Build<'a> {
     pub set: &'a str,
 }
 
+/// A module of ours, to be built and removed.
+pub fn write(files: &[(&str, &str)], below: &Path) -> Result<PathBuf> {
+    let dir = below.join("source");
+    std::fs::create_dir_all(&dir)?;
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text)?;
+    }
+    Ok(dir)
+}
+
 impl Install<'_> {
     /// Builds a program into `to`. Its module must name everything that it needs.
     pub fn go_build(&self, to: &Path, build: Build) -> Result<()> {

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::golang;
 use crate::install::{GO, in_path};
 use crate::versions::{TERRAFORM_MIN, TERRAFORM_PROVIDER, TOFU};
 use crate::{Build, Cache, Install, Place, Server};
@@ -68,6 +69,12 @@ fn provider(mirror: &Path) -> PathBuf {
 
 const PROVIDER: &str = "terraform-provider-things";
 
+const SOURCE: [(&str, &str); 3] = [
+    ("main.go", include_str!("../../assets/terraform/main.go")),
+    ("go.mod", include_str!("../../assets/terraform/go.mod")),
+    ("go.sum", include_str!("../../assets/terraform/go.sum")),
+];
+
 fn install(install: &Install) -> Result<()> {
     if program(install.cache).is_err() {
         install.cache.put("tofu", TOFU, |dir| {
@@ -84,11 +91,7 @@ fn install(install: &Install) -> Result<()> {
         return Ok(());
     }
     install.cache.put("terraform-provider-things", TERRAFORM_PROVIDER, |dir| {
-        let source = dir.join("source");
-        std::fs::create_dir_all(&source)?;
-        std::fs::write(source.join("main.go"), include_str!("../../assets/terraform/main.go"))?;
-        std::fs::write(source.join("go.mod"), include_str!("../../assets/terraform/go.mod"))?;
-        std::fs::write(source.join("go.sum"), include_str!("../../assets/terraform/go.sum"))?;
+        let source = golang::write(&SOURCE, dir)?;
         let to = provider(dir);
         let to = to.parent().context("it is in a directory")?;
         std::fs::create_dir_all(to)?;

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::golang;
 use crate::install::{CURL, GO};
 use crate::versions::KUBERNETES;
 use crate::{Build, Cache, Install, Place, Server};
@@ -17,7 +18,7 @@ use api::Api;
 pub const SERVER: Server = Server {
     name: "kubernetes",
     version: KUBERNETES,
-    cost: "built with Go, 10 to 14 minutes of CPU",
+    cost: "built with Go, 8 to 14 minutes of CPU",
     needs: &[GO, CURL],
     installed: |cache| binary(cache).exists(),
     install,
@@ -29,13 +30,15 @@ fn binary(cache: &Cache) -> PathBuf {
     cache.dir("kubernetes", KUBERNETES).join("kubernetes")
 }
 
+const SOURCE: [(&str, &str); 3] = [
+    ("main.go", include_str!("../../../assets/kubernetes/main.go")),
+    ("go.mod", include_str!("../../../assets/kubernetes/go.mod")),
+    ("go.sum", include_str!("../../../assets/kubernetes/go.sum")),
+];
+
 fn install(install: &Install) -> Result<()> {
     install.cache.put("kubernetes", KUBERNETES, |dir| {
-        let source = dir.join("source");
-        std::fs::create_dir_all(&source)?;
-        std::fs::write(source.join("main.go"), include_str!("../../../assets/kubernetes/main.go"))?;
-        std::fs::write(source.join("go.mod"), include_str!("../../../assets/kubernetes/go.mod"))?;
-        std::fs::write(source.join("go.sum"), include_str!("../../../assets/kubernetes/go.sum"))?;
+        let source = golang::write(&SOURCE, dir)?;
         let build =
             Build { name: "kubernetes", dir: &source, package: ".", tags: "", set: &version() };
         install.go_build(dir, build)?;
@@ -74,8 +77,9 @@ fn start(place: &Place) -> Result<()> {
     cluster.api_server(&etcd)?;
     let api = Api::new(place)?;
     place.ready("its API answers", || api.get("/readyz"))?;
-    for crds in CRDS.iter().map(|crd| Ok((*crd).to_owned())).chain(more_crds(place)?) {
-        api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crds?)?;
+    let more = more_crds(place)?;
+    for crds in CRDS.iter().copied().chain(more.iter().map(String::as_str)) {
+        api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crds)?;
     }
     place.ready("its custom resources are served", || api.established())?;
     cluster.controllers()?;
@@ -85,18 +89,17 @@ fn start(place: &Place) -> Result<()> {
     place.tell("kubeconfig", access::kubeconfig(place, "admin").display())
 }
 
-fn more_crds(place: &Place) -> Result<impl Iterator<Item = Result<String>>> {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    if let Some(path) = place.option("crds").map(Path::new) {
-        match std::fs::read_dir(path) {
-            Ok(entries) => paths.extend(entries.flatten().map(|entry| entry.path())),
-            Err(_) => paths.push(path.into()),
-        }
+fn more_crds(place: &Place) -> Result<Vec<String>> {
+    let Some(path) = place.option("crds").map(Path::new) else { return Ok(Vec::new()) };
+    let mut paths = vec![path.to_owned()];
+    if path.is_dir() {
+        paths = std::fs::read_dir(path)?.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
     }
-    paths.sort();
-    Ok(paths
-        .into_iter()
-        .map(|path| std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))))
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path).with_context(|| format!("{} is closed", path.display()))
+    };
+    paths.into_iter().map(read).collect()
 }
 
 struct Cluster<'a> {
@@ -233,4 +236,15 @@ impl Cluster<'_> {
 
 fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pinned_version_is_the_one_that_is_built() {
+        let (_, modules) = SOURCE[1];
+        assert!(modules.contains(&format!("k8s.io/kubernetes v{KUBERNETES}\n")), "{modules}");
+    }
 }
