@@ -5,6 +5,7 @@
 mod cache;
 mod install;
 pub mod kinds;
+mod listen;
 pub mod pki;
 mod place;
 mod process;
@@ -14,6 +15,7 @@ pub mod wire;
 
 pub use cache::Cache;
 pub use install::{Install, Need, install};
+pub use listen::listeners;
 pub use place::{Place, Told, variable};
 pub use process::Process;
 pub use run::{DISK, Run};

@@ -8,4 +8,8 @@ pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+#[cfg(feature = "chromium")]
+pub use servers::chromium::{self, chromium};
 pub use servers::postgres::{self, postgres};
+#[cfg(feature = "route53")]
+pub use servers::route53::{self, route53};

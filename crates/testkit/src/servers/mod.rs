@@ -2,7 +2,11 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+#[cfg(feature = "chromium")]
+pub mod chromium;
 pub mod postgres;
+#[cfg(feature = "route53")]
+pub mod route53;
 
 use std::collections::BTreeMap;
 use std::io::Write;

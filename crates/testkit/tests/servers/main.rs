@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod postgres;
+mod route53;
