@@ -20,6 +20,7 @@ impl Chromium {
 
     /// A window of its own, which `quit` closes.
     pub async fn window(&self) -> WebDriver {
+        kernel::outbound::install_tls();
         let mut wanted = DesiredCapabilities::chrome();
         wanted.set_binary(self.server.get("browser")).expect("a capability");
         let mut args = vec!["--headless=new", "--window-size=1400,900", "--disable-dev-shm-usage"];

@@ -2,5 +2,7 @@
 //! it again, read again.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod chromium;
+mod loopback;
 mod postgres;
 mod route53;
