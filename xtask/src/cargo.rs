@@ -54,11 +54,18 @@ impl Counts {
     }
 }
 
-/// Runs tests: what they print is passed on, and their results are added to `counts`.
-pub fn test(args: &[&str], env: &[(String, String)], counts: &mut Counts) -> Result<()> {
+/// Runs tests: what they print is passed on, and their results are added to `counts`. `begun` is
+/// told the process.
+pub fn test(
+    args: &[&str],
+    env: &[(String, String)],
+    counts: &mut Counts,
+    begun: impl FnOnce(u32) -> Result<()>,
+) -> Result<()> {
     let shown = show(args);
     let child = with(args, env).stdout(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("{shown} cannot start"))?;
+    begun(child.id())?;
     let said = child.stdout.take().context("the tests have no stdout")?;
     // Bytes: what a test prints need not be text.
     for line in BufReader::new(said).split(b'\n') {

@@ -40,6 +40,15 @@ pub enum ServersVerb {
         #[arg(long, default_value_t = 100)]
         lines: usize,
     },
+    /// Start them, run a command that is told where they are, and stop them
+    Run {
+        /// Only these, as in `kafka,postgres` [default: all]
+        #[arg(long, value_delimiter = ',', value_name = "SERVERS")]
+        only: Vec<String>,
+        /// As in `-- cargo test -p kernel`
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// Wait until the starter is gone, then stop what it started
     #[command(hide = true)]
     Guard { run: PathBuf },
@@ -82,6 +91,18 @@ impl ServersVerb {
                     format!("{name} does not run; start it with `cargo xtask servers up {name}`")
                 })?;
                 print!("{}", place.logs(lines)?);
+            }
+            ServersVerb::Run { only, command } => {
+                let fleet = Fleet::start(&chosen(&only)?, false)?;
+                let (program, args) = command.split_first().context("no command")?;
+                let child = Command::new(program).args(args).envs(fleet.env()?).spawn();
+                let mut child = child.with_context(|| format!("{program} cannot run"))?;
+                fleet.used_by(child.id())?;
+                let status = child.wait()?;
+                fleet.stop()?;
+                if !status.success() {
+                    bail!("{program} failed ({status})");
+                }
             }
             ServersVerb::Guard { run } => {
                 // Returns when the other end of the pipe is closed, by intent or by death.
@@ -131,6 +152,11 @@ impl Fleet {
         let mut env = env(&self.run)?;
         env.push(self.run.env());
         Ok(env)
+    }
+
+    /// A process that must not outlive this one.
+    pub fn used_by(&self, pid: u32) -> Result<()> {
+        self.run.used_by(pid)
     }
 
     /// Stops them; dropping does as well, but cannot say what went wrong.

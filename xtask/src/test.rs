@@ -106,7 +106,8 @@ impl Test {
             let names: Vec<&str> = servers.iter().map(|server| server.name).collect();
             env.push(("MAINSTAY_TEST_SERVERS".into(), names.join(",")));
             env.push(skipped.env());
-            cargo::test(&["test", "--workspace", "--no-fail-fast"], &env, counts)
+            let args = ["test", "--workspace", "--no-fail-fast"];
+            cargo::test(&args, &env, counts, |pid| fleet.used_by(pid))
         });
         steps.step("servers: stop", || fleet.stop())?;
         skipped.say();

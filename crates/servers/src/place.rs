@@ -37,6 +37,10 @@ impl Place {
     /// Starts it and waits until it answers. A port that was free a moment ago may be taken by
     /// now: a first start is tried twice.
     pub fn start(&self) -> Result<Told> {
+        let name = self.server.name;
+        if !(self.server.installed)(&self.cache) {
+            bail!("{name} is not installed; `cargo xtask servers install {name}` does that");
+        }
         let again = self.dir.join(TOLD).exists();
         let started = (self.server.start)(self).or_else(|error| {
             if again {
@@ -46,7 +50,7 @@ impl Place {
             self.empty()?;
             (self.server.start)(self)
         });
-        started.with_context(|| format!("{} does not start", self.server.name))?;
+        started.with_context(|| format!("{name} does not start"))?;
         self.told()
     }
 

@@ -64,6 +64,13 @@ impl Process {
         Ok(())
     }
 
+    /// The leader and everything that it started and that lives.
+    pub fn family(&self) -> Vec<u32> {
+        let mut family = descendants(self.pid);
+        family.push(self.pid);
+        family
+    }
+
     pub fn wait_until_gone(&self, patience: Duration) {
         let begun = Instant::now();
         while self.is_alive() && begun.elapsed() < patience {

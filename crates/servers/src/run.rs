@@ -18,6 +18,7 @@ pub struct Run {
 const KEPT: &str = "up";
 const OWNER: &str = "owner";
 const ENDING: &str = "place";
+const USER: &str = "user";
 /// Tells a child whose run it takes part in.
 const VARIABLE: &str = "MAINSTAY_TEST_RUN";
 
@@ -80,7 +81,7 @@ impl Run {
 
     pub fn places(&self) -> Result<Vec<Place>> {
         let mut places = Vec::new();
-        for record in self.records()? {
+        for record in self.files(ENDING) {
             let text = std::fs::read_to_string(&record)?;
             let (name, dir) = text.split_once('\n').context("a record is damaged")?;
             places.push(Place {
@@ -94,20 +95,26 @@ impl Run {
         Ok(places)
     }
 
-    fn records(&self) -> Result<Vec<PathBuf>> {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return Ok(Vec::new()) };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let mut records: Vec<PathBuf> =
-            paths.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect();
-        records.sort();
-        Ok(records)
+    fn files(&self, ending: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        let mut files: Vec<PathBuf> =
+            paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+        files.sort();
+        files
+    }
+
+    /// What uses the servers ends before they do.
+    pub fn used_by(&self, pid: u32) -> Result<()> {
+        let path = self.dir.join(pid.to_string()).with_extension(USER);
+        Ok(std::fs::write(path, Process::of(pid)?.to_string())?)
     }
 
     /// Stops one place and removes its data.
     pub fn leave(&self, place: &Place) -> Result<()> {
         place.stop()?;
         remove(&place.dir)?;
-        for record in self.records()? {
+        for record in self.files(ENDING) {
             let text = std::fs::read_to_string(&record).unwrap_or_default();
             if text.ends_with(&format!("\n{}", place.dir.display())) {
                 std::fs::remove_file(record)?;
@@ -118,6 +125,9 @@ impl Run {
 
     /// Stops everything, all at once, and forgets the run.
     pub fn end(&self) -> Result<()> {
+        for user in self.files(USER) {
+            std::fs::read_to_string(user)?.parse::<Process>()?.stop(&["TERM"])?;
+        }
         let places = self.places()?;
         let failed: Vec<String> = std::thread::scope(|scope| {
             let leave = |place| scope.spawn(move || self.leave(place));

@@ -8,9 +8,13 @@ pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+#[cfg(feature = "chromium")]
+pub use servers::chromium::{self, chromium};
 pub use servers::consul::{self, consul};
 #[cfg(feature = "kubernetes")]
 pub use servers::kubernetes::{self, kubernetes};
 pub use servers::postgres::{self, postgres};
+#[cfg(feature = "route53")]
+pub use servers::route53::{self, route53};
 pub use servers::terraform::{self, terraform};
 pub use servers::vault::{self, vault};

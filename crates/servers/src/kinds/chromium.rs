@@ -33,7 +33,8 @@ fn start(place: &Place) -> Result<()> {
     let port = place.port("main")?;
     let browser = browser().context("Chromium is not installed")?;
     let mut driver = Command::new("chromedriver");
-    driver.arg(format!("--port={port}")).arg("--allowed-ips=127.0.0.1");
+    // Without a list of allowed addresses it listens on loopback, with one on all.
+    driver.arg(format!("--port={port}"));
     // Profiles, caches and crash reports: all below the place.
     driver.env("HOME", &place.dir).env("TMPDIR", place.sub("tmp")?);
     place.spawn("chromedriver", &mut driver)?;

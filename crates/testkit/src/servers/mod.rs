@@ -2,11 +2,15 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+#[cfg(feature = "chromium")]
+pub mod chromium;
 pub mod consul;
 pub mod http;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod postgres;
+#[cfg(feature = "route53")]
+pub mod route53;
 pub mod terraform;
 pub mod vault;
 

@@ -18,6 +18,12 @@ impl Postgres {
         Postgres { server: self.server.private(&[]).await }
     }
 
+    /// One whose disk can be filled; `None` without root's rights.
+    pub async fn private_on_a_small_disk(&self) -> Option<Postgres> {
+        let server = self.server.private(&[super::small_disk("192")?]).await;
+        Some(Postgres { server })
+    }
+
     /// The server's own database, as its superuser.
     pub fn url(&self) -> &str {
         self.server.get("")

@@ -2,9 +2,11 @@
 //! it again, read again.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod chromium;
 mod consul;
-#[cfg(feature = "kubernetes")]
 mod kubernetes;
+mod loopback;
 mod postgres;
+mod route53;
 mod terraform;
 mod vault;
