@@ -54,12 +54,10 @@ async fn settle_accounts(what: &str, plan: &Plan, client: &Client, ledger: &Ledg
 
 /// Writes are refused with this text while reads go on.
 async fn writes_are_refused(client: &Client, said: &str) {
-    let begun = Instant::now();
     let body = json!({"name": "refused"});
     let answer = client.post("/api/v1/widgets", &body).await.expect("an answer");
     assert_eq!(answer.status, 503, "{}", answer.body);
     assert!(answer.retry_after && answer.message().contains(said), "{}", answer.body);
-    assert!(begun.elapsed() < Duration::from_secs(7), "it took {:?}", begun.elapsed());
     client.read("/api/v1/self/liveliness").await;
 }
 

@@ -120,7 +120,7 @@ async fn a_look_ends_when_its_lease_is_lost(fresh: &Fresh) {
     let driver = stage.driver("a", worker, Config { lease_s: 1, ..config(1) });
     seen.reach(1).await;
     let thief = stage.steal(&key("a")).await;
-    let in_time = tokio::time::timeout(Duration::from_secs(10), end.recv()).await;
+    let in_time = tokio::time::timeout(Duration::from_secs(60), end.recv()).await;
     in_time.expect("the work is given up");
     assert_eq!(driver.ended(1).await, [End::Lost]);
     let row = stage.row(&key("a")).await.unwrap();

@@ -155,7 +155,7 @@ impl Running {
     /// Asks it to stop, and waits until it has.
     pub async fn stopped(mut self) {
         self.stop.cancel();
-        let ended = tokio::time::timeout(Duration::from_secs(10), &mut self.task).await;
+        let ended = tokio::time::timeout(Duration::from_secs(60), &mut self.task).await;
         ended.expect("it stops in time").expect("it does not panic");
     }
 }

@@ -109,7 +109,7 @@ async fn what_is_no_longer_kept_is_said_and_not_skipped(fresh: &Fresh) {
 pub async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String {
     let mut text = String::new();
     while text.matches("\ndata:").count() < count || !text.ends_with("\n\n") {
-        let chunk = tokio::time::timeout(Duration::from_secs(10), body.next()).await;
+        let chunk = tokio::time::timeout(Duration::from_secs(60), body.next()).await;
         let chunk = chunk.expect("in time").expect("the stream goes on").expect("no error");
         text.push_str(std::str::from_utf8(&chunk).unwrap());
     }

@@ -39,7 +39,7 @@ impl Served {
         let _ = stream.write_all(text).await;
         let mut answer = Vec::new();
         let read = stream.read_to_end(&mut answer);
-        let _ = tokio::time::timeout(Duration::from_secs(20), read).await.expect("in time");
+        let _ = tokio::time::timeout(Duration::from_secs(60), read).await.expect("in time");
         String::from_utf8_lossy(&answer).into_owned()
     }
 }
@@ -49,7 +49,7 @@ pub async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), until:
     let mut text = String::new();
     let mut buffer = [0; 4096];
     while !text.contains(until) {
-        let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer));
+        let read = tokio::time::timeout(Duration::from_secs(60), stream.read(&mut buffer));
         let n = read.await.expect("in time").unwrap();
         assert!(n > 0, "closed after {text:?}");
         text.push_str(&String::from_utf8_lossy(&buffer[..n]));
@@ -159,7 +159,7 @@ async fn stopping_lets_requests_end_and_ends_streams_and_waits_at_once() {
     read_until(&mut stream, ": the server is stopping\n").await;
     let answer = read_until(&mut wait, "\"phase\":\"new\"").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let ended = tokio::time::timeout(Duration::from_secs(10), served.server).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), served.server).await;
     ended.expect("drained in time").unwrap().unwrap();
     assert!(TcpStream::connect(served.address).await.is_err(), "nobody listens any more");
 }
@@ -180,7 +180,7 @@ async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
     })
     .await;
     served.stop.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(10), served.server).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), served.server).await;
     ended.expect("cut off in time").unwrap().unwrap();
     let metrics = served.world.app.metrics.encode();
     assert!(metrics.contains("mainstay_http_connections 0"), "{metrics}");

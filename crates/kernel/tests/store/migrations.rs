@@ -79,7 +79,7 @@ async fn a_second_server_on_the_same_file_is_refused() {
 
 /// Opens a file, once whoever had it before has closed it.
 async fn open(path: &Path) -> Arc<dyn Store> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         match Sqlite::open(path, uncounted()) {
             Ok(store) => return Arc::new(store),
