@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::Install;
+use crate::install::go_caches;
 
 /// How one program is built.
 #[derive(Clone, Copy)]
@@ -53,7 +54,7 @@ impl Install<'_> {
         if copy.exists() {
             std::fs::remove_dir_all(&copy)?;
         }
-        let source = self.cache.root().join("go/mod").join(&wanted);
+        let source = go_caches(self.cache).join("mod").join(&wanted);
         self.run("copy its source", Command::new("cp").arg("-R").arg(source).arg(&copy))?;
         Ok(copy)
     }

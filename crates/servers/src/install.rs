@@ -65,7 +65,16 @@ pub fn install(cache: &Cache, servers: &[&'static Server]) -> Result<()> {
         }
         eprintln!("{} is installed ({:.0} s)", server.name, begun.elapsed().as_secs_f64());
     }
+    // More than ten gigabytes, which only an installation that was interrupted comes back to.
+    let go = go_caches(cache);
+    if go.exists() {
+        std::fs::remove_dir_all(&go).with_context(|| format!("{} stays", go.display()))?;
+    }
     Ok(())
+}
+
+pub fn go_caches(cache: &Cache) -> PathBuf {
+    cache.root().join("go")
 }
 
 /// Where a program is, as a shell would find it.
@@ -146,7 +155,7 @@ impl<'a> Install<'a> {
     /// Go, with its caches beside what is built: an interrupted build goes on where it was.
     pub fn go(&self, dir: &Path) -> Command {
         let mut go = Command::new("go");
-        let cache = self.cache.root().join("go");
+        let cache = go_caches(self.cache);
         go.current_dir(dir)
             .env("GOMODCACHE", cache.join("mod"))
             .env("GOCACHE", cache.join("build"));
