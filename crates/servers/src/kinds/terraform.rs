@@ -15,7 +15,7 @@ use crate::{Build, Cache, Install, Place, Server};
 pub const SERVER: Server = Server {
     name: "terraform",
     version: "1.8 or newer",
-    cost: "a provider built with Go, half a minute; without Terraform also OpenTofu, 8 minutes of CPU",
+    cost: "a provider built with Go, a minute; without Terraform also OpenTofu, 8 minutes of CPU",
     needs: &[GO],
     installed: |cache| program(cache).is_ok() && provider(&mirror(cache)).exists(),
     install,
