@@ -3,3 +3,5 @@
 
 /// The oldest that the store supports; a newer one that is there is used.
 pub const POSTGRES_MIN: u32 = 15;
+
+pub const KAFKA: &str = "4.3.1";

@@ -1,8 +1,9 @@
 //! One file per server.
 
+mod kafka;
 mod postgres;
 
 use crate::Server;
 
 /// In the order in which they are installed: what is quick to get, first.
-pub const ALL: &[&Server] = &[&postgres::SERVER];
+pub const ALL: &[&Server] = &[&postgres::SERVER, &kafka::SERVER];
