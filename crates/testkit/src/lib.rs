@@ -7,4 +7,6 @@ pub mod stores;
 pub mod widgets;
 
 pub use memory::Memory;
+#[cfg(feature = "kafka")]
+pub use servers::kafka::{self, kafka};
 pub use servers::postgres::{self, postgres};

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use crate::install::{JAVA, MAVEN};
 use crate::pki::{Authority, For};
 use crate::versions::KAFKA;
-use crate::{Cache, Install, Place, Server};
+use crate::{Install, Place, Server};
 
 pub const SERVER: Server = Server {
     name: "kafka",
@@ -50,7 +50,7 @@ fn start(place: &Place) -> Result<()> {
     let properties = configure(place)?;
     let data = place.dir.join("data");
     if !data.join("meta.properties").exists() {
-        let mut format = java(place, &["-Xshare:auto"]);
+        let mut format = java(place, &[]);
         // Any 16 bytes will do: nobody tells two of our clusters apart by them.
         format.args(["kafka.tools.StorageTool", "format", "-t", "bWFpbnN0YXktdGVzdC0wMQ"]);
         for (user, password) in USERS {
@@ -65,9 +65,9 @@ fn start(place: &Place) -> Result<()> {
     place.spawn("kafka", kafka.arg("kafka.Kafka").arg(&properties))?;
     let plain = place.port("plain")?;
     place.ready("it has a broker", || has_broker(plain))?;
-    for (name, port) in [("", "plain"), ("sasl", "sasl"), ("tls", "tls"), ("sasl_tls", "sasl_tls")]
-    {
-        place.tell(name, format!("127.0.0.1:{}", place.port(port)?))?;
+    place.tell("", format!("127.0.0.1:{plain}"))?;
+    for listener in ["sasl", "tls", "sasl_tls"] {
+        place.tell(listener, format!("127.0.0.1:{}", place.port(listener)?))?;
     }
     place.tell("ca", place.dir.join("pki/ca.crt").display())?;
     let [(user, password), (limited, limited_password)] = USERS;
@@ -79,17 +79,12 @@ fn start(place: &Place) -> Result<()> {
 
 /// It compiles only a little: it lives for minutes.
 fn java(place: &Place, options: &[&str]) -> Command {
-    let lib = jars(&place.cache);
     let mut java = Command::new("java");
-    java.args(options).args(["-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]);
+    java.args(options).args(["-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]);
     let logging = place.dir.join("log4j2.properties");
     java.arg(format!("-Dlog4j2.configurationFile={}", logging.display()));
-    java.arg("-cp").arg(lib.join("*"));
+    java.arg("-cp").arg(place.cache.dir("kafka", KAFKA).join("lib/*"));
     java
-}
-
-fn jars(cache: &Cache) -> PathBuf {
-    cache.dir("kafka", KAFKA).join("lib")
 }
 
 const LOGGING: &str = "status=error

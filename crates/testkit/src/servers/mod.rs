@@ -2,6 +2,8 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod postgres;
 
 use std::collections::BTreeMap;

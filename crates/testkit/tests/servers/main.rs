@@ -2,4 +2,6 @@
 //! it again, read again.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[cfg(feature = "kafka")]
+mod kafka;
 mod postgres;
