@@ -202,3 +202,30 @@ async fn what_a_transaction_gave_up_is_not_read() {
     let consumer = consumer(&kafka, &config, &topic);
     assert_eq!(receive(&consumer, 2).await, ["one", "two"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_sent_to_the_proxy_in_front() {
+    let Some(shared) = testkit::kafka() else { return };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let own = shared.private_behind(port).await;
+    let address = own.server.get("").to_owned();
+    let proxy = tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let address = address.clone();
+            tokio::spawn(async move {
+                let mut broker = tokio::net::TcpStream::connect(address).await.unwrap();
+                tokio::io::copy_bidirectional(&mut client, &mut broker).await
+            });
+        }
+    });
+    // Only where the first word goes is the client's choice; the rest is the broker's.
+    let topic = own.topic("through", 1).await;
+    send(&producer(&own.config(Listener::Plain)), &topic, "through").await;
+    proxy.abort();
+    let record = FutureRecord::<str, str>::to(&topic).payload("past it");
+    let mut config = own.config(Listener::Plain);
+    let sent = producer(config.set("message.timeout.ms", "2000")).send(record, PATIENCE).await;
+    assert!(sent.is_err(), "it went past the proxy");
+}
