@@ -5,3 +5,6 @@
 pub const POSTGRES_MIN: u32 = 15;
 
 pub const KAFKA: &str = "4.3.1";
+
+/// The system's own; 3.10 is the oldest that was tried.
+pub const RABBITMQ: &str = "3.10 or newer";

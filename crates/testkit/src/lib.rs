@@ -10,3 +10,5 @@ pub use memory::Memory;
 #[cfg(feature = "kafka")]
 pub use servers::kafka::{self, kafka};
 pub use servers::postgres::{self, postgres};
+#[cfg(feature = "rabbitmq")]
+pub use servers::rabbitmq::{self, rabbitmq};

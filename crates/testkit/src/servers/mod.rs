@@ -2,9 +2,12 @@
 //! that `cargo xtask test` started, and a corner of it that no other test uses; `private()` starts
 //! one of the test's own, which it may kill, pause, fill and start again.
 
+pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod postgres;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -5,3 +5,5 @@
 #[cfg(feature = "kafka")]
 mod kafka;
 mod postgres;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
