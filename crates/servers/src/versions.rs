@@ -8,3 +8,6 @@ pub const KAFKA: &str = "4.3.1";
 
 /// The system's own; 3.10 is the oldest that was tried.
 pub const RABBITMQ: &str = "3.10 or newer";
+
+/// The system's own; the first that takes what is long past is 2.39.
+pub const PROMETHEUS: &str = "2.39 or newer";

@@ -10,5 +10,6 @@ pub use memory::Memory;
 #[cfg(feature = "kafka")]
 pub use servers::kafka::{self, kafka};
 pub use servers::postgres::{self, postgres};
+pub use servers::prometheus::{self, prometheus};
 #[cfg(feature = "rabbitmq")]
 pub use servers::rabbitmq::{self, rabbitmq};

@@ -2,9 +2,11 @@
 
 mod kafka;
 mod postgres;
+mod prometheus;
 mod rabbitmq;
 
 use crate::Server;
 
 /// In the order in which they are installed: what is quick to get, first.
-pub const ALL: &[&Server] = &[&postgres::SERVER, &rabbitmq::SERVER, &kafka::SERVER];
+pub const ALL: &[&Server] =
+    &[&postgres::SERVER, &prometheus::SERVER, &rabbitmq::SERVER, &kafka::SERVER];

@@ -6,6 +6,7 @@ pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod postgres;
+pub mod prometheus;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 

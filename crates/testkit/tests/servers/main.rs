@@ -5,5 +5,6 @@
 #[cfg(feature = "kafka")]
 mod kafka;
 mod postgres;
+mod prometheus;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
