@@ -10,6 +10,11 @@ pub mod widgets;
 pub use memory::Memory;
 #[cfg(feature = "chromium")]
 pub use servers::chromium::{self, chromium};
+#[cfg(feature = "kafka")]
+pub use servers::kafka::{self, kafka};
 pub use servers::postgres::{self, postgres};
+pub use servers::prometheus::{self, prometheus};
+#[cfg(feature = "rabbitmq")]
+pub use servers::rabbitmq::{self, rabbitmq};
 #[cfg(feature = "route53")]
 pub use servers::route53::{self, route53};

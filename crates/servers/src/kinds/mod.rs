@@ -1,10 +1,20 @@
 //! One file per server.
 
 mod chromium;
+mod kafka;
 mod postgres;
+mod prometheus;
+mod rabbitmq;
 mod route53;
 
 use crate::Server;
 
 /// In the order in which they are installed: what is quick to get, first.
-pub const ALL: &[&Server] = &[&postgres::SERVER, &chromium::SERVER, &route53::SERVER];
+pub const ALL: &[&Server] = &[
+    &postgres::SERVER,
+    &chromium::SERVER,
+    &prometheus::SERVER,
+    &rabbitmq::SERVER,
+    &route53::SERVER,
+    &kafka::SERVER,
+];

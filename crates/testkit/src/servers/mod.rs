@@ -4,7 +4,13 @@
 
 #[cfg(feature = "chromium")]
 pub mod chromium;
+pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod postgres;
+pub mod prometheus;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "route53")]
 pub mod route53;
 

@@ -2,7 +2,14 @@
 //! it again, read again.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[cfg(feature = "chromium")]
 mod chromium;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod loopback;
 mod postgres;
+mod prometheus;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "route53")]
 mod route53;
