@@ -9,6 +9,7 @@ pub mod widgets;
 pub use memory::Memory;
 #[cfg(feature = "kafka")]
 pub use servers::kafka::{self, kafka};
+pub use servers::keycloak::{self, keycloak};
 pub use servers::postgres::{self, postgres};
 pub use servers::prometheus::{self, prometheus};
 #[cfg(feature = "rabbitmq")]

@@ -5,6 +5,7 @@
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod keycloak;
 pub mod postgres;
 pub mod prometheus;
 #[cfg(feature = "rabbitmq")]

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "kafka")]
 mod kafka;
+mod keycloak;
 mod postgres;
 mod prometheus;
 #[cfg(feature = "rabbitmq")]
