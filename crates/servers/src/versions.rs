@@ -17,3 +17,5 @@ pub const RABBITMQ: &str = "3.10 or newer";
 
 /// The system's own; the first that takes what is long past is 2.39.
 pub const PROMETHEUS: &str = "2.39 or newer";
+
+pub const KEYCLOAK: &str = "26.7.3";

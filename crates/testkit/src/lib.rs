@@ -12,6 +12,7 @@ pub use memory::Memory;
 pub use servers::chromium::{self, chromium};
 #[cfg(feature = "kafka")]
 pub use servers::kafka::{self, kafka};
+pub use servers::keycloak::{self, keycloak};
 pub use servers::postgres::{self, postgres};
 pub use servers::prometheus::{self, prometheus};
 #[cfg(feature = "rabbitmq")]

@@ -2,6 +2,7 @@
 
 mod chromium;
 mod kafka;
+pub mod keycloak;
 mod postgres;
 mod prometheus;
 mod rabbitmq;
@@ -17,4 +18,5 @@ pub const ALL: &[&Server] = &[
     &rabbitmq::SERVER,
     &route53::SERVER,
     &kafka::SERVER,
+    &keycloak::SERVER,
 ];

@@ -7,6 +7,7 @@ pub mod chromium;
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod keycloak;
 pub mod postgres;
 pub mod prometheus;
 #[cfg(feature = "rabbitmq")]

@@ -6,6 +6,7 @@
 mod chromium;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod keycloak;
 mod loopback;
 mod postgres;
 mod prometheus;

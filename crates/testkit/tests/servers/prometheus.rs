@@ -14,7 +14,7 @@ const OWNERS: &str = "namespace_workload_pod:kube_pod_owner:relabel";
 /// Between two samples, so that it does not matter which ends of a range belong to it.
 const OFF_S: i64 = 60;
 
-/// On a quarter of an hour, and not too long ago: what is older than its retention is dropped.
+/// What is loaded is near to it: what is older than the retention is dropped.
 fn now_s() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(now.as_secs()).unwrap()
