@@ -151,7 +151,9 @@ impl<'a> Install<'a> {
         go.current_dir(dir)
             .env("GOMODCACHE", cache.join("mod"))
             .env("GOCACHE", cache.join("build"));
-        go.env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw").env("GOTOOLCHAIN", "local");
+        go.env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-modcacherw -buildvcs=false")
+            .env("GOTOOLCHAIN", "local");
         go.env("GOWORK", "off");
         go
     }

@@ -3,6 +3,7 @@
 //! starts one of its own (`testkit`). One small file per server in `kinds/`.
 
 mod cache;
+mod golang;
 mod install;
 pub mod kinds;
 mod listen;
@@ -14,6 +15,7 @@ pub mod versions;
 pub mod wire;
 
 pub use cache::Cache;
+pub use golang::Build;
 pub use install::{Install, Need, install};
 pub use listen::listeners;
 pub use place::{Place, Told, variable};
@@ -38,7 +40,7 @@ pub struct Server {
     /// Starts one and waits until it has answered a real request. Called on a place that has been
     /// started before, it finds its data and its ports there.
     pub start: fn(&Place) -> Result<()>,
-    /// How each of its processes is asked to stop, politely first.
+    /// How each of its processes is asked to stop, politely first. Empty for a tool, which has none.
     pub stop_signals: &'static [&'static str],
 }
 

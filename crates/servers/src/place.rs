@@ -173,7 +173,9 @@ impl Place {
 
     pub fn is_running(&self) -> bool {
         let processes = self.processes().unwrap_or_default();
-        !processes.is_empty() && processes.iter().all(Process::is_alive)
+        // A tool has none.
+        let tool = self.server.stop_signals.is_empty() && self.dir.join(TOLD).exists();
+        (tool || !processes.is_empty()) && processes.iter().all(Process::is_alive)
     }
 
     /// To every process, as it is sent: `KILL`, `STOP`, `CONT`.

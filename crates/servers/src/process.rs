@@ -1,6 +1,7 @@
 //! A process that leads a group, known by its id and by when it started: ids are given out again,
 //! and a file that names one may be old. Nothing is ever stopped by its name.
 
+use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -38,7 +39,24 @@ impl Process {
     /// Sends a signal to the leader and everything that it started, if it is still the one that is
     /// meant.
     pub fn signal(&self, signal: &str) -> Result<()> {
-        if self.is_alive() { send(signal, self.pid) } else { Ok(()) }
+        if !self.is_alive() {
+            return Ok(());
+        }
+        send(signal, self.pid)?;
+        // On a loaded machine its other threads go on until the one that is told has had its turn.
+        let begun = Instant::now();
+        while signal == "STOP" && self.moves() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn moves(&self) -> bool {
+        let tasks = |pid| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        let stats = self.family().into_iter().flat_map(tasks).flatten();
+        let stats = stats.filter_map(|task| words(&task.path().join("stat")));
+        let still = ["T", "Z", "X"];
+        stats.filter_map(|words| words.into_iter().next()).any(|state| !still.contains(&&*state))
     }
 
     /// Asks the leader with each signal in turn until it is gone, then ends what it left behind.
@@ -115,7 +133,11 @@ fn descendants(leader: u32) -> Vec<u32> {
 
 /// The words of `/proc/PID/stat` after the name, which is in brackets and may hold anything.
 fn stat(pid: u32) -> Option<Vec<String>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    words(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+fn words(stat: &Path) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(stat).ok()?;
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -166,6 +188,7 @@ mod tests {
         namesake.stop(&["KILL"]).unwrap();
         assert!(process.is_alive(), "a namesake was stopped instead");
         process.signal("STOP").unwrap();
+        assert!(!process.moves());
         process.stop(&["TERM"]).unwrap();
         assert!(!process.is_alive());
         child.wait().unwrap();

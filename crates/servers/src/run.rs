@@ -151,8 +151,11 @@ impl Run {
             let owner = std::fs::read_to_string(run.join(OWNER)).unwrap_or_default();
             let kept = run.file_name().is_some_and(|name| name == KEPT);
             if !kept && !owner.parse::<Process>().is_ok_and(|owner| owner.is_alive()) {
-                eprintln!("cleaning up after a run that ended early");
-                Run::at(cache, &run).end()?;
+                let run = Run::at(cache, &run);
+                if !run.places()?.is_empty() {
+                    eprintln!("cleaning up after a run that ended early");
+                }
+                run.end()?;
             }
         }
         Ok(())

@@ -4,6 +4,19 @@
 /// The oldest that the store supports; a newer one that is there is used.
 pub const POSTGRES_MIN: u32 = 15;
 
+/// With etcd, kwok and the rest as in assets/kubernetes/go.mod, which must name the same.
+pub const KUBERNETES: &str = "1.36.3";
+pub const CONSUL: &str = "1.22.7";
+/// The client library that Consul's own command needs; the one that its go.mod names is too old.
+pub const CONSUL_API: &str = "1.34.1";
+pub const VAULT: &str = "1.21.2";
+/// The oldest that will do, of Terraform as of OpenTofu.
+pub const TERRAFORM_MIN: (u32, u32) = (1, 8);
+/// Ours: to be raised when assets/terraform changes.
+pub const TERRAFORM_PROVIDER: &str = "1.0.0";
+/// For machines without Terraform.
+pub const TOFU: &str = "1.12.6";
+
 /// Route 53's API. From PyPI, with Flask, which serves it.
 pub const MOTO: &str = "5.2.5";
 pub const FLASK: &str = "3.1.3";

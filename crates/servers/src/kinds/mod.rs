@@ -1,12 +1,16 @@
 //! One file per server.
 
 mod chromium;
+mod consul;
 mod kafka;
 pub mod keycloak;
+mod kubernetes;
 mod postgres;
 mod prometheus;
 mod rabbitmq;
 mod route53;
+mod terraform;
+mod vault;
 
 use crate::Server;
 
@@ -19,4 +23,8 @@ pub const ALL: &[&Server] = &[
     &route53::SERVER,
     &kafka::SERVER,
     &keycloak::SERVER,
+    &terraform::SERVER,
+    &kubernetes::SERVER,
+    &consul::SERVER,
+    &vault::SERVER,
 ];

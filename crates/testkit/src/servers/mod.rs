@@ -4,16 +4,22 @@
 
 #[cfg(feature = "chromium")]
 pub mod chromium;
+pub mod consul;
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod keycloak;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
+pub mod outbound;
 pub mod postgres;
 pub mod prometheus;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 #[cfg(feature = "route53")]
 pub mod route53;
+pub mod terraform;
+pub mod vault;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -164,6 +170,15 @@ async fn blocking<T: Send + 'static>(
 ) -> T {
     let done = tokio::task::spawn_blocking(work).await.expect("no panic");
     done.unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Cleans up when a value is dropped: a test's own runtime may be on its way out.
+fn at_the_end(work: impl Future<Output = ()> + Send + 'static) {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(work);
+    };
+    let _ = std::thread::spawn(run).join();
 }
 
 /// A name that no other test has, now or later: letters and digits, a letter first.

@@ -73,12 +73,7 @@ impl Drop for Database {
             tokio::spawn(connection);
             let _ = client.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
         };
-        // A test's own runtime may be on its way out.
-        let run = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(drop_it);
-        };
-        let _ = std::thread::spawn(run).join();
+        super::at_the_end(drop_it);
     }
 }
 

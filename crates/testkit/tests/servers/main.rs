@@ -4,9 +4,12 @@
 
 #[cfg(feature = "chromium")]
 mod chromium;
+mod consul;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod keycloak;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod loopback;
 mod postgres;
 mod prometheus;
@@ -14,3 +17,5 @@ mod prometheus;
 mod rabbitmq;
 #[cfg(feature = "route53")]
 mod route53;
+mod terraform;
+mod vault;
