@@ -136,11 +136,12 @@ impl<'a> Install<'a> {
                 looked_for.join(", ")
             );
         }
+        let _quiet = NoServices::at(Path::new("/usr/sbin/policy-rc.d"))?;
         let apt = |what: &str, args: &[&str]| {
             let mut apt = Command::new("apt-get");
-            // Another one may hold its lock for a while. A service must not start by itself.
+            // Another one may hold its lock for a while.
             apt.args(["-o", "DPkg::Lock::Timeout=300", "-q", "-y"]).args(args);
-            apt.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+            apt.env("DEBIAN_FRONTEND", "noninteractive");
             self.run(what, &mut apt)
         };
         let mut install = vec!["install", "--no-install-recommends"];
@@ -164,6 +165,37 @@ impl<'a> Install<'a> {
             .env("GOTOOLCHAIN", "local");
         go.env("GOWORK", "off");
         go
+    }
+}
+
+/// While this lives, no package starts its service: some would listen to the whole network. A
+/// policy that the machine has already is left alone.
+struct NoServices<'a> {
+    policy: &'a Path,
+}
+
+/// What Debian asks whether a service may start; 101 is no.
+const POLICY: &str =
+    "#!/bin/sh\n# For an installation of test servers, which are not services\nexit 101\n";
+
+impl<'a> NoServices<'a> {
+    fn at(policy: &'a Path) -> Result<NoServices<'a>> {
+        use std::os::unix::fs::PermissionsExt;
+        if !policy.exists() {
+            std::fs::write(policy, POLICY)
+                .and_then(|()| std::fs::set_permissions(policy, PermissionsExt::from_mode(0o755)))
+                .with_context(|| format!("{} cannot be written", policy.display()))?;
+        }
+        Ok(NoServices { policy })
+    }
+}
+
+impl Drop for NoServices<'_> {
+    fn drop(&mut self) {
+        // Also one that an interrupted installation left.
+        if std::fs::read_to_string(self.policy).is_ok_and(|text| text == POLICY) {
+            let _ = std::fs::remove_file(self.policy);
+        }
     }
 }
 
@@ -226,6 +258,20 @@ mod tests {
         assert!(error.starts_with("counting failed (exit status: 3)"), "{error}");
         assert!(error.ends_with("1000\nno such luck"), "{error}");
         assert_eq!(error.lines().count(), 31, "the end only: {error}");
+    }
+
+    #[test]
+    fn no_service_may_start_for_as_long_as_packages_are_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let policy = dir.path().join("policy-rc.d");
+        let quiet = NoServices::at(&policy).unwrap();
+        let asked = Command::new(&policy).args(["rabbitmq-server", "start"]).status().unwrap();
+        assert_eq!(asked.code(), Some(101));
+        drop(quiet);
+        assert!(!policy.exists());
+        std::fs::write(&policy, "the machine's own").unwrap();
+        drop(NoServices::at(&policy).unwrap());
+        assert_eq!(std::fs::read_to_string(&policy).unwrap(), "the machine's own");
     }
 
     #[test]

@@ -11,9 +11,15 @@ pub use memory::Memory;
 #[cfg(feature = "chromium")]
 pub use servers::chromium::{self, chromium};
 pub use servers::consul::{self, consul};
+#[cfg(feature = "kafka")]
+pub use servers::kafka::{self, kafka};
+pub use servers::keycloak::{self, keycloak};
 #[cfg(feature = "kubernetes")]
 pub use servers::kubernetes::{self, kubernetes};
 pub use servers::postgres::{self, postgres};
+pub use servers::prometheus::{self, prometheus};
+#[cfg(feature = "rabbitmq")]
+pub use servers::rabbitmq::{self, rabbitmq};
 #[cfg(feature = "route53")]
 pub use servers::route53::{self, route53};
 pub use servers::terraform::{self, terraform};

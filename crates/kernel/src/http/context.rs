@@ -1,8 +1,8 @@
 //! What is known about a request before anyone has looked at it.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use tokio_util::sync::CancellationToken;
 
+use super::envelope::REQUEST_ID;
 use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::telemetry::Trace;
@@ -24,13 +25,17 @@ const REQUEST_ID_CHARS_MAX: usize = 128;
 #[derive(Debug)]
 pub struct RequestContext {
     pub request_id: String,
-    /// The address that the request came from; empty if there was no connection.
-    pub origin: String,
+    /// The address that the request came from; none if there was no connection.
+    pub origin: Option<IpAddr>,
     pub method: Method,
     pub path: String,
     pub trace: Trace,
     /// Whether the caller sent a token, whatever came of it.
     pub token_sent: bool,
+    /// The template of the route that took it, once one has.
+    pub(super) route: OnceLock<Arc<str>>,
+    /// Whoever it speaks for, once the guard knows.
+    pub(super) caller: OnceLock<Arc<Principal>>,
     pub(super) server: Arc<Server>,
 }
 
@@ -46,26 +51,24 @@ pub(super) struct Server {
     pub body_pause_max: Duration,
 }
 
-/// The other end of the connection, as the listener saw it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub SocketAddr);
-
 impl RequestContext {
     pub(super) fn of<B>(
         request: &axum::http::Request<B>,
+        origin: Option<IpAddr>,
+        trace: Trace,
         ambient: &Ambient,
         server: Arc<Server>,
     ) -> RequestContext {
         let headers = request.headers();
-        let peer = request.extensions().get::<Peer>();
-        let trace = headers.get("traceparent").and_then(|v| Trace::parse(v.to_str().ok()?));
         RequestContext {
             request_id: request_id(headers).unwrap_or_else(|| ambient.id()),
-            origin: peer.map(|peer| peer.0.ip().to_canonical().to_string()).unwrap_or_default(),
+            origin,
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            trace: trace.unwrap_or_else(|| Trace::new(ambient)),
+            trace,
             token_sent: super::guard::token(headers).is_some(),
+            route: OnceLock::new(),
+            caller: OnceLock::new(),
             server,
         }
     }
@@ -74,11 +77,13 @@ impl RequestContext {
     pub fn detached(request_id: &str, method: Method, path: &str) -> RequestContext {
         RequestContext {
             request_id: request_id.into(),
-            origin: String::new(),
+            origin: None,
             method,
             path: path.into(),
             trace: Trace { trace_id: [1; 16], span_id: [1; 8], flags: 0 },
             token_sent: false,
+            route: OnceLock::new(),
+            caller: OnceLock::new(),
             server: Arc::default(),
         }
     }
@@ -90,7 +95,7 @@ impl RequestContext {
             action: action.into(),
             target: target.into(),
             org: org.into(),
-            origin: self.origin.clone(),
+            origin: self.origin.map(|address| address.to_string()).unwrap_or_default(),
             outcome: "done".into(),
             request_id: self.request_id.clone(),
             before: Json::default(),
@@ -105,11 +110,19 @@ impl RequestContext {
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {
-    let id = headers.get("x-request-id")?.to_str().ok()?;
+    let id = headers.get(&REQUEST_ID)?.to_str().ok()?;
     let fits = !id.is_empty()
         && id.len() <= REQUEST_ID_CHARS_MAX
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/=+".contains(&b));
     fits.then(|| id.to_owned())
+}
+
+fn context(parts: &Parts) -> Option<&Arc<RequestContext>> {
+    parts.extensions.get()
+}
+
+fn caller(parts: &Parts) -> Option<Caller> {
+    context(parts)?.caller.get().cloned().map(Caller)
 }
 
 /// Extracts the [`RequestContext`].
@@ -118,9 +131,8 @@ pub struct Context(pub Arc<RequestContext>);
 impl<S: Sync> FromRequestParts<S> for Context {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Context, Error> {
-        let context = parts.extensions.get::<Arc<RequestContext>>();
         let missing = || Error::internal("the request has no context", "not behind http::router");
-        context.cloned().map(Context).ok_or_else(missing)
+        context(parts).cloned().map(Context).ok_or_else(missing)
     }
 }
 
@@ -131,16 +143,15 @@ pub struct Caller(pub Arc<Principal>);
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Error> {
-        let caller = parts.extensions.get::<Arc<Principal>>();
         let missing = || Error::internal("the route is public", "it has no caller");
-        caller.cloned().map(Caller).ok_or_else(missing)
+        caller(parts).ok_or_else(missing)
     }
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for Caller {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Caller>, Infallible> {
-        Ok(parts.extensions.get::<Arc<Principal>>().cloned().map(Caller))
+        Ok(caller(parts))
     }
 }
 

@@ -1,16 +1,20 @@
 //! Around every request: its id and trace, limits, panics, errors in the right shape, metrics.
-//! One layer rather than eight: it runs for every request, and the order matters.
+//! One function rather than eight layers: it runs for every request, and the order matters.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
+use futures::future::poll_immediate;
 use tokio::sync::Semaphore;
+use tower::Service as _;
 use tracing::Instrument as _;
 
 use super::context::Server;
@@ -20,8 +24,12 @@ use super::{Config, ErrorMapper, RequestContext};
 use crate::telemetry::{Trace, with_trace};
 use crate::{App, Error};
 
+pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 pub(super) struct Envelope {
     pub app: App,
+    pub router: Router,
     pub config: Config,
     pub server: Arc<Server>,
     pub mappers: Vec<(&'static str, ErrorMapper)>,
@@ -29,46 +37,54 @@ pub(super) struct Envelope {
     pub unmatched: Arc<str>,
 }
 
-pub(super) async fn envelope(
-    State(envelope): State<Arc<Envelope>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let began = Instant::now();
-    let app = &envelope.app;
-    let in_flight = app.metrics.in_flight();
-    let route = request.extensions().get::<MatchedPath>();
-    let route = route.map_or_else(|| envelope.unmatched.clone(), |path| path.as_str().into());
-    let mut context = RequestContext::of(&request, &app.ambient, envelope.server.clone());
-    let span = tracing::debug_span!(
-        "request",
-        method = %context.method,
-        route = %route,
-        request_id = %context.request_id,
-        status = tracing::field::Empty,
-    );
-    if !span.is_disabled() {
-        context.trace.adopt(&span);
-    }
-    context.trace = Trace::of_span(&span).unwrap_or_else(|| context.trace.child(&app.ambient));
-    let context = Arc::new(context);
-    request.extensions_mut().insert(context.clone());
-
-    let trace = context.trace;
-    let answer = with_trace(trace, envelope.answer(&context, request, next));
-    let mut response = answer.instrument(span.clone()).await;
-    envelope.finish(&context, &mut response);
-    let status = response.status().as_u16();
-    span.record("status", status);
-    drop(in_flight);
-    let took = began.elapsed();
-    tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
-    app.metrics.request(context.method.as_str(), route, status, took);
-    response
-}
-
 impl Envelope {
-    async fn answer(&self, context: &RequestContext, request: Request, next: Next) -> Response {
+    /// Answers a request that came from this address.
+    pub async fn answer(&self, mut request: Request, origin: Option<IpAddr>) -> Response {
+        let began = Instant::now();
+        let app = &self.app;
+        let in_flight = app.metrics.in_flight();
+        let span = tracing::debug_span!(
+            "request",
+            method = %request.method(),
+            route = tracing::field::Empty,
+            request_id = tracing::field::Empty,
+            status = tracing::field::Empty,
+        );
+        let trace = self.place(&span, request.headers());
+        let server = self.server.clone();
+        let context = RequestContext::of(&request, origin, trace, &app.ambient, server);
+        let context = Arc::new(context);
+        span.record("request_id", &context.request_id);
+        request.extensions_mut().insert(context.clone());
+
+        let answer = with_trace(trace, self.admitted(&context, request));
+        let mut response = answer.instrument(span.clone()).await;
+        self.finish(&context, &mut response);
+        let (status, route) = (response.status().as_u16(), context.route.get());
+        let route = route.unwrap_or(&self.unmatched);
+        span.record("route", &**route).record("status", status);
+        drop(in_flight);
+        let took = began.elapsed();
+        tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
+        app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        response
+    }
+
+    /// Where in which trace the request is: a new place in the caller's trace or in one of its own.
+    fn place(&self, span: &tracing::Span, headers: &HeaderMap) -> Trace {
+        let theirs = headers.get(&TRACEPARENT).and_then(|v| Trace::parse(v.to_str().ok()?));
+        if let Some(theirs) = theirs
+            && !span.is_disabled()
+        {
+            theirs.adopt(span);
+        }
+        Trace::of_span(span).unwrap_or_else(|| match theirs {
+            Some(theirs) => theirs.child(&self.app.ambient),
+            None => Trace::new(&self.app.ambient),
+        })
+    }
+
+    async fn admitted(&self, context: &RequestContext, mut request: Request) -> Response {
         if let Err(error) = self.check(&request) {
             return error.into_response();
         }
@@ -79,8 +95,12 @@ impl Envelope {
             return Error::Unavailable { what: "room for more requests".into(), source: None }
                 .into_response();
         }
+        if !request.body().is_end_stream() {
+            DefaultBodyLimit::max(self.config.body_bytes_max).apply(&mut request);
+        }
         let timeout = self.config.request_timeout();
-        let mut response = bounded(timeout, next.run(request)).await;
+        let answer = self.router.clone().call(request).map(|Ok(response)| response);
+        let mut response = bounded(timeout, answer).await;
         drop(slot);
         match Later::take(&mut response) {
             Some((wait, answer)) => bounded(wait + timeout, answer).await,
@@ -129,10 +149,18 @@ impl Envelope {
         }
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&context.request_id) {
-            headers.insert("x-request-id", id);
+            headers.insert(&REQUEST_ID, id);
         }
-        if let Ok(trace) = HeaderValue::from_str(&context.trace.to_string()) {
-            headers.insert("traceparent", trace);
+        if let Ok(trace) = HeaderValue::from_bytes(&context.trace.text()) {
+            headers.insert(&TRACEPARENT, trace);
+        }
+        if context.method == Method::HEAD {
+            let length = response.body().size_hint().exact();
+            let headers = response.headers_mut();
+            if let Some(length) = length {
+                headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
+            }
+            *response.body_mut() = Body::empty();
         }
     }
 
@@ -141,10 +169,15 @@ impl Envelope {
     }
 }
 
-/// The answer, or what to say if it takes too long or panics.
+/// The answer, or what to say if it takes too long or panics. Most are there at once: only those
+/// that are not cost a timer.
 async fn bounded(timeout: Duration, answer: impl Future<Output = Response>) -> Response {
-    let answer = AssertUnwindSafe(answer).catch_unwind();
-    match tokio::time::timeout(timeout, answer).await {
+    let mut answer = std::pin::pin!(AssertUnwindSafe(answer).catch_unwind());
+    let in_time = match poll_immediate(&mut answer).await {
+        Some(answer) => Ok(answer),
+        None => tokio::time::timeout(timeout, answer).await,
+    };
+    match in_time {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => panicked(panic.as_ref()),
         Err(_) => {

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use axum::RequestExt as _;
 use axum::body::{Bytes, HttpBody as _};
-use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
+use axum::extract::{
+    FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, RawPathParams, Request,
+};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 
@@ -87,6 +89,9 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
 }
 
 fn query<T: DeserializeOwned>(text: &str) -> Result<T> {
+    if text.is_empty() {
+        return parsed(&Uri::from_static("/"));
+    }
     let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
         if name.contains('\0') || value.contains('\0') {
@@ -99,8 +104,11 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T> {
     }
     let text =
         url::form_urlencoded::Serializer::new(String::from("/?")).extend_pairs(pairs).finish();
-    let uri = text.parse().map_err(|e| Error::internal("a query", e))?;
-    Query::<T>::try_from_uri(&uri).map(|Query(value)| value).map_err(|e| explain::query(&e))
+    parsed(&text.parse().map_err(|e| Error::internal("a query", e))?)
+}
+
+fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
+    Query::<T>::try_from_uri(uri).map(|Query(value)| value).map_err(|e| explain::query(&e))
 }
 
 /// The key that `{kind}` and `{id}` of the path make.
@@ -109,9 +117,11 @@ pub struct PathKey(pub Key);
 impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathKey> {
-        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
-        let Path((kind, id)) = path.map_err(|e| Error::invalid("path", e.body_text()))?;
-        Key::parse(&format!("{kind}/{id}")).map(PathKey)
+        let params = RawPathParams::from_request_parts(parts, state).await;
+        let params = params.map_err(|e| Error::invalid("path", e.body_text()))?;
+        let value = |name: &str| params.iter().find_map(|(n, value)| (n == name).then_some(value));
+        let (kind, id) = (value("kind").unwrap_or(""), value("id").unwrap_or(""));
+        Key::parse(&[kind, id].join("/")).map(PathKey)
     }
 }
 

@@ -1,14 +1,21 @@
 //! In front of every route that is not public: who is calling, may they, and not too often.
 
+use std::convert::Infallible;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::Route;
+use axum::routing::future::RouteFuture;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Either, ready};
 use parking_lot::Mutex;
+use tower::{Layer, Service};
 
+use super::RequestContext;
 use super::rate::Limiter;
 use crate::identity::{Action, Principal};
 use crate::{App, Error, Result};
@@ -26,25 +33,20 @@ impl Gate {
         Gate { app, limiter, hasher: std::hash::RandomState::new() }
     }
 
-    async fn admit(
+    /// Lets the principal in, if they may do this and have not done too much of it.
+    fn admit(
         &self,
         action: Action,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Principal>> {
-        let token = token(headers).ok_or_else(|| {
-            Error::Unauthenticated("a bearer token is needed in the Authorization header".into())
-        })?;
-        if token.from_cookie && forged(method, headers) {
-            return Err(Error::Forbidden("a page of another site may not do this".into()));
-        }
-        let principal = self.app.identity.authenticate(token.text).await?;
+        principal: Arc<Principal>,
+        context: &RequestContext,
+    ) -> Result<()> {
         if !action.allows(&principal) {
             let who = &principal.subject;
             return Err(Error::Forbidden(format!("{who} has no role that allows this")));
         }
         self.limit(&principal)?;
-        Ok(principal)
+        let _ = context.caller.set(principal);
+        Ok(())
     }
 
     fn limit(&self, principal: &Principal) -> Result<()> {
@@ -55,18 +57,97 @@ impl Gate {
     }
 }
 
-pub(super) async fn guard(
-    State((gate, action)): State<(Arc<Gate>, Action)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    match gate.admit(action, request.method(), request.headers()).await {
-        Ok(principal) => {
-            request.extensions_mut().insert(principal);
-            next.run(request).await
-        }
-        Err(error) => error.into_response(),
+/// Stands in front of one route.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub gate: Arc<Gate>,
+    pub action: Action,
+    /// The route's template.
+    pub route: Arc<str>,
+}
+
+impl Layer<Route> for Guard {
+    type Service = Guarded;
+    fn layer(&self, inner: Route) -> Guarded {
+        Guarded { guard: self.clone(), inner }
     }
+}
+
+/// A route with its guard. Who was seen before is let in at once; only the first look at a token
+/// waits for anything.
+#[derive(Clone)]
+pub(super) struct Guarded {
+    guard: Guard,
+    inner: Route,
+}
+
+type Answer = std::result::Result<Response, Infallible>;
+
+impl Service<Request> for Guarded {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Either<RouteFuture<Infallible>, BoxFuture<'static, Answer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        match self.guard.recognise(&request) {
+            Ok(None) => Either::Left(self.inner.call(request)),
+            Ok(Some(stranger)) => {
+                let Guarded { guard, mut inner } = self.clone();
+                Either::Right(Box::pin(async move {
+                    match guard.look_at(stranger).await {
+                        Ok(()) => inner.call(request).await,
+                        Err(error) => Ok(error.into_response()),
+                    }
+                }))
+            }
+            Err(error) => Either::Right(ready(Ok(error.into_response())).boxed()),
+        }
+    }
+}
+
+/// A caller whose token was not seen before.
+struct Stranger {
+    token: String,
+    context: Arc<RequestContext>,
+}
+
+impl Guard {
+    /// Lets the request in, if it is clear who sent it and that they may.
+    fn recognise(&self, request: &Request) -> Result<Option<Stranger>> {
+        let context = request.extensions().get::<Arc<RequestContext>>();
+        let missing = || Error::internal("the request has no context", "not behind http::router");
+        let context = context.ok_or_else(missing)?;
+        // A request is routed once, so this is empty.
+        let _ = context.route.set(self.route.clone());
+        if self.action == Action::Public {
+            return Ok(None);
+        }
+        let token = bearer(request)?;
+        match self.gate.app.identity.known(token) {
+            Some(principal) => self.gate.admit(self.action, principal, context).map(|()| None),
+            None => Ok(Some(Stranger { token: token.into(), context: context.clone() })),
+        }
+    }
+
+    async fn look_at(&self, Stranger { token, context }: Stranger) -> Result<()> {
+        let principal = self.gate.app.identity.authenticate(&token).await?;
+        self.gate.admit(self.action, principal, &context)
+    }
+}
+
+/// The token of a request, if it may be used for it.
+fn bearer(request: &Request) -> Result<&str> {
+    let token = token(request.headers()).ok_or_else(|| {
+        Error::Unauthenticated("a bearer token is needed in the Authorization header".into())
+    })?;
+    if token.from_cookie && forged(request.method(), request.headers()) {
+        return Err(Error::Forbidden("a page of another site may not do this".into()));
+    }
+    Ok(token.text)
 }
 
 pub(super) struct Token<'a> {
@@ -77,7 +158,7 @@ pub(super) struct Token<'a> {
 /// The bearer token of a request: from `Authorization`, else from the cookie `cs_jwt`.
 pub(super) fn token(headers: &HeaderMap) -> Option<Token<'_>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let (scheme, text) = value.to_str().ok()?.split_once(' ')?;
+        let (scheme, text) = std::str::from_utf8(value.as_bytes()).ok()?.split_once(' ')?;
         let text = text.trim();
         let fits = scheme.eq_ignore_ascii_case("bearer") && !text.is_empty();
         return fits.then_some(Token { text, from_cookie: false });

@@ -124,6 +124,7 @@ fn answer(answer: &Answer, replay: bool) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::RequestContext;
     use crate::identity::Principal;
     use std::sync::Arc;
 
@@ -131,7 +132,9 @@ mod tests {
         let request = axum::http::Request::builder().method("POST").uri(path);
         let (mut parts, ()) = request.header("idempotency-key", key).body(()).unwrap().into_parts();
         let principal = Principal { subject: subject.into(), ..Principal::default() };
-        parts.extensions.insert(Arc::new(principal));
+        let context = RequestContext::detached("r1", parts.method.clone(), path);
+        context.caller.set(Arc::new(principal)).unwrap();
+        parts.extensions.insert(Arc::new(context));
         Ok(Idempotency::from_request_parts(&mut parts, &()).await?.of(body))
     }
 

@@ -7,6 +7,7 @@
 pub mod api;
 mod config;
 mod context;
+mod deadline;
 mod envelope;
 mod explain;
 mod extract;
@@ -19,6 +20,7 @@ mod router;
 mod routes;
 mod serve;
 mod sight;
+mod surface;
 mod tls;
 
 pub use config::{Config, Tls};
@@ -31,3 +33,4 @@ pub use router::router;
 pub use routes::{Routes, Rule};
 pub use serve::serve;
 pub use sight::{narrow, sees};
+pub use surface::Surface;

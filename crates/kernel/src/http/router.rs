@@ -4,25 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 
 use super::context::Server;
-use super::envelope::{Envelope, envelope};
+use super::envelope::Envelope;
 use super::guard::Gate;
-use super::{Config, Routes, api};
+use super::{Config, Routes, Surface, api};
 use crate::{App, Error, Result};
 
 /// The whole REST surface as one service: the kernel's routes and those given. For tests that
 /// call it in process; [`super::serve`] puts it behind a listener.
-pub fn router(app: App, routes: Routes, config: &Config) -> Result<Router> {
+pub fn router(app: App, routes: Routes, config: &Config) -> Result<Surface> {
     closable_router(app, routes, config, CancellationToken::new())
 }
 
@@ -31,7 +29,7 @@ pub(super) fn closable_router(
     routes: Routes,
     config: &Config,
     closing: CancellationToken,
-) -> Result<Router> {
+) -> Result<Surface> {
     config.check()?;
     let routes = api::routes(config).merge(routes);
     let document = serde_json::to_vec(&routes.document())
@@ -42,27 +40,23 @@ pub(super) fn closable_router(
         body_bytes_max: config.body_bytes_max,
         body_pause_max: config.body_pause_max(),
     };
-    let surroundings = Arc::new(Envelope {
-        app: app.clone(),
+    let mappers = routes.mappers();
+    let gate = Arc::new(Gate::new(app.clone(), config));
+    let matched = routes.into_router(&gate).with_state(app.clone());
+    let router = matched.clone().fallback(move |request| unmatched(matched, request));
+    let router = match cors(&config.cors_origins)? {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    Ok(Surface::new(Envelope {
+        app,
+        router,
         config: config.clone(),
         server: Arc::new(server),
-        mappers: routes.mappers(),
+        mappers,
         slots: Semaphore::new(config.concurrency_max),
         unmatched: "unmatched".into(),
-    });
-    let gate = Arc::new(Gate::new(app.clone(), config));
-    let matched = routes
-        .into_router(&gate)
-        .layer(DefaultBodyLimit::max(config.body_bytes_max))
-        .with_state(app);
-    let inner = matched.clone().fallback(move |request| unmatched(matched, request));
-    let inner = match cors(&config.cors_origins)? {
-        Some(cors) => inner.layer(cors),
-        None => inner,
-    };
-    Ok(inner
-        .layer(from_fn_with_state(surroundings, envelope))
-        .layer(CompressionLayer::new().gzip(true)))
+    }))
 }
 
 /// One trailing slash on a path that exists without it is taken as not written.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::routing::MethodRouter;
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::schema::Schema;
@@ -16,7 +15,7 @@ use utoipa::openapi::{
 use utoipa_axum::router::UtoipaMethodRouter;
 
 use super::ErrorMapper;
-use super::guard::{Gate, guard};
+use super::guard::{Gate, Guard};
 use crate::App;
 use crate::identity::Action;
 
@@ -142,12 +141,9 @@ impl Routes {
     pub(super) fn into_router(self, gate: &Arc<Gate>) -> Router<App> {
         let mut router = Router::new();
         for Entry { action, paths, router: methods, .. } in self.entries {
-            let methods = match action {
-                Action::Public => methods,
-                _ => methods.route_layer(from_fn_with_state((gate.clone(), action), guard)),
-            };
             for path in paths.paths.keys() {
-                router = router.route(path, methods.clone());
+                let guard = Guard { gate: gate.clone(), action, route: path.as_str().into() };
+                router = router.route(path, methods.clone().route_layer(guard));
             }
         }
         router

@@ -1,13 +1,13 @@
 //! Listens, serves each connection in a task of its own, and drains when told to stop.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -16,12 +16,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service as _;
 
-use super::context::Peer;
+use super::deadline::Deadline;
 use super::router::closable_router;
 use super::tls::Certificates;
-use super::{Config, Routes};
+use super::{Config, Routes, Surface};
 use crate::{App, Error, Result};
 
 /// After a failed accept (out of file descriptors, mostly), before the next.
@@ -39,10 +38,10 @@ pub async fn serve(
 ) -> Result<()> {
     let tasks = Tasks { tracker: TaskTracker::new(), kill: CancellationToken::new() };
     let server = Arc::new(Server {
-        router: closable_router(app.clone(), routes, &config, shutdown.clone())?,
+        surface: closable_router(app.clone(), routes, &config, shutdown.clone())?,
         certificates: config.tls.as_ref().map(Certificates::load).transpose()?,
         http: http(&config, &tasks),
-        first_request: config.header_timeout(),
+        head_timeout: config.header_timeout(),
         app,
     });
     let graceful = GracefulShutdown::new();
@@ -92,11 +91,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
 fn http(config: &Config, tasks: &Tasks) -> Builder<Tasks> {
     let header_bytes_max = config.header_bytes_max + HEADER_BYTES_SLACK;
     let mut builder = Builder::new(tasks.clone());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.header_timeout())
-        .max_buf_size(header_bytes_max);
+    builder.http1().header_read_timeout(config.header_timeout()).max_buf_size(header_bytes_max);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -133,11 +128,11 @@ async fn accept(
 
 struct Server {
     app: App,
-    router: Router,
+    surface: Surface,
     certificates: Option<Certificates>,
     http: Builder<Tasks>,
-    /// A connection that has not sent a whole request by then is closed.
-    first_request: Duration,
+    /// A connection that has not sent the whole head of a request by then is closed.
+    head_timeout: Duration,
 }
 
 impl Server {
@@ -155,7 +150,7 @@ impl Server {
             None => self.serve(stream, peer, watcher).await,
             Some(certificates) => {
                 let handshake = certificates.acceptor().accept(stream);
-                match tokio::time::timeout(self.first_request, handshake).await {
+                match tokio::time::timeout(self.head_timeout, handshake).await {
                     Ok(Ok(stream)) => self.serve(stream, peer, watcher).await,
                     Ok(Err(error)) => Err(error.into()),
                     Err(_) => Err("the TLS handshake took too long".into()),
@@ -174,21 +169,32 @@ impl Server {
         watcher: Watcher,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let seen = Arc::new(AtomicBool::new(false));
-        let (router, first) = (self.router.clone(), seen.clone());
-        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        let (surface, first, deadline) = (self.surface.clone(), seen.clone(), Deadline::default());
+        let origin = Some(peer.ip().to_canonical());
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             first.store(true, Ordering::Relaxed);
-            request.extensions_mut().insert(Peer(peer));
-            router.clone().call(request.map(Body::new))
+            let surface = surface.clone();
+            let request = request.map(|body| match body.is_end_stream() {
+                true => Body::empty(),
+                false => Body::new(body),
+            });
+            async move { Ok::<_, Infallible>(surface.answer(request, origin).await) }
         });
-        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let mut http = self.http.clone();
+        http.http1().timer(deadline.clone());
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(watcher.watch(connection));
-        tokio::select! {
-            ended = &mut connection => return ended,
-            () = tokio::time::sleep(self.first_request) => {}
+        let mut look = std::pin::pin!(tokio::time::sleep(self.head_timeout));
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut connection => return ended,
+                () = &mut look => {}
+            }
+            if !seen.load(Ordering::Relaxed) {
+                return Err(Error::invalid("request", "did not come in time").into());
+            }
+            look.as_mut().reset(deadline.next(self.head_timeout).into());
         }
-        if !seen.load(Ordering::Relaxed) {
-            return Err(Error::invalid("request", "did not come in time").into());
-        }
-        connection.await
     }
 }

@@ -101,17 +101,19 @@ impl Identity {
         })
     }
 
+    /// Who this bearer token (the token alone) speaks for, if it was found right before.
+    pub fn known(&self, bearer: &str) -> Option<Arc<Principal>> {
+        // What is too long was never found right, and is not worth a hash.
+        let fits = bearer.len() <= TOKEN_BYTES_MAX;
+        fits.then(|| self.cache.get(&token_hash(bearer), self.ambient.now()))?
+    }
+
     /// Who this bearer token (the token alone) speaks for.
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Principal>> {
-        if bearer.len() > TOKEN_BYTES_MAX {
-            // Not worth a hash. Says what is wrong with it.
-            Unverified::parse(bearer)?;
-        }
-        let now = self.ambient.now();
-        let hash = token_hash(bearer);
-        if let Some(principal) = self.cache.get(&hash, now) {
+        if let Some(principal) = self.known(bearer) {
             return Ok(principal);
         }
+        let now = self.ambient.now();
         let token = Unverified::parse(bearer)?;
         let issuer = self.issuer_of(&token)?;
         // What costs nothing comes first, so that stale tokens do not cost a signature.
@@ -121,7 +123,13 @@ impl Identity {
         token::check_audience(&token.claims, issuer.audience.as_deref())?;
         let key = issuer.verify(&token).await?;
         let principal = Arc::new(issuer.reader.principal(&issuer.url, &token.claims)?);
-        self.cache.put(hash, expires.plus(self.clock_skew), &key, principal.clone(), now);
+        self.cache.put(
+            token_hash(bearer),
+            expires.plus(self.clock_skew),
+            &key,
+            principal.clone(),
+            now,
+        );
         Ok(principal)
     }
 

@@ -43,6 +43,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// The objects that exist among these, in the order of `keys`. Also the deleted ones.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>>;
+    /// One object, also if it was deleted. What is asked for over and over may come from memory,
+    /// but is never older than the last commit.
+    async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
+        Ok(self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new))
+    }
     async fn find(&self, find: &Find) -> Result<Page>;
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;

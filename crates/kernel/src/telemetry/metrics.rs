@@ -194,12 +194,12 @@ impl Metrics {
     }
 
     /// Counts a request as in flight until the returned value is dropped.
-    pub fn in_flight(&self) -> InUse {
+    pub fn in_flight(&self) -> InUse<'_> {
         InUse::of(&self.in_flight)
     }
 
     /// Counts a connection as open until the returned value is dropped.
-    pub fn connection(&self) -> InUse {
+    pub fn connection(&self) -> InUse<'_> {
         InUse::of(&self.connections)
     }
 
@@ -289,16 +289,16 @@ impl Metrics {
 }
 
 /// Adds one to a gauge for as long as it lives.
-pub struct InUse(Gauge);
+pub struct InUse<'a>(&'a Gauge);
 
-impl InUse {
-    fn of(gauge: &Gauge) -> InUse {
+impl InUse<'_> {
+    fn of(gauge: &Gauge) -> InUse<'_> {
         gauge.inc();
-        InUse(gauge.clone())
+        InUse(gauge)
     }
 }
 
-impl Drop for InUse {
+impl Drop for InUse<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }

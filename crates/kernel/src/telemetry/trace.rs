@@ -52,6 +52,19 @@ impl Trace {
         (trace.trace_id != [0; 16] && trace.span_id != [0; 8]).then_some(trace)
     }
 
+    /// As a `traceparent` says it.
+    pub fn text(&self) -> [u8; 55] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        for (begin, bytes) in [(3, &self.trace_id[..]), (36, &self.span_id), (53, &[self.flags])] {
+            for (pair, byte) in text[begin..].chunks_exact_mut(2).zip(bytes) {
+                pair[0] = DIGITS[usize::from(byte >> 4)];
+                pair[1] = DIGITS[usize::from(byte & 15)];
+            }
+        }
+        text
+    }
+
     /// The place that a tracing span stands for, if traces are exported.
     pub fn of_span(span: &tracing::Span) -> Option<Trace> {
         if span.is_disabled() {
@@ -84,13 +97,7 @@ impl Trace {
 
 impl std::fmt::Display for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "00-{:032x}-{:016x}-{:02x}",
-            u128::from_be_bytes(self.trace_id),
-            u64::from_be_bytes(self.span_id),
-            self.flags
-        )
+        f.write_str(std::str::from_utf8(&self.text()).expect("it is ASCII"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What only a listener shows: connections, headers on the wire, draining.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernel::Ambient;
 use kernel::http::{self, Config, Routes};
@@ -116,6 +116,26 @@ async fn a_connection_that_sends_nothing_whole_is_closed() {
         let answer = served.talk(start.as_bytes()).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{start}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_idles_is_closed_and_one_in_use_is_not() {
+    let served = served(Config { header_timeout_s: 1, ..Config::default() }).await;
+    let ping = b"GET /api/v1/self/ping HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut stream = served.connect().await;
+    let begun = Instant::now();
+    // For longer than the first deadline lasts, with pauses that are shorter.
+    for _ in 0..5 {
+        stream.write_all(ping).await.unwrap();
+        read_until(&mut stream, "Pong").await;
+        let early = tokio::time::timeout(Duration::from_millis(400), stream.read(&mut [0])).await;
+        assert!(early.is_err(), "closed after {:?}", begun.elapsed());
+    }
+    let closed = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut [0])).await;
+    assert_eq!(closed.expect("in time").unwrap(), 0);
+    let half = format!("{}GET / HTTP/1.1\r\nhost:", String::from_utf8_lossy(ping));
+    let answer = served.talk(half.as_bytes()).await;
+    assert!(answer.contains("Pong"), "closed after the answer, though half of another came");
 }
 
 #[tokio::test]

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body as Raw;
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use kernel::change::{Change, EventDraft, Write};
-use kernel::http::{self, Body, Caller, Config, RequestContext, Routes};
+use kernel::http::{self, Body, Caller, Config, RequestContext, Routes, Surface};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
 use kernel::log::{AuditEntry, AuditFilter};
@@ -31,7 +30,7 @@ pub struct World {
     pub store: Arc<dyn Store>,
     pub app: App,
     pub config: Config,
-    pub router: Router,
+    pub router: Surface,
 }
 
 pub struct Answer {
@@ -105,7 +104,7 @@ impl World {
     }
 
     /// The same surface over another store. Its tokens are its own.
-    pub fn router_over(&self, store: Arc<dyn Store>) -> Router {
+    pub fn router_over(&self, store: Arc<dyn Store>) -> Surface {
         let (app, _) = app(store, self.app.ambient.clone());
         http::router(app, misbehaving(), &self.config).expect("a router")
     }

@@ -1,8 +1,12 @@
 //! Lists and searches: what fits, newest first, page by page, at once after the write.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use kernel::change::Write;
 use kernel::{Change, Find, Object};
 use testkit::stores::Fresh;
+use tokio::runtime::Handle;
 
 use crate::*;
 
@@ -11,6 +15,7 @@ on_every_store!(
     pages_come_newest_first_and_hold_everything_once,
     a_word_of_any_length_is_written_and_found,
     a_write_is_found_by_the_very_next_search,
+    an_object_is_never_read_older_than_it_was_read_or_written_before,
     the_store_answers_a_ping,
 );
 
@@ -154,4 +159,45 @@ async fn a_write_is_found_by_the_very_next_search(fresh: &Fresh) {
 async fn the_store_answers_a_ping(fresh: &Fresh) {
     fresh.store.ping().await.unwrap();
     assert!(!fresh.store.describe().is_empty());
+}
+
+/// One writer and four readers, each reader on a thread of its own.
+async fn an_object_is_never_read_older_than_it_was_read_or_written_before(fresh: &Fresh) {
+    commit(&*fresh.store, create(widget("1", "acme"))).await.unwrap();
+    assert_eq!(fresh.store.object(&key("nobody")).await.unwrap(), None);
+    let newest = Arc::new(AtomicI64::new(1));
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, newest) = (fresh.store.clone(), newest.clone());
+            let reading = read_until(store, newest, WRITES);
+            tokio::task::spawn_blocking(|| Handle::current().block_on(reading))
+        })
+        .collect();
+    for revision in 2..=WRITES {
+        let object = fresh.store.object(&key("1")).await.unwrap().unwrap();
+        let object = Object { name: revision.to_string(), ..Object::clone(&object) };
+        let change = Change { write: Some(Write::Update(object)), ..Change::default() };
+        let accepted = commit(&*fresh.store, change).await.expect("it was read as it is");
+        assert_eq!(accepted.revision, Some(revision));
+        newest.fetch_max(revision, Ordering::SeqCst);
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+}
+
+const WRITES: i64 = 300;
+
+/// Reads in both ways, and whatever anyone has read or written is the least to be read from then.
+async fn read_until(store: Arc<dyn Store>, newest: Arc<AtomicI64>, last: i64) {
+    let least = || newest.load(Ordering::SeqCst);
+    while least() < last {
+        let before = least();
+        let again = store.object(&key("1")).await.unwrap().unwrap();
+        assert!(again.revision >= before, "{} was read after {before}", again.revision);
+        assert_eq!(again.name, again.revision.to_string(), "it is read whole");
+        newest.fetch_max(again.revision, Ordering::SeqCst);
+        let stored = store.get(&[key("1")]).await.unwrap().remove(0);
+        newest.fetch_max(stored.revision, Ordering::SeqCst);
+    }
 }

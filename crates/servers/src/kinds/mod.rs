@@ -2,8 +2,12 @@
 
 mod chromium;
 mod consul;
+mod kafka;
+pub mod keycloak;
 mod kubernetes;
 mod postgres;
+mod prometheus;
+mod rabbitmq;
 mod route53;
 mod terraform;
 mod vault;
@@ -14,7 +18,11 @@ use crate::Server;
 pub const ALL: &[&Server] = &[
     &postgres::SERVER,
     &chromium::SERVER,
+    &prometheus::SERVER,
+    &rabbitmq::SERVER,
     &route53::SERVER,
+    &kafka::SERVER,
+    &keycloak::SERVER,
     &terraform::SERVER,
     &kubernetes::SERVER,
     &consul::SERVER,

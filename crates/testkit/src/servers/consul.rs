@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use super::http::Http;
+use super::outbound::Http;
 use super::{Instance, unique};
 
 pub struct Consul {

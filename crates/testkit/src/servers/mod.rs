@@ -6,9 +6,16 @@
 pub mod chromium;
 pub mod consul;
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+pub mod keycloak;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+pub mod outbound;
 pub mod postgres;
+pub mod prometheus;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "route53")]
 pub mod route53;
 pub mod terraform;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::http::Http;
+use super::outbound::Http;
 use super::{Instance, unique};
 
 pub struct Vault {

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::servers::http::Http;
+use testkit::servers::outbound::Http;
 
 /// Whether a write was made although it was only to be made at this version; 0 is a new key.
 async fn put(http: &Http, key: &str, value: Value, version: u64) -> bool {

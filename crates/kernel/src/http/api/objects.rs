@@ -1,10 +1,13 @@
 //! `/api/v1/objects`: every managed thing, whatever its kind.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -146,7 +149,7 @@ async fn get(
     Context(context): Context,
     PathKey(key): PathKey,
     Params(wait): Params<Wait>,
-    headers: HeaderMap,
+    known: Known,
 ) -> Result<Response> {
     let timeout = wait.timeout()?;
     let shows = wait.deleted || wait.waits();
@@ -154,7 +157,7 @@ async fn get(
     let object = object.filter(|object| shows || object.deleted_at.is_none());
     let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
     if !wait.waits() || wait.reached(&object) {
-        return Ok(respond(&object, &headers));
+        return Ok(respond(&object, &known));
     }
     let closing = context.closing();
     Ok(Later::new(timeout, async move {
@@ -163,27 +166,46 @@ async fn get(
         // It may have changed hands meanwhile.
         let object = object.filter(|object| sees(&who, object));
         let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
-        Ok(respond(&object, &headers))
+        Ok(respond(&object, &known))
     })
     .into_response())
 }
 
-async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Object>> {
-    let found = app.store.get(std::slice::from_ref(key)).await?.pop();
+async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
+    let found = app.store.object(key).await?;
     Ok(found.filter(|object| sees(who, object)))
 }
 
-fn respond(object: &Object, headers: &HeaderMap) -> Response {
-    let etag = format!("\"{}\"", object.revision);
-    let known = headers.get_all(header::IF_NONE_MATCH).into_iter().filter_map(|v| v.to_str().ok());
-    let mut known = known.flat_map(|tags| tags.split(',')).map(|tag| tag.trim());
-    let unchanged = known.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag);
-    let etag = HeaderValue::from_str(&etag).expect("digits in quotes are a header value");
-    let etag = [(header::ETAG, etag)];
-    match unchanged {
-        true => (StatusCode::NOT_MODIFIED, etag).into_response(),
-        false => (etag, Json(object)).into_response(),
+/// What the caller has of the object, as `If-None-Match` says.
+struct Known(Vec<HeaderValue>);
+
+impl<S: Sync> FromRequestParts<S> for Known {
+    type Rejection = Infallible;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Known, Infallible> {
+        Ok(Known(parts.headers.get_all(header::IF_NONE_MATCH).into_iter().cloned().collect()))
     }
+}
+
+impl Known {
+    fn has(&self, etag: &str) -> bool {
+        let tags = self.0.iter().filter_map(|v| v.to_str().ok()).flat_map(|tags| tags.split(','));
+        let mut tags = tags.map(|tag| tag.trim());
+        tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
+    }
+}
+
+fn respond(object: &Object, known: &Known) -> Response {
+    let etag = format!("\"{}\"", object.revision);
+    let unchanged = known.has(&etag);
+    let etag = HeaderValue::try_from(etag).expect("digits in quotes are a header value");
+    if unchanged {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
+    }
+    // An object of ordinary size is written without moving to more room.
+    let mut body = Vec::with_capacity(1024);
+    serde_json::to_writer(&mut body, object).expect("our own types serialise");
+    let json = HeaderValue::from_static("application/json");
+    ([(header::ETAG, etag), (header::CONTENT_TYPE, json)], body).into_response()
 }
 
 #[derive(Serialize, ToSchema)]

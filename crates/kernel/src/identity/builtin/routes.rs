@@ -1,6 +1,6 @@
 //! The built-in issuer's endpoints.
 
-use std::net::Ipv6Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -143,7 +143,7 @@ async fn device_authorization(
     if client.id != CLI_CLIENT {
         builtin.clients().sign_in(&client)?;
     }
-    let (now, origin) = (app.ambient.now(), context.map(|c| network(&c.origin)));
+    let (now, origin) = (app.ambient.now(), context.map(|c| network(c.origin)));
     let each = |origin: String| builtin.device_starts_each.allow(&origin, now);
     if !origin.is_none_or(each) || !builtin.device_starts.allow("", now) {
         let why = "too many devices sign in at once; try again in a minute".to_owned();
@@ -165,10 +165,13 @@ async fn device_authorization(
 }
 
 /// Whoever has an IPv6 address has a network of them.
-fn network(address: &str) -> String {
-    match address.parse::<Ipv6Addr>() {
-        Ok(ip) => ip.segments()[..4].iter().map(|part| format!("{part:x}:")).collect(),
-        Err(_) => address.to_owned(),
+fn network(address: Option<IpAddr>) -> String {
+    match address {
+        Some(IpAddr::V6(ip)) => {
+            ip.segments()[..4].iter().map(|part| format!("{part:x}:")).collect()
+        }
+        Some(IpAddr::V4(ip)) => ip.to_string(),
+        None => String::new(),
     }
 }
 

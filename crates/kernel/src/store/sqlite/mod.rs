@@ -1,5 +1,6 @@
 //! The embedded store: one file, one writer thread with group commit, readers beside it.
 
+mod cache;
 mod claim;
 mod load;
 mod read;
@@ -25,6 +26,7 @@ use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
 use crate::queue::{Ask, Claimed, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
+use cache::Cache;
 pub use schema::VERSION;
 use writer::{Op, Writer};
 
@@ -40,6 +42,7 @@ pub struct Sqlite {
     ops: Option<mpsc::Sender<Op>>,
     writer: Option<std::thread::JoinHandle<()>>,
     readers: Arc<Readers>,
+    cache: Arc<Cache>,
     hints: Arc<Hints>,
 }
 
@@ -50,15 +53,16 @@ impl Sqlite {
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
         schema::migrate(&mut connection).map_err(|e| opening(path, e))??;
-        let hints = Arc::new(Hints::default());
+        let (hints, cache) = (Arc::new(Hints::default()), Arc::new(Cache::new()));
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
-        let writer = Writer::new(connection, lock, hints.clone(), on_commit)?;
+        let writer = Writer::new(connection, lock, cache.clone(), hints.clone(), on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
-        Ok(Sqlite { path: path.into(), ops: Some(ops), writer: Some(writer), readers, hints })
+        let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
+        Ok(Sqlite { path, ops, writer, readers, cache, hints })
     }
 
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
@@ -211,6 +215,18 @@ impl Store for Sqlite {
     /// A few look-ups by key take microseconds: on the calling thread.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
         self.readers.with(|connection| read::objects(connection, keys))
+    }
+
+    async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
+        let since = match self.cache.get(key) {
+            Ok(object) => return Ok(Some(object)),
+            Err(since) => since,
+        };
+        let found = self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new);
+        if let Some(object) = &found {
+            self.cache.put(object.clone(), since);
+        }
+        Ok(found)
     }
 
     async fn find(&self, find: &Find) -> Result<Page> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
+use super::cache::Cache;
 use super::claim::Turn;
 use super::runs::{self, Indexed};
 use super::{claim, failed, load, save, what_failed};
@@ -16,7 +17,7 @@ use crate::change::{Change, Verdict};
 use crate::log::Head;
 use crate::queue::{Ask, Claimed};
 use crate::store::{Hints, OnCommit};
-use crate::{Error, Result, Timestamp};
+use crate::{Error, Key, Result, Timestamp};
 
 /// Changes in one transaction at the most, so that a commit stays short.
 const BATCH_CHANGES_MAX: usize = 512;
@@ -62,6 +63,7 @@ type Answer = Box<dyn FnOnce(Option<Error>) + Send>;
 pub struct Writer {
     connection: Connection,
     _lock: File,
+    cache: Arc<Cache>,
     hints: Arc<Hints>,
     on_commit: OnCommit,
     head: Head,
@@ -75,6 +77,7 @@ impl Writer {
     pub fn new(
         connection: Connection,
         lock: File,
+        cache: Arc<Cache>,
         hints: Arc<Hints>,
         on_commit: OnCommit,
     ) -> Result<Writer> {
@@ -84,6 +87,7 @@ impl Writer {
         Ok(Writer {
             connection,
             _lock: lock,
+            cache,
             hints,
             on_commit,
             head,
@@ -169,7 +173,7 @@ impl Writer {
             batch.into_iter().for_each(|op| answers.push(refuse(op)));
             return Err(error);
         }
-        let Writer { connection, head, fence, turn, hints, .. } = self;
+        let Writer { connection, head, fence, turn, hints, cache, .. } = self;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
             Ok(transaction) => transaction,
@@ -180,8 +184,8 @@ impl Writer {
         };
         let (commits, others): (Vec<Op>, Vec<Op>) =
             batch.into_iter().partition(|op| matches!(op, Op::Commit { .. }));
-        let mut woke = false;
-        let mut failure = commit_ops(&transaction, commits, head, answers, &mut woke).err();
+        let mut effects = Effects::default();
+        let mut failure = commit_ops(&transaction, commits, head, answers, &mut effects).err();
         for op in others {
             if failure.is_some() {
                 answers.push(refuse(op));
@@ -192,8 +196,11 @@ impl Writer {
         match failure {
             Some(error) => Err(error),
             None => {
-                transaction.commit()?;
-                if woke {
+                let writing = cache.writing(effects.written);
+                let committed = transaction.commit();
+                drop(writing);
+                committed?;
+                if effects.woke {
                     hints.hint_work();
                 }
                 Ok(())
@@ -258,13 +265,20 @@ fn refuse(op: Op) -> Answer {
     }
 }
 
+/// What others have to know of a batch.
+#[derive(Default)]
+struct Effects {
+    woke: bool,
+    written: Vec<Key>,
+}
+
 /// All changes of all callers are decided against one set of rows.
 fn commit_ops(
     connection: &Connection,
     ops: Vec<Op>,
     head: &mut Head,
     answers: &mut Vec<Answer>,
-    woke: &mut bool,
+    effects: &mut Effects,
 ) -> rusqlite::Result<()> {
     let mut groups = Vec::with_capacity(ops.len());
     for op in ops {
@@ -272,7 +286,7 @@ fn commit_ops(
             groups.push((changes, now, reply));
         }
     }
-    let result = decide(connection, &groups, head, woke);
+    let result = decide(connection, &groups, head, effects);
     let (verdicts, result) = match result {
         Ok(verdicts) => (verdicts, Ok(())),
         Err(error) => (groups.iter().map(|_| Vec::new()).collect(), Err(error)),
@@ -289,7 +303,7 @@ fn decide(
     connection: &Connection,
     groups: &[Group],
     head: &mut Head,
-    woke: &mut bool,
+    effects: &mut Effects,
 ) -> rusqlite::Result<Vec<Vec<Verdict>>> {
     let Some(now) = groups.iter().map(|(_, now, _)| *now).max() else { return Ok(Vec::new()) };
     let mut touched = Touched::default();
@@ -306,7 +320,8 @@ fn decide(
     }
     save::rows(connection, &rows, now)?;
     save::logs(connection, &sealed, head)?;
-    *woke = rows.woke();
+    effects.woke = rows.woke();
+    effects.written = rows.writes.into_keys().collect();
     Ok(all)
 }
 

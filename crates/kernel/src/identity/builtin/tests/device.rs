@@ -182,7 +182,7 @@ async fn one_address_cannot_use_up_what_others_need() {
     let begin = async |address: &str| {
         let mut context =
             RequestContext::detached("r", Method::POST, "/oauth/device_authorization");
-        context.origin = address.into();
+        context.origin = address.parse().ok();
         let request = Request::builder()
             .method(Method::POST)
             .uri("/oauth/device_authorization")
