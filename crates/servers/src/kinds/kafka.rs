@@ -80,7 +80,9 @@ fn start(place: &Place) -> Result<()> {
 /// It compiles only a little: it lives for minutes.
 fn java(place: &Place, options: &[&str]) -> Command {
     let mut java = Command::new("java");
-    java.args(options).args(["-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]);
+    java.args(options).args(["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+    java.arg("-Djava.net.preferIPv4Stack=true");
+    java.arg(format!("-Djava.io.tmpdir={}", place.dir.display()));
     let logging = place.dir.join("log4j2.properties");
     java.arg(format!("-Dlog4j2.configurationFile={}", logging.display()));
     java.arg("-cp").arg(place.cache.dir("kafka", KAFKA).join("lib/*"));

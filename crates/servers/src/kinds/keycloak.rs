@@ -59,6 +59,7 @@ fn install(install: &Install) -> Result<()> {
             tar.args(["xzf", &archive, "--strip-components=1"]).current_dir(dir);
             install.run("unpack", &mut tar)?;
             std::fs::remove_file(dir.join(archive))?;
+            std::fs::create_dir_all(dir.join("data"))?;
             let mut build = keycloak(dir, dir);
             install.run("kc.sh build", build.args(["build", "--db=dev-file"]))
         })?;
@@ -94,7 +95,8 @@ fn keycloak(program: &Path, home: &Path) -> Command {
     let mut java = Command::new("java");
     java.current_dir(home)
         .args(["-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-        .arg("-Djava.net.preferIPv4Stack=true")
+        .args(["-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true"])
+        .arg(format!("-Djava.io.tmpdir={}", home.join("data").display()))
         .arg("-Djava.util.logging.manager=org.jboss.logmanager.LogManager")
         .arg(
             "-Djava.util.concurrent.ForkJoinPool.common.threadFactory=\
