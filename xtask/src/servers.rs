@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -134,7 +134,10 @@ impl Fleet {
         Run::clean_up(&cache)?;
         install(&cache, servers)?;
         let run = Run::owned(&cache)?;
-        let guard = Command::new(std::env::current_exe()?)
+        // A build may have put another file in the place of this program's.
+        let own = Path::new("/proc/self/exe");
+        let own = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
+        let guard = Command::new(own)
             .args(["servers", "guard"])
             .arg(run.dir())
             .stdin(Stdio::piped())
