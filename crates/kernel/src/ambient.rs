@@ -45,11 +45,37 @@ impl std::fmt::Display for Timestamp {
     }
 }
 
+/// RFC 3339 in UTC with milliseconds. Every object has several, so this is done without the
+/// machinery of formats; only years that do not have four digits need it.
+fn rfc3339(at: jiff::Timestamp) -> Option<[u8; 24]> {
+    let at = jiff::tz::Offset::UTC.to_datetime(at);
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    let fields = [
+        (0..4, u32::try_from(at.year()).ok()?),
+        (5..7, at.month().unsigned_abs().into()),
+        (8..10, at.day().unsigned_abs().into()),
+        (11..13, at.hour().unsigned_abs().into()),
+        (14..16, at.minute().unsigned_abs().into()),
+        (17..19, at.second().unsigned_abs().into()),
+        (20..23, at.millisecond().unsigned_abs().into()),
+    ];
+    for (place, mut number) in fields {
+        for digit in text[place].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+    }
+    Some(text)
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(at) => serializer.collect_str(&format_args!("{at:.3}")),
-            Err(_) => serializer.serialize_none(),
+        let Ok(at) = jiff::Timestamp::from_millisecond(self.0) else {
+            return serializer.serialize_none();
+        };
+        match rfc3339(at) {
+            Some(text) => serializer.serialize_str(std::str::from_utf8(&text).expect("ASCII")),
+            None => serializer.collect_str(self),
         }
     }
 }
@@ -160,6 +186,13 @@ mod tests {
         let text = serde_json::to_string(&at).unwrap();
         assert_eq!(text, "\"2023-11-14T22:13:20.123Z\"");
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), at);
+        for millis in [0, -1, 951_782_400_000, 253_402_207_199_999, -62_167_219_200_000] {
+            let at = Timestamp(millis);
+            assert_eq!(serde_json::to_string(&at).unwrap(), format!("\"{at}\""));
+        }
+        let before_christ = Timestamp(-62_167_219_200_001);
+        let text = serde_json::to_string(&before_christ).unwrap();
+        assert_eq!(text, format!("\"{before_christ}\""));
         assert_eq!(serde_json::to_string(&Timestamp::MAX).unwrap(), "null");
         assert_eq!(serde_json::from_str::<Timestamp>("null").unwrap(), Timestamp::MAX);
     }

@@ -147,27 +147,29 @@ fn bearer(request: &Request) -> Result<&str> {
     if token.from_cookie && forged(request.method(), request.headers()) {
         return Err(Error::Forbidden("a page of another site may not do this".into()));
     }
-    Ok(token.text)
+    std::str::from_utf8(token.text).map_err(|_| {
+        Error::Unauthenticated("the bearer token has characters that no token has".into())
+    })
 }
 
 pub(super) struct Token<'a> {
-    text: &'a str,
+    text: &'a [u8],
     from_cookie: bool,
 }
 
 /// The bearer token of a request: from `Authorization`, else from the cookie `cs_jwt`.
 pub(super) fn token(headers: &HeaderMap) -> Option<Token<'_>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let (scheme, text) = std::str::from_utf8(value.as_bytes()).ok()?.split_once(' ')?;
-        let text = text.trim();
-        let fits = scheme.eq_ignore_ascii_case("bearer") && !text.is_empty();
+        let (scheme, text) = value.as_bytes().split_at_checked("bearer ".len())?;
+        let text = text.trim_ascii();
+        let fits = scheme.eq_ignore_ascii_case(b"bearer ") && !text.is_empty();
         return fits.then_some(Token { text, from_cookie: false });
     }
     let cookies = headers.get_all(header::COOKIE).into_iter().filter_map(|v| v.to_str().ok());
     let text = cookies
         .flat_map(|cookies| cookies.split(';'))
         .find_map(|cookie| cookie.trim().strip_prefix("cs_jwt="))?;
-    (!text.is_empty()).then_some(Token { text, from_cookie: true })
+    (!text.is_empty()).then_some(Token { text: text.as_bytes(), from_cookie: true })
 }
 
 /// Browsers send cookies along whoever's page it is; they also say whose it is.
@@ -184,7 +186,8 @@ mod tests {
     fn found(name: &'static str, value: &str) -> Option<(String, bool)> {
         let mut headers = HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
-        token(&headers).map(|token| (token.text.to_owned(), token.from_cookie))
+        let text = |token: &Token<'_>| String::from_utf8(token.text.into()).unwrap();
+        token(&headers).map(|token| (text(&token), token.from_cookie))
     }
 
     #[test]

@@ -194,7 +194,21 @@ async fn answers_are_compressed_for_those_who_ask() {
     let answer = world.send(request.body(Raw::empty()).unwrap()).await;
     assert_eq!(answer.header("content-encoding"), "gzip");
     assert!(answer.text.len() < 2000);
-    assert_eq!(world.get("", "/test/large").await.text.len(), 21_000);
+    let plain = world.get("", "/test/large").await;
+    assert_eq!((plain.text.len(), plain.header("vary")), (21_000, "accept-encoding"));
+}
+
+#[tokio::test]
+async fn a_head_is_answered_like_a_get_without_the_body_errors_too() {
+    let world = World::new();
+    for path in ["/api/v1/self/info", "/api/v1/objects/widget/nobody", "/nowhere"] {
+        let get = world.get("alice", path).await;
+        let request = world.request("HEAD", "alice", path).body(Raw::empty()).unwrap();
+        let head = world.send(request).await;
+        assert_eq!((head.status, head.text.as_str()), (get.status, ""), "{path}");
+        assert_eq!(head.header("content-length"), get.text.len().to_string(), "{path}");
+        assert_eq!(head.header("content-type"), get.header("content-type"), "{path}");
+    }
 }
 
 #[tokio::test]
