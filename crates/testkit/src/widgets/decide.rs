@@ -93,8 +93,9 @@ fn delete(object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step
         write: Some(Write::Update(gone)),
         ..Change::default()
     };
-    let steps = if observed.built.is_some() { vec![Step::Demolish] } else { Vec::new() };
-    Decision { steps, change, next: Next::Done }
+    // Also if nothing stands there: a replica that was paused may be about to build, and only a
+    // newer fence in the workshop keeps it from that.
+    Decision { steps: vec![Step::Demolish], change, next: Next::Done }
 }
 
 fn transition(object: &Object, phase: Phase, status: &Status, now: Timestamp) -> Change {
@@ -164,6 +165,8 @@ mod tests {
         let held = Observed { dependents: vec![Key::new(KIND, "b")], ..seen(Some(1)) };
         let decision = decide(&object, &spec, &held, Timestamp(1));
         assert!(decision.steps.is_empty() && decision.change.releases.is_empty());
+        let unseen = decide(&object, &spec, &seen(None), Timestamp(1));
+        assert_eq!(unseen.steps, [Step::Demolish], "whoever was paused may be about to build");
         let decision = decide(&object, &spec, &seen(Some(1)), Timestamp(1));
         assert_eq!(decision.steps, [Step::Demolish]);
         assert_eq!(decision.change.releases.len(), 2);
