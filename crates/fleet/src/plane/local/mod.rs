@@ -1,0 +1,1 @@
+//! Instances as supervised processes of this machine.

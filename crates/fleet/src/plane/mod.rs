@@ -1,0 +1,3 @@
+//! Data planes: where instances really run.
+
+pub mod local;

@@ -1,0 +1,6 @@
+//! The outside systems of the fleet, one file each.
+
+pub mod ams;
+pub mod dns;
+pub mod prometheus;
+pub mod sso;
