@@ -1,0 +1,490 @@
+//! What to do about an instance, from what is wanted and what was seen. Pure.
+
+use std::time::Duration;
+
+use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::driver::{Decision, Next};
+use kernel::{Change, Lane, Object, Timestamp};
+
+use super::lifecycle::{Event, Then, then};
+use super::place::Judgement;
+use crate::config::Timeouts;
+use crate::model::cluster::{self, Cluster};
+use crate::model::instance::{Instance, Status};
+use crate::ports::dns::Record;
+
+/// What was seen of the world around an instance.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    /// The cluster that it is on.
+    pub cluster: Option<std::sync::Arc<Cluster>>,
+    /// Clusters it could go to, best first, if it is on none.
+    pub judged: Vec<(Judgement, Option<std::sync::Arc<Cluster>>)>,
+    /// A new id, in case one is needed.
+    pub fresh_id: String,
+    /// The component whose versions it needs; none: it needs none.
+    pub operator: Option<String>,
+    /// Whether it has a client of its own, and whether that is as it should be.
+    pub has_client: bool,
+    pub client_is_so: bool,
+    /// Whether names are registered for it, and which of its records are there.
+    pub has_dns: bool,
+    pub records: Vec<Record>,
+    pub dns_in_sync: bool,
+    /// Whether the quota's backend must be asked for, or told of, a reservation.
+    pub reserves: bool,
+    pub entitled: Entitled,
+    /// When the quota ends, if that is known.
+    pub entitlement_ends: Option<Timestamp>,
+    /// Its owner is kept out.
+    pub denied: bool,
+    pub domain: String,
+    pub timeouts: Timeouts,
+}
+
+/// Whether its owner still has the quota that it was made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Entitled {
+    #[default]
+    Yes,
+    /// No more: it goes this many days later.
+    No { grace_days: i64 },
+}
+
+/// One idempotent act outside.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Reserve,
+    EnsureClient,
+    /// Writes a transition down before the next one.
+    Record(Box<Change>),
+    UpsertRecords(Vec<Record>),
+    RemoveRecords(Vec<Record>),
+    RemoveClient,
+    ReleaseReservation,
+    Promote,
+}
+
+/// How long a lost wake-up may cost where the other side is to tell us.
+const LOST_WAKE_UP: Duration = Duration::from_secs(600);
+/// How often a change of the zone is looked at until it is everywhere.
+const DNS_PAUSE: Duration = Duration::from_secs(2);
+
+pub fn decide(
+    object: &Object,
+    instance: &Instance,
+    world: &World,
+    now: Timestamp,
+) -> Decision<Step> {
+    let plan = Plan { object, world, now };
+    if instance.status.is_going() {
+        return plan.leave(instance);
+    }
+    if let Some(decision) = plan.end_of_life(instance) {
+        return decision;
+    }
+    match instance.status {
+        Status::Accepted => plan.accepted(instance),
+        Status::Preparing => plan.preparing(instance, Vec::new()),
+        Status::Provisioning if instance.seen.cluster_id.is_empty() => plan.place_again(instance),
+        Status::Provisioning | Status::Resuming => plan.provisioning(instance),
+        Status::Ready | Status::Failed | Status::Suspending | Status::Suspended => {
+            plan.keep(instance)
+        }
+        Status::Deprovision | Status::Deleting => plan.leave(instance),
+    }
+}
+
+struct Plan<'a> {
+    object: &'a Object,
+    world: &'a World,
+    now: Timestamp,
+}
+
+impl Plan<'_> {
+    /// Finds a cluster, if it has none, and goes on to prepare at once.
+    fn accepted(&self, instance: &Instance) -> Decision<Step> {
+        let mut next = instance.clone();
+        let mut takes = Vec::new();
+        if next.seen.cluster_id.is_empty() {
+            match self.choose(&mut next) {
+                Some(take) => takes = take,
+                None => {
+                    let why = self.no_cluster();
+                    return self.wait(instance, why, self.world.timeouts.accepted_s);
+                }
+            }
+        }
+        let of = |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
+        let versions = match (&self.world.operator, self.cluster_of(&next)) {
+            (None, _) => Some(Default::default()),
+            (Some(operator), Some(cluster)) => of(&cluster, operator),
+            (Some(_), None) => None,
+        };
+        let Some(versions) = versions else {
+            let why = format!("cluster {} has no version that is ready", next.seen.cluster_id);
+            return self.wait(instance, why, self.world.timeouts.versions_s);
+        };
+        next.spec.versions = versions;
+        next.seen.waiting_for.clear();
+        let (mut change, entered) = self.enter(&next, Event::Placed);
+        change.takes = takes;
+        let mut steps = Vec::new();
+        if self.world.reserves && instance.spec.subscription_id.is_empty() {
+            // The reservation's name is written down by the step; what follows is another look.
+            return Decision {
+                steps: vec![Step::Reserve],
+                change: Change::default(),
+                next: Next::After(Duration::ZERO),
+            };
+        }
+        steps.push(Step::Record(Box::new(change)));
+        self.preparing(&entered, steps)
+    }
+
+    /// Everything that it needs outside the data plane; then the agent is told.
+    fn preparing(&self, instance: &Instance, mut steps: Vec<Step>) -> Decision<Step> {
+        if self.world.has_client && !self.world.client_is_so {
+            steps.push(Step::EnsureClient);
+        }
+        let mut next = instance.clone();
+        next.seen.namespace = format!("{}-{}", instance.kind, instance.id);
+        next.seen.host = host(&instance.name, &instance.id, &self.world.domain);
+        next.seen.placement_id = self.world.fresh_id.clone();
+        let (mut change, _) = self.enter(&next, Event::Prepared);
+        if steps.iter().any(|step| matches!(step, Step::Record(_))) {
+            after_record(&mut change);
+        }
+        let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
+        Decision { steps, change, next: Next::After(wait) }
+    }
+
+    /// Names for the routes that the agent reported; ready, once both are there.
+    fn provisioning(&self, instance: &Instance) -> Decision<Step> {
+        if let Some(decision) = self.names(instance) {
+            return decision;
+        }
+        let mut next = instance.clone();
+        if instance.seen.routes.is_some() || !self.world.has_dns {
+            next.seen.routes_created = true;
+        }
+        if next.seen.agent_ready && next.seen.routes_created {
+            next.seen.failed_reason.clear();
+            next.seen.waiting_for.clear();
+            let (change, _) = self.enter(&next, Event::Ready);
+            return Decision { steps: Vec::new(), change, next: self.rest(&next) };
+        }
+        let (what, limit_s) = match instance.status {
+            Status::Resuming => ("resumed", self.world.timeouts.resuming_s),
+            _ => ("made", self.world.timeouts.provisioning_s),
+        };
+        let deadline = instance.seen.since.plus(Duration::from_secs(limit_s));
+        if self.now >= deadline {
+            let why = format!("its data plane has not {what} it within {limit_s} s");
+            return self.give_up(instance, why);
+        }
+        let change = self.note(instance, next);
+        Decision { steps: Vec::new(), change, next: Next::After(self.now.until(deadline)) }
+    }
+
+    /// What is left to do so that the routes' names lead to them.
+    fn names(&self, instance: &Instance) -> Option<Decision<Step>> {
+        let routes = instance.seen.routes.as_deref().filter(|routes| !routes.is_empty())?;
+        if !self.world.has_dns {
+            return None;
+        }
+        let wanted = records(routes);
+        let there = wanted.iter().all(|record| self.world.records.contains(record));
+        if !there {
+            let steps = vec![Step::UpsertRecords(wanted)];
+            return Some(Decision { steps, change: Change::default(), next: Next::After(DNS_PAUSE) });
+        }
+        (!self.world.dns_in_sync).then(|| Decision::rest(Next::After(DNS_PAUSE)))
+    }
+
+    /// A cluster refused it: another one, and the agent there is told.
+    fn place_again(&self, instance: &Instance) -> Decision<Step> {
+        let mut next = instance.clone();
+        let Some(takes) = self.choose(&mut next) else {
+            let why = self.no_cluster();
+            return self.wait(instance, why, self.world.timeouts.accepted_s);
+        };
+        if let (Some(operator), Some(cluster)) = (&self.world.operator, self.cluster_of(&next)) {
+            let Some(versions) = cluster.newest_versions(&instance.kind, operator) else {
+                let why = format!("cluster {} has no version that is ready", cluster.id);
+                return self.wait(instance, why, self.world.timeouts.versions_s);
+            };
+            next.spec.versions = versions;
+        }
+        next.seen.placement_id = self.world.fresh_id.clone();
+        next.seen.waiting_for.clear();
+        let mut change = self.write(&next, "placed");
+        change.takes = takes;
+        let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
+        Decision { steps: Vec::new(), change, next: Next::After(wait) }
+    }
+
+    /// Keeps what is outside as it should be, and looks again when something ends.
+    fn keep(&self, instance: &Instance) -> Decision<Step> {
+        let mut steps = Vec::new();
+        if instance.is_on_data_plane() && self.world.has_client && !self.world.client_is_so {
+            steps.push(Step::EnsureClient);
+        }
+        if let Some(promotion) = &instance.spec.promotion
+            && promotion.failed.is_empty()
+        {
+            steps.push(Step::Promote);
+            return Decision { steps, change: Change::default(), next: Next::After(Duration::ZERO) };
+        }
+        if let Some(mut repair) = self.names(instance) {
+            repair.steps.extend(steps);
+            return repair;
+        }
+        Decision { steps, change: Change::default(), next: self.rest(instance) }
+    }
+
+    /// The end of its life: its owner is kept out, it expired, or its quota is gone.
+    fn end_of_life(&self, instance: &Instance) -> Option<Decision<Step>> {
+        if self.world.denied {
+            return Some(self.delete(instance, "its owner is on the deny list"));
+        }
+        if instance.spec.expires_at.is_some_and(|end| self.now >= end) {
+            return Some(self.delete(instance, "it expired"));
+        }
+        let trial = instance.spec.quota_counter.starts_with("fleet/trial/");
+        let grace_days = match (trial, self.world.entitled) {
+            (true, _) => return None,
+            (false, Entitled::Yes) => {
+                let mut next = instance.clone();
+                next.spec.expires_at.take()?;
+                let change = self.write(&next, "entitled");
+                return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
+            }
+            (false, Entitled::No { grace_days }) => grace_days,
+        };
+        let grace = Duration::from_secs(u64::try_from(grace_days).unwrap_or(0) * 86_400);
+        let mut next = instance.clone();
+        let Some(end) = instance.spec.expires_at else {
+            next.spec.expires_at = Some(self.now.plus(grace));
+            let change = self.write(&next, "expiring");
+            return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
+        };
+        let in_grace = self.now.until(end) <= grace && grace_days > 0;
+        if in_grace && instance.status == Status::Ready {
+            let (change, _) = self.enter(&next, Event::Suspend);
+            let wait = self.now.until(end);
+            return Some(Decision { steps: Vec::new(), change, next: Next::After(wait) });
+        }
+        None
+    }
+
+    fn delete(&self, instance: &Instance, why: &str) -> Decision<Step> {
+        let mut next = instance.clone();
+        next.seen.waiting_for = format!("it is being deleted: {why}");
+        let (change, _) = self.enter(&next, Event::Delete);
+        Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+    }
+
+    /// Out: from the data plane first, then everything outside, then the row becomes history.
+    fn leave(&self, instance: &Instance) -> Decision<Step> {
+        if instance.status == Status::Deprovision {
+            // A cluster that is gone took everything with it.
+            let cluster_gone = self.world.cluster.is_none();
+            if instance.is_on_data_plane() && !cluster_gone {
+                return Decision::rest(Next::After(LOST_WAKE_UP));
+            }
+            let (change, _) = self.enter(instance, Event::Removed);
+            return Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) };
+        }
+        let mut steps = Vec::new();
+        let records = records(instance.seen.routes.as_deref().unwrap_or_default());
+        if self.world.has_dns && !records.is_empty() {
+            steps.push(Step::RemoveRecords(records));
+        }
+        if self.world.has_client {
+            steps.push(Step::RemoveClient);
+        }
+        if !instance.spec.subscription_id.is_empty() {
+            steps.push(Step::ReleaseReservation);
+        }
+        let mut gone = self.object.clone();
+        instance.write_to(&mut gone, self.now);
+        gone.deleted_at = Some(self.now);
+        gone.observed = gone.generation;
+        let change = Change {
+            event: Some(EventDraft::of(&gone, "deleted")),
+            audit: Some(audit(&gone, "deleted")),
+            releases: instance.releases(instance.counters()),
+            depends_on: Some(Vec::new()),
+            wake_dependencies: true,
+            write: Some(Write::Update(gone)),
+            // The cluster may be waiting until it is empty.
+            wakes: wake_cluster(instance, self.now),
+            ..Change::default()
+        };
+        Decision { steps, change, next: Next::Done }
+    }
+
+    /// When to look at what rests: at its end, or when what is outside should be compared.
+    fn rest(&self, instance: &Instance) -> Next {
+        let outside = self.world.has_client || self.world.has_dns;
+        let recheck = outside.then(|| Duration::from_secs(self.world.timeouts.recheck_s));
+        let ends = [instance.spec.expires_at, self.world.entitlement_ends];
+        let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
+        match recheck.into_iter().chain(ends.map(|end| self.now.until(end))).min() {
+            Some(wait) => Next::After(wait),
+            None => Next::Done,
+        }
+    }
+
+    fn choose(&self, next: &mut Instance) -> Option<Vec<Take>> {
+        let found = self.world.judged.iter().find(|(judged, _)| judged.against.is_none());
+        let (_, cluster) = found?;
+        let cluster = cluster.as_ref()?;
+        Some(place_on(next, cluster).into_iter().collect())
+    }
+
+    fn cluster_of(&self, instance: &Instance) -> Option<std::sync::Arc<Cluster>> {
+        let id = &instance.seen.cluster_id;
+        let judged = self.world.judged.iter().filter_map(|(_, cluster)| cluster.as_ref());
+        self.world.cluster.iter().chain(judged).find(|cluster| cluster.id == *id).cloned()
+    }
+
+    fn no_cluster(&self) -> String {
+        match self.world.judged.first() {
+            None => "a cluster: there is none".into(),
+            Some((first, _)) => {
+                let why = first.against.as_deref().unwrap_or("it was taken meanwhile");
+                format!("a cluster: none has room ({}: {why})", first.cluster)
+            }
+        }
+    }
+
+    /// Waits for something that will wake it, at most so long in all.
+    fn wait(&self, instance: &Instance, what: String, limit_s: u64) -> Decision<Step> {
+        let deadline = instance.seen.since.plus(Duration::from_secs(limit_s));
+        if self.now >= deadline {
+            return self.give_up(instance, format!("it waited {limit_s} s for {what}"));
+        }
+        let mut next = instance.clone();
+        next.seen.waiting_for = what;
+        let change = self.note(instance, next);
+        let pause = self.now.until(deadline).min(Duration::from_secs(30));
+        Decision { steps: Vec::new(), change, next: Next::After(pause) }
+    }
+
+    fn give_up(&self, instance: &Instance, why: String) -> Decision<Step> {
+        let mut next = instance.clone();
+        next.seen.failed_reason = why;
+        let (change, entered) = self.enter(&next, Event::GiveUp);
+        Decision { steps: Vec::new(), change, next: self.rest(&entered) }
+    }
+
+    /// Writes what changed, if anything did.
+    fn note(&self, before: &Instance, after: Instance) -> Change {
+        if *before == after { Change::default() } else { self.write(&after, "updated") }
+    }
+
+    fn enter(&self, instance: &Instance, event: Event) -> (Change, Instance) {
+        transition(self.object, instance, event, self.now)
+    }
+
+    fn write(&self, instance: &Instance, what: &str) -> Change {
+        written(self.object, instance, what, self.now)
+    }
+}
+
+/// Puts an instance on a cluster: what it takes of it, if that has a limit.
+pub fn place_on(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
+    instance.seen.cluster_id = cluster.id.clone();
+    let limit = cluster.limit(&instance.spec.instance_type);
+    let counter = cluster.counter(&instance.spec.instance_type);
+    instance.seen.capacity_counter = counter.clone();
+    Some(Take {
+        counter,
+        holder: instance.key().to_string(),
+        amount: instance.spec.units,
+        limit: limit.unwrap_or(i64::MAX),
+    })
+}
+
+/// The change that an event makes of an instance, and the instance after it. An event that changes
+/// nothing makes an empty change.
+pub fn transition(
+    object: &Object,
+    instance: &Instance,
+    event: Event,
+    now: Timestamp,
+) -> (Change, Instance) {
+    let Then::To(status) = then(instance.status, event) else {
+        return (Change::default(), instance.clone());
+    };
+    let mut next = instance.clone();
+    if next.status != status {
+        next.seen.since = now;
+    }
+    next.status = status;
+    let mut change = written(object, &next, status.label(), now);
+    if status == Status::Deleting {
+        let capacity = next.seen.capacity_counter.clone();
+        change.releases = next.releases([capacity].into_iter().filter(|c| !c.is_empty()));
+        change.wakes = wake_cluster(instance, now);
+    }
+    (change, next)
+}
+
+/// The change that writes an instance as it is now, with an event and an audit entry.
+pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
+    let mut object = object.clone();
+    instance.write_to(&mut object, now);
+    object.observed = object.generation;
+    Change {
+        event: Some(EventDraft::of(&object, what)),
+        audit: Some(audit(&object, what)),
+        wake_dependents: what == Status::Ready.label() || what == Status::Failed.label(),
+        write: Some(Write::Update(object)),
+        ..Change::default()
+    }
+}
+
+/// A second write of the same look names the revision that the first one made.
+fn after_record(change: &mut Change) {
+    if let Some(Write::Update(object)) = &mut change.write {
+        object.revision += 1;
+    }
+}
+
+fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
+    let id = &instance.seen.cluster_id;
+    let wake = |id: &String| Wake {
+        key: cluster::key(id),
+        org: String::new(),
+        lane: Lane::Normal,
+        due: now,
+    };
+    Some(id).filter(|id| !id.is_empty()).map(wake).into_iter().collect()
+}
+
+fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
+    kernel::change::AuditDraft {
+        actor: "mainstay".into(),
+        action: format!("{}.{what}", object.key.kind()),
+        target: object.key.to_string(),
+        org: object.org.clone(),
+        outcome: "done".into(),
+        ..Default::default()
+    }
+}
+
+/// A host that no other instance has: the id is part of it, unchanged.
+pub fn host(name: &str, id: &str, domain: &str) -> String {
+    let short: String = name.chars().take(10).collect();
+    format!("{}-{id}.{domain}", short.trim_end_matches('-'))
+}
+
+pub fn records(routes: &[crate::model::instance::Route]) -> Vec<Record> {
+    routes
+        .iter()
+        .map(|route| Record { name: route.domain.clone(), target: route.router.clone() })
+        .collect()
+}

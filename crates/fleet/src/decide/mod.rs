@@ -1,0 +1,5 @@
+//! What follows from what is wanted and seen. Pure: no clocks, no randomness, no I/O.
+
+pub mod instance;
+pub mod lifecycle;
+pub mod place;

@@ -1,0 +1,144 @@
+//! The fleet of one process: its rules, its picture of everything, and the systems it uses.
+
+use std::sync::Arc;
+
+use kernel::{Ambient, Store};
+use parking_lot::RwLock;
+
+use crate::config::Config;
+use crate::decide::place::{Candidate, Judgement, Request, judge};
+use crate::index::Index;
+use crate::model::cluster::Cluster;
+use crate::model::instance::Instance;
+use crate::ports::ams::Ams;
+use crate::ports::dns::Dns;
+use crate::ports::prometheus::Metrics;
+use crate::ports::sso::Sso;
+use crate::rules::Rules;
+use crate::secrets::Secrets;
+use crate::view::{ForAgent, View, canary_id};
+
+pub struct Fleet {
+    pub config: Config,
+    rules: RwLock<Arc<Rules>>,
+    pub index: Index,
+    pub store: Arc<dyn Store>,
+    pub ambient: Ambient,
+    pub secrets: Secrets,
+    pub sso: Arc<dyn Sso>,
+    /// Clients are kept somewhere else than here.
+    pub sso_is_outside: bool,
+    pub dns: Option<Arc<dyn Dns>>,
+    pub metrics: Option<Arc<dyn Metrics>>,
+    pub ams: Option<Arc<dyn Ams>>,
+    pub tls_cert: String,
+    pub tls_key: String,
+    /// This server, as others reach it.
+    pub url: String,
+}
+
+/// The systems that a fleet uses.
+pub struct Ports {
+    pub sso: Arc<dyn Sso>,
+    pub sso_is_outside: bool,
+    pub dns: Option<Arc<dyn Dns>>,
+    pub metrics: Option<Arc<dyn Metrics>>,
+    pub ams: Option<Arc<dyn Ams>>,
+}
+
+impl Fleet {
+    pub fn new(
+        config: Config,
+        rules: Rules,
+        (store, ambient): (Arc<dyn Store>, Ambient),
+        secrets: Secrets,
+        ports: Ports,
+        (tls_cert, tls_key): (String, String),
+        url: String,
+    ) -> Fleet {
+        let Ports { sso, sso_is_outside, dns, metrics, ams } = ports;
+        Fleet {
+            config,
+            rules: RwLock::new(Arc::new(rules)),
+            index: Index::default(),
+            store,
+            ambient,
+            secrets,
+            sso,
+            sso_is_outside,
+            dns,
+            metrics,
+            ams,
+            tls_cert,
+            tls_key,
+            url,
+        }
+    }
+
+    pub fn rules(&self) -> Arc<Rules> {
+        self.rules.read().clone()
+    }
+
+    pub fn set_rules(&self, rules: Rules) {
+        *self.rules.write() = Arc::new(rules);
+    }
+
+    /// Whether some kind's API has this path.
+    pub fn takes(&self, path: &str) -> bool {
+        path.starts_with("/api/") && self.rules.read().kind_of_path(path).is_some()
+    }
+
+    /// All clusters, the best for this instance first.
+    pub fn judge(&self, instance: &Instance) -> Vec<(Judgement, Option<Arc<Cluster>>)> {
+        let spec = &instance.spec;
+        let request = Request {
+            kind: &instance.kind,
+            org: &instance.org,
+            cloud_provider: &spec.cloud_provider,
+            region: &spec.region,
+            multi_az: spec.multi_az,
+            instance_type: &spec.instance_type,
+            units: spec.units,
+            own_cluster: &spec.own_cluster_id,
+            refused_by: &instance.seen.refused_by,
+            scaling: self.config.scaling,
+        };
+        let clusters = self.index.clusters();
+        let used = |cluster: &Cluster| match cluster.spec.limit {
+            Some(_) => self.index.used_in_all(&cluster.id),
+            None => self.index.used(&cluster.id, &spec.instance_type),
+        };
+        let candidates: Vec<Candidate> = clusters
+            .iter()
+            .map(|cluster| Candidate { used: used(cluster), cluster: cluster.clone() })
+            .collect();
+        let of = |judged: &Judgement| clusters.iter().find(|c| c.id == judged.cluster).cloned();
+        judge(&request, &candidates)
+            .into_iter()
+            .map(|judged| (judged.clone(), of(&judged)))
+            .collect()
+    }
+
+    /// What the agent of an instance's cluster is told beside the instance.
+    pub fn for_agent(&self, instance: &Instance) -> ForAgent {
+        ForAgent {
+            sso: self.sso.endpoints(),
+            canary_secret: self.secrets.of(&canary_id(&instance.id), 0),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+        }
+    }
+
+    pub fn view<'a>(
+        &'a self,
+        kind: &'a crate::model::kind::Kind,
+        instance: &'a Instance,
+        secrets: Option<&'a ForAgent>,
+    ) -> View<'a> {
+        let browser_url = match self.config.browser_url.as_str() {
+            "" => &self.url,
+            url => url,
+        };
+        View { kind, instance, browser_url, secrets }
+    }
+}

@@ -1,0 +1,459 @@
+//! A picture in memory of all live instances and clusters, kept by the feed of events. Lists,
+//! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
+//! store, and never older than the last commit ([`Index::fresh`]).
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use kernel::mirror::Mirror;
+use kernel::{Error, Object, Result, Timestamp};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::model::account::{self, Account};
+use crate::model::cluster::{self, Cluster};
+use crate::model::instance::{Instance, Status};
+
+/// An instance, and the number of the event that it was last changed by.
+#[derive(Debug)]
+pub struct Row {
+    pub instance: Instance,
+    pub seq: i64,
+}
+
+#[derive(Default)]
+pub struct Index {
+    inner: RwLock<Inner>,
+    mirror: OnceLock<Arc<Mirror>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    rows: HashMap<String, Arc<Row>>,
+    /// By kind and organisation.
+    orgs: HashMap<(String, String), Feed>,
+    /// By kind and cluster: what its agent is told.
+    agents: HashMap<(String, String), Feed>,
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    accounts: BTreeMap<String, Arc<Account>>,
+    /// Units by cluster and instance type.
+    used: HashMap<(String, String), i64>,
+    counts: BTreeMap<(String, Status), i64>,
+}
+
+/// Instances that someone follows: in the order of their names, and of their changes.
+struct Feed {
+    by_name: BTreeSet<ByName>,
+    by_seq: BTreeSet<BySeq>,
+    /// What went, with the number of the event; the oldest are forgotten.
+    gone: VecDeque<(i64, String)>,
+    /// What went at or before this is not known any more.
+    floor: i64,
+    bell: watch::Sender<i64>,
+}
+
+/// How many of those that went a feed remembers.
+const GONE_MAX: usize = 1_000;
+
+impl Feed {
+    fn new(seq: i64) -> Feed {
+        Feed {
+            by_name: BTreeSet::new(),
+            by_seq: BTreeSet::new(),
+            gone: VecDeque::new(),
+            floor: seq,
+            bell: watch::Sender::new(seq),
+        }
+    }
+
+    fn insert(&mut self, row: &Arc<Row>) {
+        self.by_name.insert(ByName(row.clone()));
+        self.by_seq.insert(BySeq(row.clone()));
+        self.bell.send_replace(row.seq);
+    }
+
+    fn remove(&mut self, row: &Arc<Row>) {
+        self.by_name.remove(&ByName(row.clone()));
+        self.by_seq.remove(&BySeq(row.clone()));
+    }
+
+    fn went(&mut self, id: &str, seq: i64) {
+        self.gone.push_back((seq, id.into()));
+        if self.gone.len() > GONE_MAX {
+            self.floor = self.gone.pop_front().map_or(self.floor, |(seq, _)| seq);
+        }
+        self.bell.send_replace(seq);
+    }
+}
+
+struct ByName(Arc<Row>);
+struct BySeq(Arc<Row>);
+
+impl ByName {
+    fn key(&self) -> (&str, &str) {
+        (&self.0.instance.name, &self.0.instance.id)
+    }
+}
+
+impl BySeq {
+    fn key(&self) -> (i64, &str) {
+        (self.0.seq, &self.0.instance.id)
+    }
+}
+
+macro_rules! ordered_by_key {
+    ($type:ty) => {
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.key() == other.key()
+            }
+        }
+        impl Eq for $type {}
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.key().cmp(&other.key())
+            }
+        }
+    };
+}
+ordered_by_key!(ByName);
+ordered_by_key!(BySeq);
+
+/// What someone may see: an organisation's, or only their own.
+#[derive(Debug, Clone)]
+pub enum Scope<'a> {
+    Org(&'a str),
+    Owner(&'a str),
+    All,
+}
+
+/// What changed since a place in the log.
+#[derive(Debug, Default)]
+pub struct Delta {
+    pub seq: i64,
+    /// All there is, because it is not known any more what went.
+    pub full: bool,
+    pub changed: Vec<Arc<Row>>,
+    pub gone: Vec<String>,
+}
+
+/// A part of a list, and how many there are in all.
+pub struct Found {
+    pub rows: Vec<Arc<Row>>,
+    pub total: usize,
+}
+
+impl Index {
+    pub fn attach(&self, mirror: Arc<Mirror>) {
+        let _ = self.mirror.set(mirror);
+    }
+
+    /// Returns once everything that was committed before is in the picture.
+    pub async fn fresh(&self) -> Result<()> {
+        match self.mirror.get() {
+            Some(mirror) => mirror.fresh().await,
+            None => Err(Error::Unavailable { what: "the index".into(), source: None }),
+        }
+    }
+
+    pub fn seq(&self) -> i64 {
+        self.mirror.get().map_or(0, |mirror| mirror.seq())
+    }
+
+    /// Forgets everything, before it is read again.
+    pub fn clear(&self) {
+        let mut inner = self.inner.write();
+        let bells: Vec<_> = inner.orgs.drain().chain(inner.agents.drain().collect::<Vec<_>>()).collect();
+        *inner = Inner::default();
+        drop(inner);
+        // Whoever waits asks again, and gets everything.
+        drop(bells);
+    }
+
+    /// Takes in an object as an event, or the first reading, shows it.
+    pub fn apply(&self, object: &Object, seq: i64) {
+        let kind = object.key.kind();
+        let taken = match kind {
+            cluster::KIND => Cluster::of(object).map(|cluster| self.apply_cluster(object, cluster)),
+            account::KIND => Account::of(object).map(|account| self.apply_account(object, account)),
+            _ => match object.deleted_at {
+                Some(_) => Ok(self.remove(object, seq)),
+                None => Instance::of(object).map(|instance| self.insert(instance, seq)),
+            },
+        };
+        if let Err(error) = taken {
+            tracing::error!(key = %object.key, %error, "an object that cannot be read is left out");
+        }
+    }
+
+    fn apply_cluster(&self, object: &Object, cluster: Cluster) {
+        let mut inner = self.inner.write();
+        let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
+        match object.deleted_at {
+            _ if !newer => {}
+            Some(_) => drop(inner.clusters.remove(&cluster.id)),
+            None => drop(inner.clusters.insert(cluster.id.clone(), Arc::new(cluster))),
+        }
+    }
+
+    fn apply_account(&self, object: &Object, account: Account) {
+        let mut inner = self.inner.write();
+        let newer = inner.accounts.get(&account.id).is_none_or(|a| a.revision < account.revision);
+        match object.deleted_at {
+            _ if !newer => {}
+            Some(_) => drop(inner.accounts.remove(&account.id)),
+            None => drop(inner.accounts.insert(account.id.clone(), Arc::new(account))),
+        }
+    }
+
+    fn insert(&self, instance: Instance, seq: i64) {
+        let key = instance.key().to_string();
+        let mut inner = self.inner.write();
+        let old = inner.rows.get(&key).cloned();
+        if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
+            return;
+        }
+        let row = Arc::new(Row { instance, seq });
+        inner.take_out(old.as_ref(), Some(&row), seq);
+        inner.put_in(&row);
+        inner.rows.insert(key, row);
+    }
+
+    fn remove(&self, object: &Object, seq: i64) {
+        let mut inner = self.inner.write();
+        let old = inner.rows.remove(object.key.as_str());
+        inner.take_out(old.as_ref(), None, seq);
+    }
+
+    pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
+        let mut key = String::with_capacity(kind.len() + id.len() + 1);
+        key.extend([kind, "/", id]);
+        self.inner.read().rows.get(&key).cloned()
+    }
+
+    pub fn cluster(&self, id: &str) -> Option<Arc<Cluster>> {
+        self.inner.read().clusters.get(id).cloned()
+    }
+
+    pub fn clusters(&self) -> Vec<Arc<Cluster>> {
+        self.inner.read().clusters.values().cloned().collect()
+    }
+
+    pub fn account(&self, id: &str) -> Option<Arc<Account>> {
+        self.inner.read().accounts.get(id).cloned()
+    }
+
+    /// An organisation's service accounts, oldest first.
+    pub fn accounts(&self, org: &str) -> Vec<Arc<Account>> {
+        let inner = self.inner.read();
+        let mut found: Vec<_> = inner.accounts.values().filter(|a| a.org == org).cloned().collect();
+        found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        found
+    }
+
+    /// Units of a type that a cluster holds.
+    pub fn used(&self, cluster: &str, instance_type: &str) -> i64 {
+        let key = (cluster.to_owned(), instance_type.to_owned());
+        self.inner.read().used.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Units of all types that a cluster holds.
+    pub fn used_in_all(&self, cluster: &str) -> i64 {
+        let inner = self.inner.read();
+        inner.used.iter().filter(|((id, _), _)| id == cluster).map(|(_, units)| units).sum()
+    }
+
+    pub fn counts(&self) -> BTreeMap<(String, Status), i64> {
+        self.inner.read().counts.clone()
+    }
+
+    /// All instances of a cluster, whether its agent is told of them or not.
+    pub fn on_cluster(&self, cluster: &str) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        let here = inner.rows.values().filter(|row| row.instance.seen.cluster_id == cluster);
+        here.cloned().collect()
+    }
+
+    pub fn of_owner(&self, owner: &str) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        inner.rows.values().filter(|row| row.instance.owner == owner).cloned().collect()
+    }
+
+    /// Those of a kind that fit, in order, from `skip` on.
+    pub fn list(
+        &self,
+        kind: &str,
+        scope: &Scope<'_>,
+        fits: Option<&dyn Fn(&Instance) -> bool>,
+        order: &crate::model::order::Order,
+        (skip, take): (usize, usize),
+    ) -> Found {
+        let inner = self.inner.read();
+        let feed = |org: &str| inner.orgs.get(&(kind.to_owned(), org.to_owned()));
+        let own = |row: &Row| match scope {
+            Scope::Owner(owner) => row.instance.owner == *owner,
+            _ => true,
+        };
+        let wanted = |row: &Row| own(row) && fits.is_none_or(|fits| fits(&row.instance));
+        let one = match scope {
+            Scope::Org(org) => Some(feed(org)),
+            Scope::Owner(_) => Some(feed("")),
+            Scope::All => None,
+        };
+        if let (Some(feed), true) = (one, order.is_by_name()) {
+            let Some(feed) = feed else { return Found { rows: Vec::new(), total: 0 } };
+            if fits.is_none() && !matches!(scope, Scope::Owner(_)) {
+                let rows = feed.by_name.iter().skip(skip).take(take).map(|row| row.0.clone());
+                return Found { rows: rows.collect(), total: feed.by_name.len() };
+            }
+            let (mut rows, mut total) = (Vec::new(), 0);
+            for row in feed.by_name.iter().filter(|row| wanted(&row.0)) {
+                if total >= skip && rows.len() < take {
+                    rows.push(row.0.clone());
+                }
+                total += 1;
+            }
+            return Found { rows, total };
+        }
+        let feeds: Vec<&Feed> = match one {
+            Some(feed) => feed.into_iter().collect(),
+            None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
+        };
+        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).map(|row| &row.0);
+        let mut all: Vec<&Arc<Row>> = all.filter(|row| wanted(row)).collect();
+        let total = all.len();
+        let compare = |a: &&Arc<Row>, b: &&Arc<Row>| order.compare(&a.instance, &b.instance);
+        let end = skip.saturating_add(take).min(total);
+        if skip >= end {
+            return Found { rows: Vec::new(), total };
+        }
+        // Only the part that is asked for needs to be in order.
+        if end < total {
+            all.select_nth_unstable_by(end, compare);
+        }
+        all.truncate(end);
+        all.sort_unstable_by(compare);
+        Found { rows: all[skip..].iter().map(|row| (*row).clone()).collect(), total }
+    }
+
+    /// What an agent is told: all of it, or what changed after `after`.
+    pub fn for_agent(&self, kind: &str, cluster: &str, after: Option<i64>) -> Delta {
+        let inner = self.inner.read();
+        delta(inner.agents.get(&(kind.to_owned(), cluster.to_owned())), after, self.seq())
+    }
+
+    /// What changed for an organisation.
+    pub fn for_org(&self, kind: &str, org: &str, after: Option<i64>) -> Delta {
+        let inner = self.inner.read();
+        delta(inner.orgs.get(&(kind.to_owned(), org.to_owned())), after, self.seq())
+    }
+
+    /// Rings when something changes for an agent.
+    pub fn agent_bell(&self, kind: &str, cluster: &str) -> watch::Receiver<i64> {
+        let mut inner = self.inner.write();
+        let seq = self.seq();
+        let feed = inner.agents.entry((kind.into(), cluster.into()));
+        feed.or_insert_with(|| Feed::new(seq)).bell.subscribe()
+    }
+
+    /// Rings when something changes for an organisation.
+    pub fn org_bell(&self, kind: &str, org: &str) -> watch::Receiver<i64> {
+        let mut inner = self.inner.write();
+        let seq = self.seq();
+        let feed = inner.orgs.entry((kind.into(), org.into()));
+        feed.or_insert_with(|| Feed::new(seq)).bell.subscribe()
+    }
+
+    /// When the newest change of anything an agent is told was.
+    pub fn agent_seq(&self, kind: &str, cluster: &str) -> i64 {
+        let inner = self.inner.read();
+        let feed = inner.agents.get(&(kind.to_owned(), cluster.to_owned()));
+        feed.map_or(0, |feed| *feed.bell.borrow())
+    }
+
+    /// Since when each instance of a kind has its status, for the metrics.
+    pub fn each(&self, kind: &str, mut visit: impl FnMut(&Instance)) {
+        let inner = self.inner.read();
+        let of_kind = inner.rows.values().filter(|row| row.instance.kind == kind);
+        of_kind.for_each(|row| visit(&row.instance));
+    }
+
+    pub fn oldest_update(&self) -> Option<Timestamp> {
+        self.inner.read().rows.values().map(|row| row.instance.updated_at).min()
+    }
+}
+
+fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta {
+    let Some(feed) = feed else {
+        return Delta { seq, full: true, ..Delta::default() };
+    };
+    match after {
+        Some(after) if after >= feed.floor => {
+            let changed = feed.by_seq.iter().rev().take_while(|row| row.0.seq > after);
+            let mut changed: Vec<_> = changed.map(|row| row.0.clone()).collect();
+            changed.reverse();
+            let gone = feed.gone.iter().filter(|(at, _)| *at > after).map(|(_, id)| id.clone());
+            Delta { seq, full: false, changed, gone: gone.collect() }
+        }
+        _ => {
+            let changed = feed.by_name.iter().map(|row| row.0.clone()).collect();
+            Delta { seq, full: true, changed, gone: Vec::new() }
+        }
+    }
+}
+
+impl Inner {
+    fn put_in(&mut self, row: &Arc<Row>) {
+        let instance = &row.instance;
+        self.count(instance, 1);
+        let org = (instance.kind.clone(), instance.org.clone());
+        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        if let Some(place) = agent_place(instance) {
+            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        }
+    }
+
+    /// Takes the old row out of the feeds, and says where it went for good.
+    fn take_out(&mut self, old: Option<&Arc<Row>>, new: Option<&Arc<Row>>, seq: i64) {
+        let Some(old) = old else { return };
+        self.count(&old.instance, -1);
+        let org = (old.instance.kind.clone(), old.instance.org.clone());
+        if let Some(feed) = self.orgs.get_mut(&org) {
+            feed.remove(old);
+            if new.is_none() {
+                feed.went(&old.instance.id, seq);
+            }
+        }
+        if let Some(place) = agent_place(&old.instance) {
+            let stays = new.and_then(|new| agent_place(&new.instance)).as_ref() == Some(&place);
+            if let Some(feed) = self.agents.get_mut(&place) {
+                feed.remove(old);
+                if !stays {
+                    feed.went(&old.instance.id, seq);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, instance: &Instance, by: i64) {
+        *self.counts.entry((instance.kind.clone(), instance.status)).or_default() += by;
+        let cluster = &instance.seen.cluster_id;
+        if !cluster.is_empty() && instance.status != Status::Deleting {
+            let place = (cluster.clone(), instance.spec.instance_type.clone());
+            *self.used.entry(place).or_default() += by * instance.spec.units;
+        }
+    }
+}
+
+/// The agent that is told of an instance.
+fn agent_place(instance: &Instance) -> Option<(String, String)> {
+    let told = instance.status.is_visible_to_agent() && instance.is_on_data_plane();
+    let cluster = &instance.seen.cluster_id;
+    (told && !cluster.is_empty()).then(|| (instance.kind.clone(), cluster.clone()))
+}

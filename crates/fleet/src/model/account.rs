@@ -1,0 +1,60 @@
+//! A service account: a client of the sign-in system that an organisation's programs use.
+
+use kernel::{Key, Object, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub const KIND: &str = "service-account";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Spec {
+    pub client_id: String,
+    pub account: String,
+    /// How often its secret was changed; the secret follows from it.
+    pub rotation: i64,
+    /// It should go.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    pub id: String,
+    pub org: String,
+    pub owner: String,
+    pub name: String,
+    pub description: String,
+    pub phase: String,
+    pub created_at: Timestamp,
+    pub revision: i64,
+    pub spec: Spec,
+}
+
+impl Account {
+    pub fn of(object: &Object) -> Result<Account> {
+        Ok(Account {
+            id: object.key.id().into(),
+            org: object.org.clone(),
+            owner: object.owner.clone(),
+            name: object.name.clone(),
+            description: object.description.clone(),
+            phase: object.phase.clone(),
+            created_at: object.created_at,
+            revision: object.revision,
+            spec: object.spec.parse()?,
+        })
+    }
+}
+
+pub fn key(id: &str) -> Key {
+    Key::new(KIND, id)
+}
+
+pub fn counter(org: &str) -> String {
+    format!("fleet/service-accounts/{org}")
+}
+
+/// The client id that belongs to an account's id.
+pub fn client_id(id: &str) -> String {
+    format!("srvc-acct-{id}")
+}

@@ -1,0 +1,270 @@
+//! A data-plane cluster: where instances run.
+
+use std::collections::BTreeMap;
+
+use kernel::{Key, Object, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub const KIND: &str = "cluster";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    Accepted,
+    Provisioning,
+    Provisioned,
+    /// Everything is on it but its agent has not reported.
+    Waiting,
+    Ready,
+    Failed,
+    Deprovisioning,
+    Cleanup,
+}
+
+impl Status {
+    pub const ALL: [Status; 8] = [
+        Status::Accepted,
+        Status::Provisioning,
+        Status::Provisioned,
+        Status::Waiting,
+        Status::Ready,
+        Status::Failed,
+        Status::Deprovisioning,
+        Status::Cleanup,
+    ];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Status::Accepted => "cluster_accepted",
+            Status::Provisioning => "cluster_provisioning",
+            Status::Provisioned => "cluster_provisioned",
+            Status::Waiting => "waiting_for_kas_fleetshard_operator",
+            Status::Ready => "ready",
+            Status::Failed => "failed",
+            Status::Deprovisioning => "deprovisioning",
+            Status::Cleanup => "cleanup",
+        }
+    }
+
+    pub fn parse(label: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.label() == label)
+    }
+}
+
+/// Who runs the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// Processes of this machine.
+    Local,
+    /// It is there; a kubeconfig context of its name leads to it.
+    #[default]
+    Standalone,
+    /// Terraform makes it.
+    Terraform,
+    /// An organisation's own.
+    Enterprise,
+    /// Its agent is all that is known of it.
+    Agent,
+}
+
+/// What is wanted of a cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Spec {
+    pub provider: Provider,
+    /// Empty: whatever an instance asks for.
+    pub cloud_provider: String,
+    pub region: String,
+    pub multi_az: bool,
+    pub schedulable: bool,
+    /// Units of all types together that it may hold; none: as many as its agent says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<i64>,
+    /// Kinds and instance types that it takes; empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instance_types: Vec<String>,
+    /// The domain under which the cluster's routers are.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub dns_name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub external_id: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub private_network: bool,
+    #[serde(skip_serializing_if = "num_is_zero")]
+    pub node_count: i64,
+    /// Wanted nodes by instance type.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_nodes: BTreeMap<String, i64>,
+    /// It should go, once it is empty.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
+    /// How often its agent's secret was changed.
+    #[serde(skip_serializing_if = "num_is_zero")]
+    pub rotation: i64,
+    /// Made by the rules, not by the file or a person: may be taken away by them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic: bool,
+}
+
+fn num_is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// What its agent and its provider said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Seen {
+    pub since: Timestamp,
+    /// When its agent was last heard of, as far as it was written down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<Timestamp>,
+    /// Its agent has been silent for too long.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agent_lost: bool,
+    /// Units by instance type, as the agent counts them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, Capacity>,
+    /// Operators by kind, sorted by version.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub operators: BTreeMap<String, Vec<Operator>>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waiting_for: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    pub max: i64,
+    pub remaining: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operator {
+    pub version: String,
+    pub ready: bool,
+    /// Versions of each component that it can run.
+    pub components: BTreeMap<String, Vec<String>>,
+}
+
+/// A cluster as the index and the API hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    pub id: String,
+    pub org: String,
+    pub owner: String,
+    pub name: String,
+    pub status: Status,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub revision: i64,
+    pub spec: Spec,
+    pub seen: Seen,
+}
+
+impl Cluster {
+    pub fn of(object: &Object) -> Result<Cluster> {
+        let status = Status::parse(&object.phase).ok_or_else(|| {
+            kernel::Error::internal("a cluster's phase", format!("`{}` is none", object.phase))
+        })?;
+        Ok(Cluster {
+            id: object.key.id().into(),
+            org: object.org.clone(),
+            owner: object.owner.clone(),
+            name: object.name.clone(),
+            status,
+            created_at: object.created_at,
+            updated_at: object.updated_at,
+            revision: object.revision,
+            spec: object.spec.parse()?,
+            seen: object.status.parse()?,
+        })
+    }
+
+    pub fn key(&self) -> Key {
+        key(&self.id)
+    }
+
+    pub fn takes(&self, kind: &str, instance_type: &str) -> bool {
+        let any = |list: &[String], what: &str| list.is_empty() || list.iter().any(|x| x == what);
+        any(&self.spec.kinds, kind) && any(&self.spec.instance_types, instance_type)
+    }
+
+    /// Units of a type that it may hold; none: no limit is known.
+    pub fn limit(&self, instance_type: &str) -> Option<i64> {
+        self.spec.limit.or_else(|| self.seen.capacity.get(instance_type).map(|c| c.max))
+    }
+
+    /// The counter of the units that it holds: of all types if one limit is for all.
+    pub fn counter(&self, instance_type: &str) -> String {
+        match self.spec.limit {
+            Some(_) => format!("fleet/capacity/{}", self.id),
+            None => format!("fleet/capacity/{}/{instance_type}", self.id),
+        }
+    }
+
+    /// The newest operator that is ready, and the newest versions that it can run.
+    pub fn newest_versions(&self, kind: &str, operator: &str) -> Option<BTreeMap<String, String>> {
+        let ready = self.seen.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
+        let newest = ready.components.iter().filter_map(|(component, versions)| {
+            Some((component.clone(), versions.iter().max_by_key(|v| version_order(v))?.clone()))
+        });
+        Some(newest.chain([(operator.to_owned(), ready.version.clone())]).collect())
+    }
+}
+
+pub fn key(id: &str) -> Key {
+    Key::new(KIND, id)
+}
+
+/// Versions in their own order: numbers by value, the rest by letters.
+pub fn version_order(version: &str) -> Vec<(u64, String)> {
+    let parts = version.split(|c: char| !c.is_ascii_alphanumeric());
+    parts
+        .map(|part| {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            (part[..digits].parse().unwrap_or(0), part[digits..].to_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_their_numbers() {
+        let mut versions = ["2.8.10", "2.8.2", "3.0.0", "2.8"];
+        versions.sort_by_key(|v| version_order(v));
+        assert_eq!(versions, ["2.8", "2.8.2", "2.8.10", "3.0.0"]);
+        assert!(version_order("x.v0.26.0-10") > version_order("x.v0.26.0-9"));
+    }
+
+    #[test]
+    fn the_newest_ready_operator_counts() {
+        let operator = |version: &str, ready, kafka: &[&str]| Operator {
+            version: version.into(),
+            ready,
+            components: [("kafka".to_owned(), kafka.iter().map(|v| v.to_string()).collect())].into(),
+        };
+        let mut object =
+            Object::new(key("c1"), "", "", "c1", Status::Ready.label(), Timestamp(0));
+        let seen = Seen {
+            operators: [(
+                "kafka".to_owned(),
+                vec![operator("v1", true, &["2.8.1", "2.8.2"]), operator("v2", false, &["3.0.0"])],
+            )]
+            .into(),
+            ..Seen::default()
+        };
+        object.status = kernel::Json::of(&seen);
+        object.spec = kernel::Json::of(&Spec::default());
+        let cluster = Cluster::of(&object).unwrap();
+        let newest = cluster.newest_versions("kafka", "strimzi").unwrap();
+        assert_eq!(newest["kafka"], "2.8.2");
+        assert_eq!(newest["strimzi"], "v1");
+        assert_eq!(cluster.newest_versions("dinosaur", "x"), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! An instance of a managed service: what its owner wants, what was seen, and its ten statuses.
+
+use std::collections::BTreeMap;
+
+use kernel::change::Release;
+use kernel::{Json, Key, Object, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The ten statuses, as they are on the wire. A deleted instance has none: its row stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    Accepted,
+    Preparing,
+    Provisioning,
+    Ready,
+    Failed,
+    Deprovision,
+    Deleting,
+    Suspending,
+    Suspended,
+    Resuming,
+}
+
+impl Status {
+    pub const ALL: [Status; 10] = [
+        Status::Accepted,
+        Status::Preparing,
+        Status::Provisioning,
+        Status::Ready,
+        Status::Failed,
+        Status::Deprovision,
+        Status::Deleting,
+        Status::Suspending,
+        Status::Suspended,
+        Status::Resuming,
+    ];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Status::Accepted => "accepted",
+            Status::Preparing => "preparing",
+            Status::Provisioning => "provisioning",
+            Status::Ready => "ready",
+            Status::Failed => "failed",
+            Status::Deprovision => "deprovision",
+            Status::Deleting => "deleting",
+            Status::Suspending => "suspending",
+            Status::Suspended => "suspended",
+            Status::Resuming => "resuming",
+        }
+    }
+
+    pub fn parse(label: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.label() == label)
+    }
+
+    /// Whether it is on its way out.
+    pub fn is_going(self) -> bool {
+        matches!(self, Status::Deprovision | Status::Deleting)
+    }
+
+    /// Whether the agent of its cluster is told of it.
+    pub fn is_visible_to_agent(self) -> bool {
+        !matches!(self, Status::Accepted | Status::Preparing | Status::Deleting)
+    }
+}
+
+/// What is wanted: by its owner, by an admin, by the rules at its creation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Spec {
+    pub cloud_provider: String,
+    pub region: String,
+    pub multi_az: bool,
+    pub instance_type: String,
+    pub size_id: String,
+    pub units: i64,
+    pub billing_model: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub marketplace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub billing_cloud_account_id: String,
+    /// The organisation's own cluster that it must run on.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub own_cluster_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub account: String,
+    /// Which backend counts it, so that the same one gives it back.
+    pub quota_type: String,
+    /// The counter of the quota that it holds.
+    pub quota_counter: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subscription_id: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, Value>,
+    /// Wanted versions, by component; empty until it was placed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
+    /// Values of its size that were raised.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub raised: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The billing model that it is being promoted to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<Promotion>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Promotion {
+    pub to: String,
+    #[serde(default)]
+    pub marketplace: String,
+    #[serde(default)]
+    pub billing_cloud_account_id: String,
+    /// Empty while it is under way.
+    #[serde(default)]
+    pub failed: String,
+}
+
+/// What was seen and decided. Wire fields come from here and from [`Spec`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Seen {
+    /// Since when it has the status that it has.
+    pub since: Timestamp,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster_id: String,
+    /// The counter of the cluster's units that it holds.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub capacity_counter: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub placement_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// Where it can be reached, if not at its host.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Vec<Route>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub routes_created: bool,
+    /// The change of the zone that is waited for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub dns_change: String,
+    /// The agent has said that it is ready.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agent_ready: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upgrading: Vec<String>,
+    /// What the agent reports beside: only what the kind names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub failed_reason: String,
+    /// What it waits for, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waiting_for: String,
+    /// Clusters that refused it, so that it is not placed there again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_by: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Route {
+    pub domain: String,
+    pub router: String,
+}
+
+/// An instance as the index and the API hold it: the object with its two halves read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instance {
+    pub id: String,
+    pub kind: String,
+    pub org: String,
+    pub owner: String,
+    pub name: String,
+    pub status: Status,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub revision: i64,
+    pub spec: Spec,
+    pub seen: Seen,
+}
+
+impl Instance {
+    pub fn of(object: &Object) -> Result<Instance> {
+        let status = Status::parse(&object.phase).ok_or_else(|| {
+            kernel::Error::internal("an instance's phase", format!("`{}` is none", object.phase))
+        })?;
+        Ok(Instance {
+            id: object.key.id().into(),
+            kind: object.key.kind().into(),
+            org: object.org.clone(),
+            owner: object.owner.clone(),
+            name: object.name.clone(),
+            status,
+            created_at: object.created_at,
+            updated_at: object.updated_at,
+            revision: object.revision,
+            spec: object.spec.parse()?,
+            seen: object.status.parse()?,
+        })
+    }
+
+    pub fn key(&self) -> Key {
+        Key::new(&self.kind, &self.id)
+    }
+
+    /// Writes both halves, the status and the time back into the object it was read from.
+    pub fn write_to(&self, object: &mut Object, now: Timestamp) {
+        object.owner = self.owner.clone();
+        object.phase = self.status.label().into();
+        object.spec = Json::of(&self.spec);
+        object.status = Json::of(&self.seen);
+        object.updated_at = now;
+    }
+
+    /// The counters that it may hold until it is gone.
+    pub fn counters(&self) -> Vec<String> {
+        let Spec { cloud_provider, region, instance_type, .. } = &self.spec;
+        let mut counters = vec![
+            name_counter(&self.kind, &self.org, &self.name),
+            region_counter(&self.kind, cloud_provider, region, instance_type),
+            self.spec.quota_counter.clone(),
+            self.seen.capacity_counter.clone(),
+        ];
+        counters.retain(|counter| !counter.is_empty());
+        counters
+    }
+
+    /// Gives back what it holds of these counters.
+    pub fn releases(&self, counters: impl IntoIterator<Item = String>) -> Vec<Release> {
+        let holder = self.key().to_string();
+        counters
+            .into_iter()
+            .map(|counter| Release { counter, holder: holder.clone() })
+            .collect()
+    }
+
+    /// Whether anything of it is, or may be, on a data plane.
+    pub fn is_on_data_plane(&self) -> bool {
+        !self.seen.placement_id.is_empty()
+    }
+}
+
+pub fn name_counter(kind: &str, org: &str, name: &str) -> String {
+    format!("fleet/name/{kind}/{org}/{name}")
+}
+
+pub fn region_counter(kind: &str, cloud: &str, region: &str, instance_type: &str) -> String {
+    format!("fleet/region/{kind}/{cloud}/{region}/{instance_type}")
+}
+
+/// Trials of one user of an organisation.
+pub fn trial_counter(kind: &str, org: &str, owner: &str) -> String {
+    format!("fleet/trial/{kind}/{org}/{owner}")
+}

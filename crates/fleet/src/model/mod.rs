@@ -1,0 +1,42 @@
+//! What the fleet is made of: kinds, instances, clusters, quota, errors. No I/O.
+
+pub mod account;
+pub mod cluster;
+pub mod code;
+pub mod instance;
+pub mod kind;
+pub mod order;
+pub mod providers;
+pub mod quota;
+pub mod search;
+pub mod template;
+
+/// A quantity such as `50Mi`, `1000Gi` or `12` as a number.
+pub fn quantity(text: &str) -> Option<i64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: i64 = text[..digits].parse().ok()?;
+    let factor: i64 = match &text[digits..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn quantities_are_read_as_kubernetes_writes_them() {
+        let read = |text| super::quantity(text);
+        assert_eq!(read("1000Gi"), Some(1_073_741_824_000));
+        assert_eq!((read("50Mi"), read("7"), read("2k")), (Some(52_428_800), Some(7), Some(2_000)));
+        assert_eq!((read(""), read("x"), read("5Q"), read("99999999Ti")), (None, None, None, None));
+    }
+}

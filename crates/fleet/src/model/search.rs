@@ -1,0 +1,423 @@
+//! The search language of lists: `name like 'a%' and (status = ready or region in (x, y))`.
+//! A parser with positions; the result is a tree that is evaluated, never a text for a database.
+
+use crate::model::code::Code;
+use kernel::Result;
+
+/// What can be searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    Region,
+    Name,
+    CloudProvider,
+    Status,
+    Owner,
+    ClusterId,
+    InstanceType,
+}
+
+const COLUMNS: [(&str, Column); 7] = [
+    ("region", Column::Region),
+    ("name", Column::Name),
+    ("cloud_provider", Column::CloudProvider),
+    ("status", Column::Status),
+    ("owner", Column::Owner),
+    ("cluster_id", Column::ClusterId),
+    ("instance_type", Column::InstanceType),
+];
+
+/// How many AND, OR and NOT there may be.
+const JOINS_MAX: usize = 10;
+/// How deep parentheses may go: a parser that calls itself must end.
+const DEPTH_MAX: usize = 32;
+const LENGTH_MAX: usize = 4_096;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Filter {
+    Is(Column, String),
+    IsNot(Column, String),
+    Like(Column, Pattern),
+    NotLike(Column, Pattern),
+    In(Column, Vec<String>),
+    NotIn(Column, Vec<String>),
+    And(Box<Filter>, Box<Filter>),
+    Or(Box<Filter>, Box<Filter>),
+}
+
+/// `%` is any text, `_` one character, `\` takes away a meaning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pattern {
+    parts: Vec<Piece>,
+    ignore_case: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Piece {
+    Char(char),
+    One,
+    Any,
+}
+
+impl Pattern {
+    fn new(text: &str, ignore_case: bool) -> Pattern {
+        let mut parts = Vec::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '%' if parts.last() == Some(&Piece::Any) => {}
+                '%' => parts.push(Piece::Any),
+                '_' => parts.push(Piece::One),
+                '\\' => parts.extend(chars.next().map(Piece::Char)),
+                c if ignore_case => parts.extend(c.to_lowercase().map(Piece::Char)),
+                c => parts.push(Piece::Char(c)),
+            }
+        }
+        Pattern { parts, ignore_case }
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        let chars: Vec<char> = match self.ignore_case {
+            true => text.chars().flat_map(char::to_lowercase).collect(),
+            false => text.chars().collect(),
+        };
+        // Goes back only to the last `%`, so the cost is at most the product of both lengths.
+        let (mut t, mut p) = (0, 0);
+        let mut back: Option<(usize, usize)> = None;
+        while t < chars.len() {
+            match self.parts.get(p) {
+                Some(Piece::Any) => {
+                    back = Some((p, t));
+                    p += 1;
+                }
+                Some(Piece::One) => (t, p) = (t + 1, p + 1),
+                Some(Piece::Char(c)) if *c == chars[t] => (t, p) = (t + 1, p + 1),
+                _ => match back {
+                    Some((any, from)) => {
+                        back = Some((any, from + 1));
+                        (t, p) = (from + 1, any + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        self.parts[p..].iter().all(|piece| *piece == Piece::Any)
+    }
+}
+
+impl Filter {
+    pub fn parse(text: &str) -> Result<Filter> {
+        if text.len() > LENGTH_MAX {
+            return Err(Code::Search.error(format!("[{LENGTH_MAX}] error parsing the filter: longer than {LENGTH_MAX} characters")));
+        }
+        let tokens = scan(text)?;
+        let mut parser = Parser { tokens, at: 0, end: text.chars().count() + 1, joins: 0 };
+        let filter = parser.any(0)?;
+        match parser.tokens.get(parser.at) {
+            None => Ok(filter),
+            Some(token) => Err(unexpected(token)),
+        }
+    }
+
+    pub fn matches<'a>(&self, value: &dyn Fn(Column) -> &'a str) -> bool {
+        match self {
+            Filter::Is(column, want) => value(*column) == want,
+            Filter::IsNot(column, want) => value(*column) != want,
+            Filter::Like(column, pattern) => pattern.matches(value(*column)),
+            Filter::NotLike(column, pattern) => !pattern.matches(value(*column)),
+            Filter::In(column, wants) => wants.iter().any(|want| want == value(*column)),
+            Filter::NotIn(column, wants) => wants.iter().all(|want| want != value(*column)),
+            Filter::And(a, b) => a.matches(value) && b.matches(value),
+            Filter::Or(a, b) => a.matches(value) || b.matches(value),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Token {
+    /// Counted in characters, from 1.
+    place: usize,
+    what: Symbol,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Symbol {
+    Open,
+    Close,
+    Comma,
+    Equal,
+    Unequal,
+    Word(String),
+    Quoted(String),
+}
+
+fn wrong(place: usize, why: impl std::fmt::Display) -> kernel::Error {
+    Code::Search.error(format!("[{place}] error parsing the filter: {why}"))
+}
+
+fn unexpected(token: &Token) -> kernel::Error {
+    let text = match &token.what {
+        Symbol::Open => "(",
+        Symbol::Close => ")",
+        Symbol::Comma => ",",
+        Symbol::Equal => "=",
+        Symbol::Unequal => "<>",
+        Symbol::Word(word) => word,
+        Symbol::Quoted(text) => text,
+    };
+    wrong(token.place, format!("unexpected token `{text}`"))
+}
+
+fn scan(text: &str) -> Result<Vec<Token>> {
+    let mut tokens = Vec::new();
+    let mut chars = text.chars().zip(1..).peekable();
+    while let Some((c, place)) = chars.next() {
+        let what = match c {
+            c if c.is_whitespace() => continue,
+            '(' => Symbol::Open,
+            ')' => Symbol::Close,
+            ',' => Symbol::Comma,
+            '=' => Symbol::Equal,
+            '<' if chars.next_if(|(c, _)| *c == '>').is_some() => Symbol::Unequal,
+            '<' | '>' | '!' | ';' | '"' | '`' => {
+                return Err(wrong(place, format!("unexpected token `{c}`")));
+            }
+            '\'' => {
+                let mut quoted = String::new();
+                loop {
+                    match chars.next() {
+                        Some(('\'', _)) => break,
+                        Some(('\\', _)) => match chars.next() {
+                            Some(('\'', _)) => quoted.push('\''),
+                            Some((c, _)) => quoted.extend(['\\', c]),
+                            None => return Err(wrong(place, "the quote has no end")),
+                        },
+                        Some((c, _)) => quoted.push(c),
+                        None => return Err(wrong(place, "the quote has no end")),
+                    }
+                }
+                Symbol::Quoted(quoted)
+            }
+            first => {
+                let mut word = String::from(first);
+                while let Some((c, _)) = chars.next_if(|(c, _)| {
+                    !c.is_whitespace() && !"(),=<>'!;\"`".contains(*c)
+                }) {
+                    word.push(c);
+                }
+                Symbol::Word(word)
+            }
+        };
+        tokens.push(Token { place, what });
+    }
+    Ok(tokens)
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    end: usize,
+    joins: usize,
+}
+
+impl Parser {
+    fn next(&mut self) -> Result<Token> {
+        let token = self.tokens.get(self.at).cloned();
+        self.at += 1;
+        token.ok_or_else(|| {
+            wrong(self.end, "the search ends where more was expected, such as name = demo")
+        })
+    }
+
+    /// The next word, if it is this one in any case.
+    fn keyword(&mut self, word: &str) -> bool {
+        let is = match self.tokens.get(self.at).map(|token| &token.what) {
+            Some(Symbol::Word(found)) => found.eq_ignore_ascii_case(word),
+            _ => false,
+        };
+        self.at += usize::from(is);
+        is
+    }
+
+    fn join(&mut self) -> Result<()> {
+        self.joins += 1;
+        let place = self.tokens.get(self.at - 1).map_or(self.end, |token| token.place);
+        if self.joins > JOINS_MAX {
+            let why = format!("maximum number of permitted joins ({JOINS_MAX}) exceeded");
+            return Err(wrong(place, why));
+        }
+        Ok(())
+    }
+
+    fn any(&mut self, depth: usize) -> Result<Filter> {
+        let mut filter = self.all(depth)?;
+        while self.keyword("or") {
+            self.join()?;
+            filter = Filter::Or(Box::new(filter), Box::new(self.all(depth)?));
+        }
+        Ok(filter)
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Filter> {
+        let mut filter = self.one(depth)?;
+        while self.keyword("and") {
+            self.join()?;
+            filter = Filter::And(Box::new(filter), Box::new(self.one(depth)?));
+        }
+        Ok(filter)
+    }
+
+    fn one(&mut self, depth: usize) -> Result<Filter> {
+        let token = self.next()?;
+        let name = match &token.what {
+            Symbol::Open if depth < DEPTH_MAX => {
+                let filter = self.any(depth + 1)?;
+                let close = self.next()?;
+                return if close.what == Symbol::Close { Ok(filter) } else { Err(unexpected(&close)) };
+            }
+            Symbol::Open => return Err(wrong(token.place, "too many parentheses")),
+            Symbol::Word(name) => name,
+            _ => return Err(unexpected(&token)),
+        };
+        let column = COLUMNS.iter().find(|(column, _)| column.eq_ignore_ascii_case(name));
+        let Some((_, column)) = column else {
+            let names = COLUMNS.map(|(name, _)| name).join(" ");
+            let why = format!("invalid column name: '{name}', valid values are: [{names}]");
+            return Err(wrong(token.place, why));
+        };
+        self.condition(*column)
+    }
+
+    fn condition(&mut self, column: Column) -> Result<Filter> {
+        let operator = self.next()?;
+        let word = match &operator.what {
+            Symbol::Equal => return Ok(Filter::Is(column, self.value()?)),
+            Symbol::Unequal => return Ok(Filter::IsNot(column, self.value()?)),
+            Symbol::Word(word) => word.to_lowercase(),
+            _ => return Err(unexpected(&operator)),
+        };
+        let (not, word) = match word.as_str() {
+            "not" => {
+                self.join()?;
+                match self.next()?.what {
+                    Symbol::Word(word) => (true, word.to_lowercase()),
+                    _ => return Err(unexpected(&self.tokens[self.at - 1])),
+                }
+            }
+            _ => (false, word),
+        };
+        match word.as_str() {
+            "like" | "ilike" => {
+                let pattern = Pattern::new(&self.value()?, word == "ilike");
+                Ok(if not { Filter::NotLike(column, pattern) } else { Filter::Like(column, pattern) })
+            }
+            "in" => {
+                let values = self.values()?;
+                Ok(if not { Filter::NotIn(column, values) } else { Filter::In(column, values) })
+            }
+            _ => Err(unexpected(&self.tokens[self.at - 1])),
+        }
+    }
+
+    fn value(&mut self) -> Result<String> {
+        let token = self.next()?;
+        match token.what {
+            Symbol::Word(text) | Symbol::Quoted(text) => Ok(text),
+            _ => Err(unexpected(&token)),
+        }
+    }
+
+    fn values(&mut self) -> Result<Vec<String>> {
+        let open = self.next()?;
+        if open.what != Symbol::Open {
+            return Err(unexpected(&open));
+        }
+        let mut values = vec![self.value()?];
+        loop {
+            let token = self.next()?;
+            match token.what {
+                Symbol::Comma => values.push(self.value()?),
+                Symbol::Close => return Ok(values),
+                _ => return Err(unexpected(&token)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn finds(search: &str) -> bool {
+        let value = |column| match column {
+            Column::Name => "demo-1",
+            Column::Status => "ready",
+            Column::Owner => "o'brien",
+            Column::Region => "us-east-1",
+            _ => "",
+        };
+        Filter::parse(search).unwrap().matches(&value)
+    }
+
+    fn why(search: &str) -> String {
+        Filter::parse(search).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_it_says_is_what_it_finds() {
+        for yes in [
+            "name = demo-1",
+            "NAME like 'demo%'",
+            "name ilike DEMO-_",
+            "name <> x and status in (ready, 'failed')",
+            "name = x or (status = ready and region not in (a,b))",
+            "owner = 'o\\'brien'",
+            "name = x and status = ready or region = us-east-1",
+            "name not like 'x%'",
+        ] {
+            assert!(finds(yes), "{yes}");
+        }
+        for no in ["name = demo", "name like 'emo%'", "status not in (ready)", "name like DEMO%"] {
+            assert!(!finds(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_place() {
+        let table = [
+            ("nope = x", "[1] error parsing the filter: invalid column name: 'nope', valid values are: [region name cloud_provider status owner cluster_id instance_type]"),
+            ("name > x", "[6] error parsing the filter: unexpected token `>`"),
+            ("name = a b", "[10] error parsing the filter: unexpected token `b`"),
+            ("(name = a", "[10] error parsing the filter: the search ends where more was expected, such as name = demo"),
+            ("name = 'a", "[8] error parsing the filter: the quote has no end"),
+            ("name in ()", "[10] error parsing the filter: unexpected token `)`"),
+        ];
+        for (search, expected) in table {
+            assert_eq!(why(search), expected, "{search}");
+        }
+        let many = vec!["name = a"; 12].join(" or ");
+        assert_eq!(why(&many), "[130] error parsing the filter: maximum number of permitted joins (10) exceeded");
+        assert!(why(&"(".repeat(50)).contains("too many parentheses"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,80}") {
+            let _ = Filter::parse(&text);
+        }
+
+        #[test]
+        fn a_pattern_agrees_with_its_meaning(pattern in "[ab%_]{0,6}", text in "[ab]{0,6}") {
+            fn means(p: &[u8], t: &[u8]) -> bool {
+                match p.first() {
+                    None => t.is_empty(),
+                    Some(b'%') => (0..=t.len()).any(|n| means(&p[1..], &t[n..])),
+                    Some(b'_') => !t.is_empty() && means(&p[1..], &t[1..]),
+                    Some(c) => t.first() == Some(c) && means(&p[1..], &t[1..]),
+                }
+            }
+            let expected = means(pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(Pattern::new(&pattern, false).matches(&text), expected);
+        }
+    }
+}

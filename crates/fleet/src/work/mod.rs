@@ -1,0 +1,4 @@
+//! Observes the world around an object and carries out one step at a time. The driver does the
+//! rest.
+
+pub mod instance;
