@@ -22,6 +22,9 @@ pub enum Error {
     MethodNotAllowed { method: String },
     #[error("{0}")]
     Conflict(String),
+    /// An error of a domain's own numbering.
+    #[error("{message}")]
+    Coded { code: u32, class: Class, message: String },
     /// The store refused a change; nothing of it was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -94,6 +97,10 @@ impl Error {
         Error::Unavailable { what: what.into(), source: Some(source.into()) }
     }
 
+    pub fn coded(code: u32, class: Class, message: impl Into<String>) -> Error {
+        Error::Coded { code, class, message: message.into() }
+    }
+
     pub fn class(&self) -> Class {
         match self {
             Error::Invalid { .. } | Error::TooLarge { .. } | Error::MethodNotAllowed { .. } => {
@@ -103,6 +110,7 @@ impl Error {
             Error::Forbidden(_) => Class::Forbidden,
             Error::NotFound(_) => Class::NotFound,
             Error::Conflict(_) => Class::Conflict,
+            Error::Coded { class, .. } => *class,
             Error::Refused(refusal) => refusal.class(),
             Error::Busy { .. } | Error::Unavailable { .. } => Class::Transient,
             Error::Internal { .. } => Class::Terminal,

@@ -166,7 +166,7 @@ fn message(error: &Error) -> String {
 /// The headers that belong to an error in any shape: how to sign in, when to come back.
 pub(super) fn add_headers(headers: &mut HeaderMap, error: &Error, context: &RequestContext) {
     match error {
-        Error::Unauthenticated(_) => {
+        error if error.class() == Class::Unauthenticated => {
             let why = match context.token_sent {
                 true => r#"Bearer realm="mainstay", error="invalid_token""#,
                 false => r#"Bearer realm="mainstay""#,
@@ -229,6 +229,8 @@ mod tests {
             (Error::Forbidden("no".into()), 403, "forbidden"),
             (Error::NotFound("x".into()), 404, "not_found"),
             (Error::Conflict("x".into()), 409, "conflict"),
+            (Error::coded(36, Class::Conflict, "the name is taken"), 409, "conflict"),
+            (Error::coded(15, Class::Unauthenticated, "no"), 401, "unauthenticated"),
             (Refusal::Missing(key()).into(), 404, "not_found"),
             (Refusal::Stale { key: key(), expected: 1, found: 2 }.into(), 409, "stale"),
             (Error::Busy { retry_after_s: 3 }, 429, "busy"),
