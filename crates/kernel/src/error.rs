@@ -2,6 +2,7 @@
 //! and the exit code.
 
 use crate::change::Refusal;
+use crate::identity::TokenProblem;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -12,8 +13,8 @@ pub enum Error {
     Invalid { field: String, message: String },
     #[error("the body is larger than {limit_bytes} bytes")]
     TooLarge { limit_bytes: usize },
-    #[error("{0}")]
-    Unauthenticated(String),
+    #[error("{message}")]
+    Unauthenticated { problem: TokenProblem, message: String },
     #[error("{0}")]
     Forbidden(String),
     #[error("{0} does not exist")]
@@ -106,7 +107,7 @@ impl Error {
             Error::Invalid { .. } | Error::TooLarge { .. } | Error::MethodNotAllowed { .. } => {
                 Class::Invalid
             }
-            Error::Unauthenticated(_) => Class::Unauthenticated,
+            Error::Unauthenticated { .. } => Class::Unauthenticated,
             Error::Forbidden(_) => Class::Forbidden,
             Error::NotFound(_) => Class::NotFound,
             Error::Conflict(_) => Class::Conflict,

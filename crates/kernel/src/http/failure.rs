@@ -17,7 +17,7 @@ use crate::change::Refusal;
 use crate::error::Class;
 
 /// Writes an error down in a domain's own way.
-pub type ErrorMapper = fn(&Error, &RequestContext) -> Response;
+pub type ErrorMapper = Arc<dyn Fn(&Error, &RequestContext) -> Response + Send + Sync>;
 
 /// An error on its way out.
 #[derive(Debug, Clone)]
@@ -220,12 +220,13 @@ mod tests {
     #[tokio::test]
     async fn every_kind_of_error_has_its_status_and_code() {
         let key = || Key::new("widget", "a");
+        let problem = crate::identity::TokenProblem::Expired;
         let unavailable = Error::unavailable("the store", "password=hunter2");
         let table = [
             (Error::invalid("size", "must be 1 to 9"), 400, "invalid"),
             (Error::TooLarge { limit_bytes: 5 }, 413, "too_large"),
             (Error::MethodNotAllowed { method: "PUT".into() }, 405, "method_not_allowed"),
-            (Error::Unauthenticated("no".into()), 401, "unauthenticated"),
+            (Error::Unauthenticated { problem, message: "no".into() }, 401, "unauthenticated"),
             (Error::Forbidden("no".into()), 403, "forbidden"),
             (Error::NotFound("x".into()), 404, "not_found"),
             (Error::Conflict("x".into()), 409, "conflict"),
