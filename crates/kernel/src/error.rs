@@ -2,6 +2,7 @@
 //! and the exit code.
 
 use crate::change::Refusal;
+use crate::identity::TokenProblem;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -12,8 +13,8 @@ pub enum Error {
     Invalid { field: String, message: String },
     #[error("the body is larger than {limit_bytes} bytes")]
     TooLarge { limit_bytes: usize },
-    #[error("{0}")]
-    Unauthenticated(String),
+    #[error("{message}")]
+    Unauthenticated { problem: TokenProblem, message: String },
     #[error("{0}")]
     Forbidden(String),
     #[error("{0} does not exist")]
@@ -22,6 +23,9 @@ pub enum Error {
     MethodNotAllowed { method: String },
     #[error("{0}")]
     Conflict(String),
+    /// An error of a domain's own numbering.
+    #[error("{message}")]
+    Coded { code: u32, class: Class, message: String },
     /// The store refused a change; nothing of it was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -94,15 +98,20 @@ impl Error {
         Error::Unavailable { what: what.into(), source: Some(source.into()) }
     }
 
+    pub fn coded(code: u32, class: Class, message: impl Into<String>) -> Error {
+        Error::Coded { code, class, message: message.into() }
+    }
+
     pub fn class(&self) -> Class {
         match self {
             Error::Invalid { .. } | Error::TooLarge { .. } | Error::MethodNotAllowed { .. } => {
                 Class::Invalid
             }
-            Error::Unauthenticated(_) => Class::Unauthenticated,
+            Error::Unauthenticated { .. } => Class::Unauthenticated,
             Error::Forbidden(_) => Class::Forbidden,
             Error::NotFound(_) => Class::NotFound,
             Error::Conflict(_) => Class::Conflict,
+            Error::Coded { class, .. } => *class,
             Error::Refused(refusal) => refusal.class(),
             Error::Busy { .. } | Error::Unavailable { .. } => Class::Transient,
             Error::Internal { .. } => Class::Terminal,

@@ -14,6 +14,7 @@ pub mod find;
 pub mod http;
 pub mod identity;
 pub mod log;
+pub mod mirror;
 pub mod object;
 pub mod outbound;
 pub mod queue;

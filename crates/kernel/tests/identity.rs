@@ -154,7 +154,7 @@ impl World {
 
     async fn refusal(&self, token: &str) -> String {
         match self.take(token).await {
-            Err(Error::Unauthenticated(why)) => why,
+            Err(Error::Unauthenticated { message, .. }) => message,
             other => panic!("{token} was not refused as unauthenticated: {other:?}"),
         }
     }

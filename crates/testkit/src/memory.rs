@@ -372,6 +372,10 @@ impl Store for Memory {
         Ok(self.tables.lock().head.clone())
     }
 
+    async fn newest_event(&self) -> Result<i64> {
+        Ok(self.tables.lock().head.event_seq)
+    }
+
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
         let tables = self.tables.lock();
         let mut rows: Vec<QueueRow> =

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Method};
 use tokio_util::sync::CancellationToken;
 
 use super::envelope::REQUEST_ID;
+use super::guard::Gate;
 use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::telemetry::Trace;
@@ -46,6 +47,7 @@ pub(super) struct Server {
     pub closing: CancellationToken,
     /// The OpenAPI document of all routes.
     pub document: Bytes,
+    pub gate: Gate,
     pub body_bytes_max: usize,
     /// How long nothing of a body may come.
     pub body_pause_max: Duration,
@@ -101,6 +103,17 @@ impl RequestContext {
             before: Json::default(),
             after: Json::default(),
         }
+    }
+
+    /// Names the route that took it, for metrics and logs: its template, never the path. The
+    /// first one counts.
+    pub fn set_route(&self, template: Arc<str>) {
+        let _ = self.route.set(template);
+    }
+
+    /// Whether a route took it.
+    pub fn routed(&self) -> bool {
+        self.route.get().is_some()
     }
 
     /// Ends when the server is told to stop.

@@ -1,6 +1,7 @@
 //! Around every request: its id and trace, limits, panics, errors in the right shape, metrics.
 //! One function rather than eight layers: it runs for every request, and the order matters.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,12 +15,14 @@ use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use futures::future::poll_immediate;
 use tokio::sync::Semaphore;
-use tower::Service as _;
+use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+use tower_http::cors::CorsLayer;
 use tracing::Instrument as _;
 
 use super::context::Server;
 use super::failure::{self, Failure};
 use super::later::Later;
+use super::routes::{OwnSurface, Take};
 use super::{Config, ErrorMapper, RequestContext};
 use crate::telemetry::{Trace, with_trace};
 use crate::{App, Error};
@@ -27,12 +30,16 @@ use crate::{App, Error};
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+type Answer = Result<Response, Infallible>;
+
 pub(super) struct Envelope {
     pub app: App,
     pub router: Router,
+    pub surfaces: Vec<OwnSurface>,
+    pub cors: Option<CorsLayer>,
     pub config: Config,
     pub server: Arc<Server>,
-    pub mappers: Vec<(&'static str, ErrorMapper)>,
+    pub mappers: Vec<(Take, ErrorMapper)>,
     pub slots: Semaphore,
     pub unmatched: Arc<str>,
 }
@@ -84,7 +91,7 @@ impl Envelope {
         })
     }
 
-    async fn admitted(&self, context: &RequestContext, mut request: Request) -> Response {
+    async fn admitted(&self, context: &Arc<RequestContext>, mut request: Request) -> Response {
         if let Err(error) = self.check(&request) {
             return error.into_response();
         }
@@ -99,13 +106,35 @@ impl Envelope {
             DefaultBodyLimit::max(self.config.body_bytes_max).apply(&mut request);
         }
         let timeout = self.config.request_timeout();
-        let answer = self.router.clone().call(request).map(|Ok(response)| response);
-        let mut response = bounded(timeout, answer).await;
+        let mut response = match &self.cors {
+            None => bounded(timeout, self.route(context, request)).await,
+            Some(cors) => {
+                let inner =
+                    service_fn(async |request| Answer::Ok(self.route(context, request).await));
+                let answer = cors.layer(inner).oneshot(request).map(|Ok(response)| response);
+                bounded(timeout, answer).await
+            }
+        };
         drop(slot);
         match Later::take(&mut response) {
             Some((wait, answer)) => bounded(wait + timeout, answer).await,
             None => response,
         }
+    }
+
+    /// To whoever takes the path: a domain's own surface, or axum's router.
+    async fn route(&self, context: &Arc<RequestContext>, request: Request) -> Response {
+        if let Some(own) = self.surfaces.iter().find(|own| (own.take)(&context.path)) {
+            return (own.answer)(self.app.clone(), context.clone(), request).await;
+        }
+        let Ok(mut response) = self.router.clone().call(request).await;
+        // axum's own answer to a method that a path does not have.
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            let method = context.method.to_string();
+            let failure = || Failure::new(Error::MethodNotAllowed { method });
+            response.extensions_mut().get_or_insert_with(failure);
+        }
+        response
     }
 
     /// Limits that can be decided before anything is read.
@@ -127,13 +156,7 @@ impl Envelope {
 
     /// Writes errors down and adds what every response has.
     fn finish(&self, context: &RequestContext, response: &mut Response) {
-        let failure = response.extensions_mut().remove::<Failure>().or_else(|| {
-            // axum's own answer to a method that a path does not have.
-            (response.status() == StatusCode::METHOD_NOT_ALLOWED).then(|| {
-                Failure::new(Error::MethodNotAllowed { method: context.method.to_string() })
-            })
-        });
-        if let Some(failure) = failure {
+        if let Some(failure) = response.extensions_mut().remove::<Failure>() {
             failure::log(&failure.error, context);
             let mut rendered = match self.mapper(&context.path) {
                 Some(mapper) => mapper(&failure.error, context),
@@ -164,8 +187,8 @@ impl Envelope {
         }
     }
 
-    fn mapper(&self, path: &str) -> Option<ErrorMapper> {
-        self.mappers.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, mapper)| *mapper)
+    fn mapper(&self, path: &str) -> Option<&ErrorMapper> {
+        self.mappers.iter().find(|(take, _)| take(path)).map(|(_, mapper)| mapper)
     }
 }
 

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Uri, header};
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 
-use super::context::Context;
+use super::context::{Context, RequestContext};
 use super::explain;
 use crate::{Error, Key, Result};
 
@@ -29,8 +29,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
     async fn from_request(mut request: Request, _: &S) -> Result<Body<T>> {
         let Context(context) = request.extract_parts().await?;
         check_content_type(request.headers())?;
-        let server = &context.server;
-        let bytes = read(request.into_body(), server.body_bytes_max, server.body_pause_max).await?;
+        let bytes = read_body(&context, request.into_body()).await?;
         Ok(Body { value: explain::json(&bytes)?, bytes })
     }
 }
@@ -55,6 +54,13 @@ fn check_content_type(headers: &HeaderMap) -> Result<()> {
     }
     let found = if kind.is_empty() { "none".into() } else { format!("`{kind}`") };
     Err(Error::invalid("content-type", format!("must be application/json, there is {found}")))
+}
+
+/// The body of a request, within the limits that hold for all; for a surface that does its own
+/// dispatch.
+pub async fn read_body(context: &RequestContext, body: axum::body::Body) -> Result<Bytes> {
+    let server = &context.server;
+    read(body, server.body_bytes_max, server.body_pause_max).await
 }
 
 async fn read(body: axum::body::Body, limit_bytes: usize, pause_max: Duration) -> Result<Bytes> {

@@ -17,7 +17,7 @@ use crate::change::Refusal;
 use crate::error::Class;
 
 /// Writes an error down in a domain's own way.
-pub type ErrorMapper = fn(&Error, &RequestContext) -> Response;
+pub type ErrorMapper = Arc<dyn Fn(&Error, &RequestContext) -> Response + Send + Sync>;
 
 /// An error on its way out.
 #[derive(Debug, Clone)]
@@ -166,7 +166,7 @@ fn message(error: &Error) -> String {
 /// The headers that belong to an error in any shape: how to sign in, when to come back.
 pub(super) fn add_headers(headers: &mut HeaderMap, error: &Error, context: &RequestContext) {
     match error {
-        Error::Unauthenticated(_) => {
+        error if error.class() == Class::Unauthenticated => {
             let why = match context.token_sent {
                 true => r#"Bearer realm="mainstay", error="invalid_token""#,
                 false => r#"Bearer realm="mainstay""#,
@@ -220,15 +220,18 @@ mod tests {
     #[tokio::test]
     async fn every_kind_of_error_has_its_status_and_code() {
         let key = || Key::new("widget", "a");
+        let problem = crate::identity::TokenProblem::Expired;
         let unavailable = Error::unavailable("the store", "password=hunter2");
         let table = [
             (Error::invalid("size", "must be 1 to 9"), 400, "invalid"),
             (Error::TooLarge { limit_bytes: 5 }, 413, "too_large"),
             (Error::MethodNotAllowed { method: "PUT".into() }, 405, "method_not_allowed"),
-            (Error::Unauthenticated("no".into()), 401, "unauthenticated"),
+            (Error::Unauthenticated { problem, message: "no".into() }, 401, "unauthenticated"),
             (Error::Forbidden("no".into()), 403, "forbidden"),
             (Error::NotFound("x".into()), 404, "not_found"),
             (Error::Conflict("x".into()), 409, "conflict"),
+            (Error::coded(36, Class::Conflict, "the name is taken"), 409, "conflict"),
+            (Error::coded(15, Class::Unauthenticated, "no"), 401, "unauthenticated"),
             (Refusal::Missing(key()).into(), 404, "not_found"),
             (Refusal::Stale { key: key(), expected: 1, found: 2 }.into(), 409, "stale"),
             (Error::Busy { retry_after_s: 3 }, 429, "busy"),

@@ -17,50 +17,58 @@ use tower::{Layer, Service};
 
 use super::RequestContext;
 use super::rate::Limiter;
-use crate::identity::{Action, Principal};
-use crate::{App, Error, Result};
+use crate::identity::{Action, Principal, TokenProblem};
+use crate::{App, Error, Result, Timestamp};
 
-/// What all guards of a server share.
+/// How often one principal may call, whichever way they come in.
+#[derive(Debug, Default)]
 pub(super) struct Gate {
-    app: App,
     limiter: Option<Mutex<Limiter>>,
     hasher: std::hash::RandomState,
 }
 
 impl Gate {
-    pub(super) fn new(app: App, config: &super::Config) -> Gate {
+    pub(super) fn new(config: &super::Config) -> Gate {
         let limiter = Limiter::new(config.rate_per_s, config.rate_burst).map(Mutex::new);
-        Gate { app, limiter, hasher: std::hash::RandomState::new() }
+        Gate { limiter, hasher: std::hash::RandomState::new() }
     }
 
-    /// Lets the principal in, if they may do this and have not done too much of it.
-    fn admit(
-        &self,
-        action: Action,
-        principal: Arc<Principal>,
-        context: &RequestContext,
-    ) -> Result<()> {
-        if !action.allows(&principal) {
-            let who = &principal.subject;
-            return Err(Error::Forbidden(format!("{who} has no role that allows this")));
-        }
-        self.limit(&principal)?;
-        let _ = context.caller.set(principal);
-        Ok(())
-    }
-
-    fn limit(&self, principal: &Principal) -> Result<()> {
+    fn limit(&self, principal: &Principal, now: Timestamp) -> Result<()> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         let who = self.hasher.hash_one((&principal.issuer, &principal.subject));
-        let taken = limiter.lock().take(who, self.app.ambient.now());
+        let taken = limiter.lock().take(who, now);
         taken.map_err(|retry_after_s| Error::Busy { retry_after_s })
     }
+}
+
+/// Who sent the request, for a surface that does its own dispatch: counts it against their rate,
+/// and they are the request's caller from then on. Waits only for a token that was not seen before.
+pub async fn sign_in(
+    app: &App,
+    context: &RequestContext,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Arc<Principal>> {
+    let token = bearer(method, headers)?;
+    let principal = match app.identity.known(token) {
+        Some(principal) => principal,
+        None => Box::pin(app.identity.authenticate(token)).await?,
+    };
+    let_in(app, context, principal.clone())?;
+    Ok(principal)
+}
+
+/// They are the request's caller, if they have not called too often.
+fn let_in(app: &App, context: &RequestContext, principal: Arc<Principal>) -> Result<()> {
+    context.server.gate.limit(&principal, app.ambient.now())?;
+    let _ = context.caller.set(principal);
+    Ok(())
 }
 
 /// Stands in front of one route.
 #[derive(Clone)]
 pub(super) struct Guard {
-    pub gate: Arc<Gate>,
+    pub app: App,
     pub action: Action,
     /// The route's template.
     pub route: Arc<str>,
@@ -122,34 +130,57 @@ impl Guard {
         let missing = || Error::internal("the request has no context", "not behind http::router");
         let context = context.ok_or_else(missing)?;
         // A request is routed once, so this is empty.
-        let _ = context.route.set(self.route.clone());
+        context.set_route(self.route.clone());
         if self.action == Action::Public {
             return Ok(None);
         }
-        let token = bearer(request)?;
-        match self.gate.app.identity.known(token) {
-            Some(principal) => self.gate.admit(self.action, principal, context).map(|()| None),
+        let token = bearer(request.method(), request.headers())?;
+        match self.app.identity.known(token) {
+            Some(principal) => self.admit(principal, context).map(|()| None),
             None => Ok(Some(Stranger { token: token.into(), context: context.clone() })),
         }
     }
 
     async fn look_at(&self, Stranger { token, context }: Stranger) -> Result<()> {
-        let principal = self.gate.app.identity.authenticate(&token).await?;
-        self.gate.admit(self.action, principal, &context)
+        let principal = self.app.identity.authenticate(&token).await?;
+        self.admit(principal, &context)
+    }
+
+    /// Lets the principal in, if they may do this and have not done too much of it.
+    fn admit(&self, principal: Arc<Principal>, context: &RequestContext) -> Result<()> {
+        if !self.action.allows(&principal) {
+            let who = &principal.subject;
+            return Err(Error::Forbidden(format!("{who} has no role that allows this")));
+        }
+        let_in(&self.app, context, principal)
     }
 }
 
 /// The token of a request, if it may be used for it.
-fn bearer(request: &Request) -> Result<&str> {
-    let token = token(request.headers()).ok_or_else(|| {
-        Error::Unauthenticated("a bearer token is needed in the Authorization header".into())
-    })?;
-    if token.from_cookie && forged(request.method(), request.headers()) {
+fn bearer<'a>(method: &Method, headers: &'a HeaderMap) -> Result<&'a str> {
+    let token = token(headers).ok_or_else(|| absent(headers))?;
+    if token.from_cookie && forged(method, headers) {
         return Err(Error::Forbidden("a page of another site may not do this".into()));
     }
-    std::str::from_utf8(token.text).map_err(|_| {
-        Error::Unauthenticated("the bearer token has characters that no token has".into())
+    std::str::from_utf8(token.text).map_err(|_| Error::Unauthenticated {
+        problem: TokenProblem::Malformed,
+        message: "the bearer token has characters that no token has".into(),
     })
+}
+
+fn absent(headers: &HeaderMap) -> Error {
+    let problem = match headers.get(header::AUTHORIZATION) {
+        None => TokenProblem::Missing,
+        Some(value) if is_bearer(value.as_bytes()) => TokenProblem::Malformed,
+        Some(_) => TokenProblem::OtherScheme,
+    };
+    let message = "a bearer token is needed in the Authorization header".into();
+    Error::Unauthenticated { problem, message }
+}
+
+fn is_bearer(authorization: &[u8]) -> bool {
+    let scheme = authorization.split(|byte| *byte == b' ').next().unwrap_or_default();
+    scheme.eq_ignore_ascii_case(b"bearer")
 }
 
 pub(super) struct Token<'a> {
@@ -199,6 +230,27 @@ mod tests {
             assert_eq!(found("authorization", bad), None, "{bad}");
         }
         assert_eq!(found("cookie", "xcs_jwt=abc; cs_jwt="), None);
+    }
+
+    #[test]
+    fn why_there_is_no_token_is_told_apart() {
+        let problem = |value: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert("authorization", value.parse().unwrap());
+            }
+            match bearer(&Method::GET, &headers) {
+                Err(Error::Unauthenticated { problem, .. }) => problem,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(problem(None), TokenProblem::Missing);
+        for other in ["Basic abc", "abc", "Bearerx y", ""] {
+            assert_eq!(problem(Some(other)), TokenProblem::OtherScheme, "{other}");
+        }
+        for empty in ["Bearer", "bearer "] {
+            assert_eq!(problem(Some(empty)), TokenProblem::Malformed, "{empty}");
+        }
     }
 
     #[test]

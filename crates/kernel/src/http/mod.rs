@@ -25,8 +25,9 @@ mod tls;
 
 pub use config::{Config, Tls};
 pub use context::{Caller, Context, RequestContext};
-pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
+pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, read_body, valid_name};
 pub use failure::{ErrorMapper, Failure, status};
+pub use guard::sign_in;
 pub use idempotency::{Idempotency, Once, carry_out};
 pub use later::Later;
 pub use router::router;

@@ -37,20 +37,18 @@ pub(super) fn closable_router(
     let server = Server {
         closing,
         document: document.into(),
+        gate: Gate::new(config),
         body_bytes_max: config.body_bytes_max,
         body_pause_max: config.body_pause_max(),
     };
-    let mappers = routes.mappers();
-    let gate = Arc::new(Gate::new(app.clone(), config));
-    let matched = routes.into_router(&gate).with_state(app.clone());
+    let (mappers, surfaces) = (routes.mappers(), routes.own_surfaces());
+    let matched = routes.into_router(&app).with_state(app.clone());
     let router = matched.clone().fallback(move |request| unmatched(matched, request));
-    let router = match cors(&config.cors_origins)? {
-        Some(cors) => router.layer(cors),
-        None => router,
-    };
     Ok(Surface::new(Envelope {
         app,
         router,
+        surfaces,
+        cors: cors(&config.cors_origins)?,
         config: config.clone(),
         server: Arc::new(server),
         mappers,

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
 use axum::routing::MethodRouter;
+use futures::future::BoxFuture;
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -14,8 +17,8 @@ use utoipa::openapi::{
 };
 use utoipa_axum::router::UtoipaMethodRouter;
 
-use super::ErrorMapper;
-use super::guard::{Gate, Guard};
+use super::guard::Guard;
+use super::{ErrorMapper, RequestContext};
 use crate::App;
 use crate::identity::Action;
 
@@ -23,7 +26,21 @@ use crate::identity::Action;
 #[derive(Default)]
 pub struct Routes {
     entries: Vec<Entry>,
-    errors: Vec<(&'static str, ErrorMapper)>,
+    surfaces: Vec<OwnSurface>,
+    errors: Vec<(Take, ErrorMapper)>,
+}
+
+/// Whether a path is someone's. Asked for every request, so it must be quick.
+pub(super) type Take = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+type Handler =
+    Arc<dyn Fn(App, Arc<RequestContext>, Request) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// Paths that a domain answers by itself.
+#[derive(Clone)]
+pub(super) struct OwnSurface {
+    pub take: Take,
+    pub answer: Handler,
 }
 
 struct Entry {
@@ -58,13 +75,41 @@ impl Routes {
 
     /// Errors of all requests whose path begins with `prefix`, also of those that no route takes,
     /// are written by `mapper`.
-    pub fn errors(mut self, prefix: &'static str, mapper: ErrorMapper) -> Routes {
-        self.errors.push((prefix, mapper));
+    pub fn errors(self, prefix: impl Into<String>, mapper: ErrorMapper) -> Routes {
+        let prefix = prefix.into();
+        self.errors_where(move |path| path.starts_with(&prefix), mapper)
+    }
+
+    /// Errors of all requests whose path `take` takes are written by `mapper`.
+    pub fn errors_where(
+        mut self,
+        take: impl Fn(&str) -> bool + Send + Sync + 'static,
+        mapper: ErrorMapper,
+    ) -> Routes {
+        self.errors.push((Arc::new(take), mapper));
+        self
+    }
+
+    /// Every request whose path `take` takes, whatever its method, goes to `answer` and to no
+    /// route. Nobody is asked for a token and nothing is documented: `answer` does its own
+    /// dispatch, with [`super::sign_in`]. What `take` takes may change while the server runs; it is
+    /// asked for every request, so it must be quick.
+    pub fn surfaces(
+        mut self,
+        take: impl Fn(&str) -> bool + Clone + Send + Sync + 'static,
+        answer: impl Fn(App, Arc<RequestContext>, Request) -> BoxFuture<'static, Response>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    ) -> Routes {
+        self.surfaces.push(OwnSurface { take: Arc::new(take), answer: Arc::new(answer) });
         self
     }
 
     pub fn merge(mut self, other: Routes) -> Routes {
         self.entries.extend(other.entries);
+        self.surfaces.extend(other.surfaces);
         self.errors.extend(other.errors);
         self
     }
@@ -97,7 +142,7 @@ impl Routes {
             components.schemas.extend(entry.schemas.iter().cloned());
             for (path, item) in &entry.paths.paths {
                 let mut item = item.clone();
-                if !self.errors.iter().any(|(prefix, _)| path.starts_with(prefix)) {
+                if !self.errors.iter().any(|(take, _)| take(path)) {
                     operations(&mut item).for_each(|(_, operation)| add_error(operation));
                 }
                 match paths.paths.get_mut(path) {
@@ -134,15 +179,19 @@ impl Routes {
         schemas().filter(clashing).map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn mappers(&self) -> Vec<(&'static str, ErrorMapper)> {
+    pub(super) fn mappers(&self) -> Vec<(Take, ErrorMapper)> {
         self.errors.clone()
     }
 
-    pub(super) fn into_router(self, gate: &Arc<Gate>) -> Router<App> {
+    pub(super) fn own_surfaces(&self) -> Vec<OwnSurface> {
+        self.surfaces.clone()
+    }
+
+    pub(super) fn into_router(self, app: &App) -> Router<App> {
         let mut router = Router::new();
         for Entry { action, paths, router: methods, .. } in self.entries {
             for path in paths.paths.keys() {
-                let guard = Guard { gate: gate.clone(), action, route: path.as_str().into() };
+                let guard = Guard { app: app.clone(), action, route: path.as_str().into() };
                 router = router.route(path, methods.clone().route_layer(guard));
             }
         }

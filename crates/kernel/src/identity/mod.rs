@@ -20,6 +20,7 @@ pub use action::Action;
 pub use builtin::routes;
 pub use config::{AdminRoles, Algorithm, ClaimNames, Client, Config, IssuerConfig};
 pub use principal::{ADMIN_ROLES, Principal, Visibility};
+pub use token::TokenProblem;
 
 use std::collections::HashMap;
 use std::path::Path;

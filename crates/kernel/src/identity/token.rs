@@ -30,8 +30,21 @@ pub struct Header {
     crit: Option<Value>,
 }
 
+/// What is wrong with the token of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenProblem {
+    /// Neither header nor cookie has one.
+    Missing,
+    /// The header has something that is not for a bearer.
+    OtherScheme,
+    Malformed,
+    Expired,
+    /// Signature, issuer, audience, purpose or claims.
+    Untrusted,
+}
+
 pub fn refused(why: impl Into<String>) -> Error {
-    Error::Unauthenticated(why.into())
+    Error::Unauthenticated { problem: TokenProblem::Untrusted, message: why.into() }
 }
 
 impl Unverified<'_> {
@@ -41,8 +54,9 @@ impl Unverified<'_> {
                 "the token is larger than {TOKEN_BYTES_MAX} bytes; ask the issuer for fewer claims"
             )));
         }
-        let malformed = |what: &str| {
-            refused(format!("the token is malformed: {what}; send `Authorization: Bearer TOKEN`"))
+        let malformed = |what: &str| Error::Unauthenticated {
+            problem: TokenProblem::Malformed,
+            message: format!("the token is malformed: {what}; send `Authorization: Bearer TOKEN`"),
         };
         let (message, signature) =
             token.rsplit_once('.').ok_or_else(|| malformed("it is not a JWT"))?;
@@ -89,7 +103,8 @@ pub fn check_times(claims: &Claims, now: Timestamp, skew_s: i64) -> Result<Times
     let show = |seconds: i64| Timestamp(seconds.saturating_mul(1000));
     let expires = at("exp")?.ok_or_else(|| refused("the token has no expiry (`exp`)"))?;
     if now_s >= expires.saturating_add(skew_s) {
-        return Err(refused(format!("the token expired at {}; get a new one", show(expires))));
+        let message = format!("the token expired at {}; get a new one", show(expires));
+        return Err(Error::Unauthenticated { problem: TokenProblem::Expired, message });
     }
     for name in ["iat", "nbf"] {
         if let Some(begins) = at(name)?
@@ -161,6 +176,8 @@ mod tests {
         assert_eq!(check(json!({"exp": now + 1})), Ok(Timestamp((now + 1) * 1000)));
         assert!(check(json!({"exp": now - 59})).is_ok());
         assert!(check(json!({"exp": now - 60})).unwrap_err().contains("expired at 2023-11-14"));
+        let expired = check_times(&claims(json!({"exp": 0})), NOW, 60).unwrap_err();
+        assert!(matches!(expired, Error::Unauthenticated { problem: TokenProblem::Expired, .. }));
         assert!(check(json!({"exp": now + 9, "iat": now + 60, "nbf": now + 60})).is_ok());
         for name in ["iat", "nbf"] {
             let message = check(json!({"exp": now + 99, name: now + 61})).unwrap_err();

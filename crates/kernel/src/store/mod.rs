@@ -61,6 +61,10 @@ pub trait Store: Send + Sync + 'static {
     /// In order; newest first if `filter.before` is given.
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>>;
     async fn head(&self) -> Result<Head>;
+    /// The number of the newest event: of all commits that anyone was told of before this call.
+    async fn newest_event(&self) -> Result<i64> {
+        Ok(self.head().await?.event_seq)
+    }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
@@ -168,6 +172,11 @@ impl Hints {
     /// The number of the newest event that this process knows of.
     pub fn events(&self) -> watch::Receiver<i64> {
         self.events.subscribe()
+    }
+
+    /// As [`Hints::events`], once.
+    pub fn newest_event(&self) -> i64 {
+        *self.events.borrow()
     }
 
     pub fn hint_work(&self) {

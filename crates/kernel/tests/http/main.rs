@@ -6,6 +6,7 @@ mod document;
 mod events;
 mod listener;
 mod objects;
+mod own;
 mod replicas;
 mod surface;
 mod tls;

@@ -98,8 +98,17 @@ impl World {
     }
 
     pub fn over(store: Arc<dyn Store>, config: Config, ambient: Ambient) -> World {
+        World::around(store, misbehaving(), config, ambient)
+    }
+
+    /// With other routes.
+    pub fn routing(routes: Routes, config: Config) -> World {
+        World::around(Arc::new(Memory::default()), routes, config, Ambient::system())
+    }
+
+    fn around(store: Arc<dyn Store>, routes: Routes, config: Config, ambient: Ambient) -> World {
         let (app, tokens) = app(store.clone(), ambient);
-        let router = http::router(app.clone(), misbehaving(), &config).expect("a router");
+        let router = http::router(app.clone(), routes, &config).expect("a router");
         World { tokens, store, app, config, router }
     }
 
@@ -220,7 +229,11 @@ fn misbehaving() -> Routes {
         .route(Action::Public, routes!(traced))
         .route(Action::Public, routes!(large))
         .route(Action::Write, routes!(echo))
-        .merge(Routes::new().route(Action::Read, routes!(own)).errors("/api/own/", own_shape))
+        .merge(
+            Routes::new()
+                .route(Action::Read, routes!(own))
+                .errors("/api/own/", Arc::new(own_shape)),
+        )
 }
 
 #[utoipa::path(get, path = "/test/panics")]

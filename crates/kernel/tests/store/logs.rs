@@ -1,5 +1,7 @@
 //! Events in order and complete; the audit chain whole.
 
+use std::time::Duration;
+
 use kernel::log::{AuditCheck, AuditFault, AuditFilter, EventFilter};
 use testkit::stores::{Fresh, Place};
 
@@ -7,6 +9,7 @@ use crate::*;
 
 on_every_store!(
     readers_never_see_a_gap_or_an_event_out_of_order,
+    the_newest_event_is_never_older_than_a_commit_that_was_acknowledged,
     events_are_filtered_by_kind_object_and_org,
     an_event_holds_the_object_as_it_was_written,
     old_events_are_forgotten_but_never_the_newest,
@@ -53,6 +56,30 @@ async fn readers_never_see_a_gap_or_an_event_out_of_order(fresh: &Fresh) {
     write_from_everywhere(fresh, writers, each).await;
     let seen = tokio::time::timeout(std::time::Duration::from_secs(30), reader).await;
     assert_eq!(seen.expect("the reader gets there").unwrap(), last);
+}
+
+/// Some of those who ask leave before they are answered.
+async fn the_newest_event_is_never_older_than_a_commit_that_was_acknowledged(fresh: &Fresh) {
+    let mut stores = vec![fresh.store.clone()];
+    stores.extend(fresh.replica().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let stores = stores.clone();
+        tasks.spawn(async move {
+            for n in 0..25 {
+                let object = widget(&format!("{writer}-{n}"), "acme");
+                let store = &stores[writer % stores.len()];
+                let written = commit(&**store, create(object)).await.unwrap().event.unwrap();
+                let asked = &stores[n % stores.len()];
+                let impatient = asked.newest_event();
+                let _ = tokio::time::timeout(Duration::from_micros(100), impatient).await;
+                let (one, other) = tokio::join!(asked.newest_event(), asked.newest_event());
+                assert!(one.unwrap() >= written && other.unwrap() >= written);
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(fresh.store.newest_event().await.unwrap(), 200);
 }
 
 async fn events_are_filtered_by_kind_object_and_org(fresh: &Fresh) {

@@ -7,6 +7,7 @@ mod batches;
 mod changes;
 mod logs;
 mod migrations;
+mod mirror;
 mod queue;
 mod reads;
 

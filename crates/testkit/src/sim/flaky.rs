@@ -148,6 +148,10 @@ impl Store for Flaky {
         self.read().await?.head().await
     }
 
+    async fn newest_event(&self) -> Result<i64> {
+        self.read().await?.newest_event().await
+    }
+
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
         self.read().await?.work(filter, limit).await
     }

@@ -218,7 +218,7 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
         None => form.need("token")?,
     };
     let who = app.identity.authenticate(bearer).await.map_err(|error| match error {
-        Error::Unauthenticated(why) => {
+        Error::Unauthenticated { message: why, .. } => {
             Refused { status: StatusCode::UNAUTHORIZED, code: "invalid_token", why }
         }
         other => other.into(),

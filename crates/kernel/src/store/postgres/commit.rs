@@ -78,10 +78,11 @@ async fn gather(waiting: &mpsc::Receiver<Waiting>) {
 async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
     match with_retries(pool, &batch).await {
         Ok((verdicts, head, woke)) => {
+            // Whoever follows begins while the callers are being told.
+            hints.hint_event(head.event_seq);
             for (waiting, verdicts) in batch.into_iter().zip(verdicts) {
                 let _ = waiting.reply.send(Ok(verdicts));
             }
-            hints.hint_event(head.event_seq);
             if woke {
                 hints.hint_work();
             }

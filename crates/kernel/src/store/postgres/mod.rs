@@ -6,6 +6,7 @@ mod commit;
 mod connect;
 mod listen;
 mod load;
+mod newest;
 mod read;
 mod save;
 mod schema;
@@ -44,6 +45,7 @@ pub struct Postgres {
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
     turn: Mutex<claim::Turn>,
+    newest: Arc<newest::Newest>,
     hints: Arc<Hints>,
     _stop: DropGuard,
 }
@@ -65,6 +67,7 @@ impl Postgres {
         }
         tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, hints.clone())));
         let store = Postgres {
+            newest: newest::Newest::new(pool.clone(), hints.clone()),
             pool,
             place,
             commits,
@@ -179,6 +182,10 @@ impl Store for Postgres {
 
     async fn head(&self) -> Result<Head> {
         read::head(&self.client().await?).await
+    }
+
+    async fn newest_event(&self) -> Result<i64> {
+        self.newest.ask().await
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {

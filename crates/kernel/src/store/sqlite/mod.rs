@@ -270,6 +270,11 @@ impl Store for Sqlite {
         self.readers.with(load::head)
     }
 
+    /// Nobody else writes, and the writer says so before it answers.
+    async fn newest_event(&self) -> Result<i64> {
+        Ok(self.hints.newest_event())
+    }
+
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
         let filter = filter.clone();
         self.read(move |connection| read::work(connection, &filter, limit)).await

@@ -128,7 +128,6 @@ impl Writer {
         let (head, fence) = (self.head.clone(), self.fence);
         let mut answers = Vec::with_capacity(batch.len());
         let result = self.transact(batch, &mut answers);
-        let hint = result.is_ok();
         if let Err(error) = &result {
             tracing::error!(%error, "the store could not write");
             (self.head, self.fence) = (head, fence);
@@ -142,9 +141,6 @@ impl Writer {
                 what.as_ref()
                     .map(|what| Error::unavailable(format!("the store ({what})"), what.clone())),
             );
-        }
-        if hint {
-            self.hints.hint_event(self.head.event_seq);
         }
     }
 
@@ -200,6 +196,8 @@ impl Writer {
                 let committed = transaction.commit();
                 drop(writing);
                 committed?;
+                // Before anyone is answered: whoever was told of a commit finds its events.
+                hints.hint_event(head.event_seq);
                 if effects.woke {
                     hints.hint_work();
                 }

@@ -1,0 +1,155 @@
+//! A copy in memory of all objects of some kinds, for whoever reads them all, and often.
+//!
+//! It is read from the store once and follows the event log from there: an object that is written
+//! without an event, or with one that holds something else, is not seen. [`Mirror::fresh`] makes
+//! reading it as good as reading the store.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::log::EventFilter;
+use crate::waiter::RECHECK;
+use crate::{Error, Find, Key, Object, Result, Store};
+
+/// What whoever keeps the copy is told.
+#[derive(Debug, Clone)]
+pub enum Sight {
+    /// An object as it is now; also that it was deleted. After a load it may come once more as it
+    /// was before: of two, the higher revision counts.
+    Seen(Object),
+    /// Everything was read anew, at the first load or because events were forgotten that were not
+    /// yet seen. Of what was seen before, only these are left.
+    Only(HashSet<Key>),
+}
+
+/// Puts a sight into the copy. The number is that of the event, or of the newest event before the
+/// load. Runs on the follower's task, so it must be quick.
+pub type Apply = Arc<dyn Fn(Sight, i64) + Send + Sync>;
+
+/// Whether objects of a kind are to be seen.
+pub type Wanted = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+pub struct Mirror {
+    store: Arc<dyn Store>,
+    kinds: Vec<String>,
+    wanted: Wanted,
+    apply: Apply,
+    /// The last event that was applied.
+    seq: watch::Sender<i64>,
+}
+
+/// Objects, or events, that are read at once.
+const BATCH: usize = 1000;
+/// Before the next try, when the store does not answer.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a reader waits for the copy. It is behind by milliseconds, unless the store is away.
+const FRESH_WAIT: Duration = Duration::from_secs(5);
+
+impl Mirror {
+    /// Reads everything of these kinds, then what happened meanwhile. Returns when it is up to
+    /// date.
+    pub async fn load(
+        store: Arc<dyn Store>,
+        kinds: &[String],
+        wanted: Wanted,
+        apply: Apply,
+    ) -> Result<Arc<Mirror>> {
+        let (kinds, seq) = (kinds.to_vec(), watch::Sender::new(0));
+        let mirror = Mirror { store, kinds, wanted, apply, seq };
+        mirror.read_all().await?;
+        while mirror.read_on().await? {}
+        Ok(Arc::new(mirror))
+    }
+
+    /// Follows until stopped. Survives the store being away.
+    pub async fn follow(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.follow_on()).await;
+    }
+
+    /// Returns when everything committed before this call has been applied.
+    pub async fn fresh(&self) -> Result<()> {
+        let newest = self.store.newest_event().await?;
+        if self.seq() >= newest {
+            return Ok(());
+        }
+        let mut seq = self.seq.subscribe();
+        let there = seq.wait_for(|seq| *seq >= newest);
+        match tokio::time::timeout(FRESH_WAIT, there).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Error::unavailable("what was written last", "the copy in memory is behind")),
+        }
+    }
+
+    /// The number of the last event that was applied.
+    pub fn seq(&self) -> i64 {
+        *self.seq.borrow()
+    }
+
+    async fn follow_on(&self) {
+        let mut hints = self.store.hints().events();
+        loop {
+            let heard = *hints.borrow_and_update();
+            match self.read_on().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let known = heard.max(self.seq());
+                    let more = hints.wait_for(|newest| *newest > known);
+                    let _ = tokio::time::timeout(RECHECK, more).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the copy in memory could not follow the events");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The number comes first: what is written while the pages are read has a higher one, and is
+    /// seen again by its event.
+    async fn read_all(&self) -> Result<()> {
+        let seq = self.store.newest_event().await?;
+        let mut there = HashSet::new();
+        for kind in &self.kinds {
+            let mut find = Find { kind: Some(kind.clone()), limit: BATCH, ..Find::default() };
+            loop {
+                let page = self.store.find(&find).await?;
+                for object in page.objects {
+                    there.insert(object.key.clone());
+                    (self.apply)(Sight::Seen(object), seq);
+                }
+                find.after = page.next;
+                if find.after.is_none() {
+                    break;
+                }
+            }
+        }
+        (self.apply)(Sight::Only(there), seq);
+        self.seq.send_replace(seq);
+        Ok(())
+    }
+
+    /// Applies the next events. Whether there may be more at once.
+    async fn read_on(&self) -> Result<bool> {
+        let seq = self.seq();
+        let events = self.store.events(seq, &EventFilter::default(), BATCH).await?;
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(false) };
+        // Numbers have no gaps, and the newest event is never forgotten.
+        if first.seq != seq + 1 {
+            tracing::info!(seq, oldest = first.seq, "events were forgotten; reading all anew");
+            self.read_all().await?;
+            return Ok(true);
+        }
+        let (last, more) = (last.seq, events.len() == BATCH);
+        for event in events.iter().filter(|event| (self.wanted)(event.subject.kind())) {
+            if let Ok(object) = event.data.parse::<Object>() {
+                (self.apply)(Sight::Seen(object), event.seq);
+            }
+        }
+        self.seq.send_replace(last);
+        Ok(more)
+    }
+}
