@@ -151,9 +151,9 @@ async fn how_a_name_is_spelt_does_not_matter() {
     // The same record twice in one call is one.
     dns.upsert(&[plain.clone(), odd.clone()]).await.unwrap();
     assert_eq!(strict.records().len(), 1);
-    assert_eq!(dns.find(&[plain.name.clone()]).await.unwrap(), [plain.clone()]);
+    assert_eq!(dns.find(std::slice::from_ref(&plain.name)).await.unwrap(), [plain.clone()]);
     assert_eq!(
-        dns.find(&[odd.name.clone()]).await.unwrap(),
+        dns.find(std::slice::from_ref(&odd.name)).await.unwrap(),
         [Record { name: odd.name.clone(), ..plain.clone() }]
     );
     let torn = Record { target: "elsewhere.example".into(), ..odd.clone() };
@@ -181,7 +181,7 @@ async fn a_record_that_somebody_changed_by_hand_is_removed_all_the_same() {
         .send()
         .await
         .unwrap();
-    let found = dns.find(&[ours.name.clone()]).await.unwrap();
+    let found = dns.find(std::slice::from_ref(&ours.name)).await.unwrap();
     assert_eq!(found[0].target, "by.hand.example");
     dns.remove(&[ours]).await.unwrap();
     assert!(strict.records().is_empty());
