@@ -1,1 +1,430 @@
-//! Being written.
+//! The names of instances: CNAME records in a zone of Route 53.
+//!
+//! Route 53 is slow and easily busy: five requests a second for an account, one change at a time
+//! for a zone. So a whole instance is one batch, and being told to wait is no failure.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use aws_sdk_route53::Client;
+use aws_sdk_route53::config::retry::RetryConfig;
+use aws_sdk_route53::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_route53::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_route53::operation::RequestId;
+use aws_sdk_route53::types::{
+    Change, ChangeAction, ChangeBatch, ChangeStatus, ResourceRecord, ResourceRecordSet, RrType,
+};
+use aws_smithy_http_client::{Builder, tls};
+use kernel::outbound::{Failure, Outbound, Reach, System, install_tls};
+use kernel::telemetry::Secret;
+use kernel::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+const SYSTEM: &str = "Route 53";
+
+/// A CNAME. How long it may be cached is the configuration's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Record {
+    pub name: String,
+    pub target: String,
+}
+
+#[async_trait]
+pub trait Dns: Send + Sync + 'static {
+    /// Makes the records so. Returns the change to wait for.
+    async fn upsert(&self, records: &[Record]) -> Result<String>;
+    /// Whether the change is on every name server.
+    async fn in_sync(&self, change: &str) -> Result<bool>;
+    /// Removes the records; those that are not there are no error, also if their target differs.
+    async fn remove(&self, records: &[Record]) -> Result<()>;
+    /// Those of the names that exist, with their targets: spelt as they were asked for, targets in
+    /// lower case and without the dot at the end.
+    async fn find(&self, names: &[String]) -> Result<Vec<Record>>;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The hosted zone that the records are in. Empty: there is no DNS.
+    pub zone_id: String,
+    /// Instead of Amazon's own.
+    pub endpoint: String,
+    pub region: String,
+    pub access_key_id: String,
+    pub access_key_id_file: Option<PathBuf>,
+    pub secret_access_key: Secret,
+    pub secret_access_key_file: Option<PathBuf>,
+    /// How long others may remember a record.
+    pub ttl_s: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            zone_id: String::new(),
+            endpoint: String::new(),
+            region: "us-east-1".into(),
+            access_key_id: String::new(),
+            access_key_id_file: None,
+            secret_access_key: Secret::default(),
+            secret_access_key_file: None,
+            ttl_s: 300,
+        }
+    }
+}
+
+impl Config {
+    pub fn is_on(&self) -> bool {
+        !self.zone_id.is_empty()
+    }
+}
+
+pub struct Route53 {
+    client: Client,
+    system: System,
+    zone_id: String,
+    ttl_s: u32,
+}
+
+impl Route53 {
+    pub fn new(config: &Config, outbound: &Outbound) -> Result<Route53> {
+        if !config.is_on() {
+            return Err(Error::invalid("dns.zone_id", "is empty; give the id of a hosted zone"));
+        }
+        let id = given("access_key_id", &config.access_key_id, &config.access_key_id_file)?;
+        let secret = config.secret_access_key.expose();
+        let secret = given("secret_access_key", secret, &config.secret_access_key_file)?;
+        install_tls();
+        let http = Builder::new()
+            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+            .build_https();
+        let mut builder = aws_sdk_route53::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(config.region.clone()))
+            .credentials_provider(Credentials::new(id, secret, None, None, "configuration"))
+            // Retries are decided in one place, and it is not this one.
+            .retry_config(RetryConfig::disabled())
+            .http_client(http);
+        if !config.endpoint.is_empty() {
+            builder = builder.endpoint_url(&config.endpoint);
+        }
+        Ok(Route53 {
+            client: Client::from_conf(builder.build()),
+            system: outbound.system(SYSTEM),
+            zone_id: config.zone_id.trim_start_matches("/hostedzone/").to_owned(),
+            ttl_s: config.ttl_s,
+        })
+    }
+
+    /// The sets of CNAMEs under a name: none or one, unless somebody weights them by hand.
+    async fn sets(&self, name: &str) -> Result<Vec<ResourceRecordSet>> {
+        let wanted = normal(name);
+        let found = self
+            .system
+            .call("list records", true, |_| async {
+                let request = self.client.list_resource_record_sets().hosted_zone_id(&self.zone_id);
+                let request = request.start_record_name(&wanted).start_record_type(RrType::Cname);
+                request.max_items(10).send().await.map_err(|error| self.failure(error))
+            })
+            .await?;
+        let ours =
+            |set: &ResourceRecordSet| normal(set.name()) == wanted && set.r#type == RrType::Cname;
+        Ok(found.resource_record_sets.into_iter().take_while(ours).collect())
+    }
+
+    /// Gives the id of the change.
+    async fn change(&self, changes: &[Change]) -> Result<String> {
+        let batch = ChangeBatch::builder().set_changes(Some(changes.to_vec())).build();
+        let batch = batch.map_err(|e| Error::internal("a batch of DNS changes", e))?;
+        let answer = self
+            .system
+            .call("change records", true, |_| async {
+                let request = self.client.change_resource_record_sets();
+                let request = request.hosted_zone_id(&self.zone_id).change_batch(batch.clone());
+                request.send().await.map_err(|error| self.failure(error))
+            })
+            .await?;
+        let info = answer.change_info.ok_or_else(|| odd("an answer without a change"))?;
+        Ok(info.id.trim_start_matches("/change/").to_owned())
+    }
+
+    fn upsertion(&self, record: &Record) -> Result<Change> {
+        let value = ResourceRecord::builder().value(absolute(&record.target)).build();
+        let set = value.and_then(|value| {
+            ResourceRecordSet::builder()
+                .name(absolute(&record.name))
+                .r#type(RrType::Cname)
+                .ttl(i64::from(self.ttl_s))
+                .resource_records(value)
+                .build()
+        });
+        set.and_then(|set| change(ChangeAction::Upsert, set))
+            .map_err(|e| Error::internal("a DNS record", e))
+    }
+
+    /// One reading and deleting; `Conflict` if the zone changed in between.
+    async fn remove_once(&self, names: &[&str]) -> Result<()> {
+        let mut deletions = Vec::new();
+        for name in names {
+            for set in self.sets(name).await? {
+                // A deletion must name exactly what is there: what was just read.
+                let deletion = change(ChangeAction::Delete, set);
+                deletions.push(deletion.map_err(|e| Error::internal("a DNS record", e))?);
+            }
+        }
+        for batch in batches(&deletions, 1) {
+            self.change(batch).await?;
+        }
+        Ok(())
+    }
+
+    fn failure<E>(&self, error: SdkError<E>) -> Failure
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let SdkError::ServiceError(answered) = &error else {
+            let said = DisplayErrorContext(&error).to_string();
+            return Failure::new(Reach::Unknown, Error::unavailable(SYSTEM, said));
+        };
+        let status = answered.raw().status().as_u16();
+        let code = error.code().unwrap_or("no code");
+        let message = error.message().unwrap_or("no message");
+        let id = error.meta().request_id().unwrap_or("none");
+        let said = format!("{code}: {message} (request {id})");
+        let (reach, error) = match code {
+            "Throttling" | "ThrottlingException" | "PriorRequestNotComplete" => {
+                (Reach::Busy, Error::unavailable(SYSTEM, format!("it is busy: {said}")))
+            }
+            "InvalidChangeBatch" => (Reach::Answered, Error::Conflict(format!("{SYSTEM}: {said}"))),
+            "NoSuchHostedZone" => {
+                let help = format!("{said}; check dns.zone_id");
+                (Reach::Answered, Error::unavailable(SYSTEM, help))
+            }
+            "NoSuchChange" => (Reach::Answered, Error::NotFound(format!("{SYSTEM}: the change"))),
+            _ if status == 429 => (Reach::Busy, Error::unavailable(SYSTEM, said)),
+            _ if status >= 500 => (Reach::Unknown, Error::unavailable(SYSTEM, said)),
+            _ if status == 403 => {
+                let help = format!("{said}; check dns.access_key_id and what it may do");
+                (Reach::Answered, Error::unavailable(SYSTEM, help))
+            }
+            _ => (Reach::Answered, Error::internal(SYSTEM, said)),
+        };
+        Failure::new(reach, error)
+    }
+}
+
+#[async_trait]
+impl Dns for Route53 {
+    async fn upsert(&self, records: &[Record]) -> Result<String> {
+        let mut changes = BTreeMap::new();
+        for record in records {
+            let name = normal(&record.name);
+            // Route 53 refuses a batch that names a record twice.
+            match changes.insert(name, record) {
+                Some(other) if normal(&other.target) != normal(&record.target) => {
+                    let (name, one, two) = (&record.name, &other.target, &record.target);
+                    let why = format!("{name} cannot lead to {one} and to {two}");
+                    return Err(Error::internal("DNS records", why));
+                }
+                _ => {}
+            }
+        }
+        let changes: Vec<Change> =
+            changes.into_values().map(|record| self.upsertion(record)).collect::<Result<_>>()?;
+        let mut ids = Vec::new();
+        for batch in batches(&changes, 2) {
+            ids.push(self.change(batch).await?);
+        }
+        Ok(ids.join(","))
+    }
+
+    async fn in_sync(&self, change: &str) -> Result<bool> {
+        for id in change.split(',').filter(|id| !id.is_empty()) {
+            let answer = self.system.call("get change", true, |_| async {
+                let request = self.client.get_change().id(id);
+                request.send().await.map_err(|error| self.failure(error))
+            });
+            match answer.await {
+                Ok(answer) => {
+                    let info =
+                        answer.change_info.ok_or_else(|| odd("an answer without a change"))?;
+                    if info.status != ChangeStatus::Insync {
+                        return Ok(false);
+                    }
+                }
+                // Changes are forgotten some time after they are done.
+                Err(Error::NotFound(_)) => {
+                    tracing::warn!(change = id, "{SYSTEM} does not know the change any more");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    async fn remove(&self, records: &[Record]) -> Result<()> {
+        let names: BTreeMap<String, &str> =
+            records.iter().map(|record| (normal(&record.name), record.name.as_str())).collect();
+        let names: Vec<&str> = names.into_values().collect();
+        for _ in 1..ROUNDS {
+            match self.remove_once(&names).await {
+                // Somebody else deleted or changed one after it was read.
+                Err(Error::Conflict(_)) => {}
+                done => return done,
+            }
+        }
+        self.remove_once(&names).await
+    }
+
+    async fn find(&self, names: &[String]) -> Result<Vec<Record>> {
+        let mut found = Vec::new();
+        for name in names {
+            for set in self.sets(name).await? {
+                for value in set.resource_records() {
+                    let target = normal(value.value());
+                    found.push(Record { name: name.clone(), target });
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// How often a removal starts again when the zone changes under it.
+const ROUNDS: u32 = 3;
+
+fn change(
+    action: ChangeAction,
+    set: ResourceRecordSet,
+) -> Result<Change, aws_sdk_route53::error::BuildError> {
+    Change::builder().action(action).resource_record_set(set).build()
+}
+
+fn odd(what: &str) -> Error {
+    Error::unavailable(SYSTEM, what)
+}
+
+/// A value of the configuration, or of the file that it names.
+fn given(name: &str, value: &str, file: &Option<PathBuf>) -> Result<String> {
+    let field = format!("dns.{name}");
+    let text = match file {
+        Some(path) => read(&field, path)?,
+        None => value.to_owned(),
+    };
+    if text.is_empty() {
+        return Err(Error::invalid(&field, format!("is empty; give it, or {field}_file")));
+    }
+    Ok(text)
+}
+
+fn read(field: &str, path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::invalid(format!("{field}_file"), format!("{}: {e}", path.display())))?;
+    Ok(text.trim().to_owned())
+}
+
+/// What Route 53 takes in one batch: a thousand values with 32,000 characters, where each of an
+/// UPSERT counts twice.
+fn batches(changes: &[Change], weight: usize) -> Vec<&[Change]> {
+    const VALUES_MAX: usize = 1000;
+    const CHARACTERS_MAX: usize = 32_000;
+    let sizes = |change: &Change| {
+        let values = change.resource_record_set.as_ref().map(ResourceRecordSet::resource_records);
+        let values = values.unwrap_or_default();
+        let characters: usize = values.iter().map(|value| value.value().len()).sum();
+        (values.len().max(1) * weight, characters * weight)
+    };
+    let mut all = Vec::new();
+    let (mut start, mut values, mut characters) = (0, 0, 0);
+    for (i, change) in changes.iter().enumerate() {
+        let (more_values, more_characters) = sizes(change);
+        let full =
+            values + more_values > VALUES_MAX || characters + more_characters > CHARACTERS_MAX;
+        if full && i > start {
+            all.push(&changes[start..i]);
+            (start, values, characters) = (i, 0, 0);
+        }
+        (values, characters) = (values + more_values, characters + more_characters);
+    }
+    if start < changes.len() {
+        all.push(&changes[start..]);
+    }
+    all
+}
+
+/// With the dot at its end: a name that is not continued.
+fn absolute(name: &str) -> String {
+    format!("{}.", name.trim_end_matches('.'))
+}
+
+/// For comparison: lower case, no dot at the end, and Route 53's `\052` read as `*`.
+fn normal(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut rest = name.trim_end_matches('.');
+    while let Some((before, after)) = rest.split_once('\\') {
+        text.push_str(before);
+        let code = after.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => text.push(char::from(code)),
+            None => text.push('\\'),
+        }
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    text.push_str(rest);
+    text.make_ascii_lowercase();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_as_route_53_writes_them() {
+        for (left, right) in [
+            ("Demo.Example.", "demo.example"),
+            ("\\052.demo.example.", "*.demo.example"),
+            ("a\\b.example", "a\\b.example"),
+            ("a\\05", "A\\05."),
+        ] {
+            assert_eq!(normal(left), normal(right), "{left}");
+        }
+        assert_eq!(absolute("a.example"), "a.example.");
+        assert_eq!(absolute("a.example."), "a.example.");
+    }
+
+    fn upserts(count: usize, target_length: usize) -> Vec<Change> {
+        let set = |i: usize| {
+            let value = ResourceRecord::builder().value("t".repeat(target_length)).build().unwrap();
+            let set = ResourceRecordSet::builder().name(format!("n{i}")).r#type(RrType::Cname);
+            change(ChangeAction::Upsert, set.resource_records(value).build().unwrap()).unwrap()
+        };
+        (0..count).map(set).collect()
+    }
+
+    #[test]
+    fn a_batch_is_never_larger_than_route_53_takes() {
+        let sizes = |count, length, weight| -> Vec<usize> {
+            batches(&upserts(count, length), weight).iter().map(|batch| batch.len()).collect()
+        };
+        assert_eq!(sizes(0, 10, 2), Vec::<usize>::new());
+        assert_eq!(sizes(500, 10, 2), [500]);
+        assert_eq!(sizes(501, 10, 2), [500, 1]);
+        assert_eq!(sizes(1001, 10, 1), [1000, 1]);
+        assert_eq!(sizes(400, 160, 2), [100, 100, 100, 100]);
+    }
+
+    #[test]
+    fn a_key_comes_from_the_configuration_or_from_a_file_and_must_be_there() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "from a file\n").unwrap();
+        let path = Some(file.path().to_owned());
+        assert_eq!(given("access_key_id", "plain", &None).unwrap(), "plain");
+        assert_eq!(given("access_key_id", "plain", &path).unwrap(), "from a file");
+        let missing = given("access_key_id", "", &None).unwrap_err().to_string();
+        assert!(missing.contains("dns.access_key_id_file"), "{missing}");
+        let nowhere = given("access_key_id", "", &Some("/nonexistent".into())).unwrap_err();
+        assert!(nowhere.to_string().starts_with("dns.access_key_id_file: /nonexistent"));
+    }
+}

@@ -118,6 +118,11 @@ impl Outbound {
         System::new(self.0.clone(), name, breaker.clone())
     }
 
+    /// The clock and the randomness that calls go by.
+    pub fn ambient(&self) -> &Ambient {
+        &self.0.ambient
+    }
+
     /// A URL that a user gave us in `field`, if it may be called. Call it through
     /// [`System::for_users`]: what was checked here is checked again there.
     pub async fn user_url(&self, field: &str, url: &str) -> Result<Url> {

@@ -1,0 +1,186 @@
+//! Keycloak's admin API: requests with a token of ours that is renewed when it must be.
+
+use std::time::Duration;
+
+use kernel::outbound::{self, Outbound, System};
+use kernel::telemetry::Secret;
+use kernel::{Ambient, Error, Result, Timestamp};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::Config;
+
+pub const SYSTEM: &str = "Keycloak";
+/// Of an answer. A client is a few kilobytes.
+const BODY_BYTES_MAX: usize = 4 << 20;
+/// A token is renewed so long before it ends, or at half its life if it is short.
+const MARGIN: Duration = Duration::from_secs(10);
+
+pub struct Admin {
+    system: System,
+    ambient: Ambient,
+    config: Config,
+    realm: Url,
+    token_url: Url,
+    /// Held while it is renewed, so that there is one renewal at a time and all others wait for it.
+    token: Mutex<Option<Token>>,
+}
+
+#[derive(Clone)]
+struct Token {
+    text: Secret,
+    renew_at: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: Secret,
+    #[serde(default)]
+    expires_in: u64,
+}
+
+impl Admin {
+    pub fn new(config: &Config, outbound: &Outbound) -> Result<Admin> {
+        for (field, value) in [("realm", &config.realm), ("client_id", &config.client_id)] {
+            if value.is_empty() {
+                return Err(Error::invalid(format!("sso.{field}"), "is empty"));
+            }
+        }
+        let base = Url::parse(&config.url).map_err(|e| {
+            Error::invalid("sso.url", format!("is not a URL ({e}); give https://host/auth"))
+        })?;
+        let realm = ["admin", "realms", &config.realm];
+        let token = ["realms", &config.realm, "protocol", "openid-connect", "token"];
+        Ok(Admin {
+            system: outbound.system(SYSTEM),
+            ambient: outbound.ambient().clone(),
+            config: config.clone(),
+            realm: below(&base, &realm)?,
+            token_url: below(&base, &token)?,
+            token: Mutex::new(None),
+        })
+    }
+
+    pub async fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Response> {
+        self.send(Method::GET, path, |request| request.query(query)).await
+    }
+
+    pub async fn write(&self, method: Method, path: &[&str], body: &Value) -> Result<Response> {
+        self.send(method, path, |request| request.json(body)).await
+    }
+
+    pub async fn delete(&self, path: &[&str]) -> Result<Response> {
+        self.send(Method::DELETE, path, |request| request).await
+    }
+
+    /// Whatever it answers, except that it does not know us, or what we may do.
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        fill: impl Fn(RequestBuilder) -> RequestBuilder + Send,
+    ) -> Result<Response> {
+        let url = below(&self.realm, path)?;
+        // From code: the collection, never an id.
+        let operation = format!("{method} {}", path.first().unwrap_or(&"realm"));
+        let mut token = self.token(None).await?;
+        for last in [false, true] {
+            let request = self.system.request(method.clone(), url.clone());
+            let request = fill(request.bearer_auth(token.expose()));
+            let response = self.system.http(&operation, request).await?;
+            match response.status() {
+                // Keys were changed, or it was restarted: the token is not what we think it is.
+                StatusCode::UNAUTHORIZED if !last => token = self.token(Some(&token)).await?,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    let (client, status) = (&self.config.client_id, response.status());
+                    let why = format!(
+                        "{operation} answered {status}; give the client {client} the roles \
+                         manage-clients, manage-users and view-realm of realm-management"
+                    );
+                    return Err(Error::unavailable(SYSTEM, why));
+                }
+                _ => return Ok(response),
+            }
+        }
+        unreachable!("the last round returns")
+    }
+
+    /// A token that is good; another one than `refused`.
+    async fn token(&self, refused: Option<&Secret>) -> Result<Secret> {
+        let mut held = self.token.lock().await;
+        let now = self.ambient.now();
+        if let Some(token) = &*held
+            && token.renew_at > now
+            && refused != Some(&token.text)
+        {
+            return Ok(token.text.clone());
+        }
+        *held = None;
+        let granted = self.grant().await?;
+        let life = Duration::from_secs(granted.expires_in);
+        let renew_at = now.plus(life.saturating_sub(MARGIN).max(life / 2));
+        *held = Some(Token { text: granted.access_token.clone(), renew_at });
+        Ok(granted.access_token)
+    }
+
+    async fn grant(&self) -> Result<Granted> {
+        let form = [
+            ("grant_type", "client_credentials"),
+            ("client_id", &self.config.client_id),
+            ("client_secret", self.config.client_secret.expose()),
+        ];
+        // Asking twice for a token gives two; that harms nobody.
+        let request = self.system.request(Method::POST, self.token_url.clone());
+        let request = request.header("idempotency-key", "token").form(&form);
+        let response = self.system.http("token", request).await?;
+        match response.status() {
+            status if status.is_success() => outbound::json(response, BODY_BYTES_MAX).await,
+            StatusCode::NOT_FOUND => {
+                let realm = &self.config.realm;
+                Err(Error::unavailable(SYSTEM, format!("no realm {realm}; check sso.realm")))
+            }
+            status => {
+                let client = &self.config.client_id;
+                let why = format!(
+                    "it gave the client {client} no token ({status}); check sso.client_id and \
+                     sso.client_secret"
+                );
+                Err(Error::unavailable(SYSTEM, why))
+            }
+        }
+    }
+}
+
+/// What an answer that is neither a success nor expected says.
+pub async fn unexpected(what: &str, response: Response) -> Error {
+    let status = response.status();
+    let body = outbound::body(response, 1 << 16).await.unwrap_or_default();
+    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let said =
+        ["errorMessage", "error_description", "error"].iter().find_map(|key| said[key].as_str());
+    let why = format!("{what} answered {status}: {}", said.unwrap_or("nothing more"));
+    if status == StatusCode::BAD_REQUEST || status == StatusCode::CONFLICT {
+        // It would say so again.
+        return Error::internal(SYSTEM, why);
+    }
+    Error::unavailable(SYSTEM, why)
+}
+
+pub async fn json<T: serde::de::DeserializeOwned>(what: &str, response: Response) -> Result<T> {
+    if !response.status().is_success() {
+        return Err(unexpected(what, response).await);
+    }
+    outbound::json(response, BODY_BYTES_MAX).await
+}
+
+fn below(base: &Url, path: &[&str]) -> Result<Url> {
+    let mut url = base.clone();
+    url.path_segments_mut()
+        .map_err(|()| Error::invalid("sso.url", "must begin with https:// or http://"))?
+        .pop_if_empty()
+        .extend(path);
+    Ok(url)
+}
