@@ -3,11 +3,11 @@
 //! store, and never older than the last commit ([`Index::fresh`]).
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use kernel::mirror::Mirror;
-use kernel::{Error, Object, Result, Timestamp};
+use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -166,14 +166,17 @@ impl Index {
         self.mirror.get().map_or(0, |mirror| mirror.seq())
     }
 
-    /// Forgets everything, before it is read again.
-    pub fn clear(&self) {
+    /// Of what is in the picture, only these are left.
+    pub fn retain(&self, keys: &HashSet<Key>, seq: i64) {
         let mut inner = self.inner.write();
-        let bells: Vec<_> = inner.orgs.drain().chain(inner.agents.drain().collect::<Vec<_>>()).collect();
-        *inner = Inner::default();
-        drop(inner);
-        // Whoever waits asks again, and gets everything.
-        drop(bells);
+        inner.clusters.retain(|id, _| keys.contains(&cluster::key(id)));
+        inner.accounts.retain(|id, _| keys.contains(&account::key(id)));
+        let vanished = |key: &&String| Key::parse(key).is_ok_and(|key| !keys.contains(&key));
+        let vanished: Vec<String> = inner.rows.keys().filter(vanished).cloned().collect();
+        for key in vanished {
+            let old = inner.rows.remove(&key);
+            inner.take_out(old.as_ref(), None, seq);
+        }
     }
 
     /// Takes in an object as an event, or the first reading, shows it.
@@ -382,10 +385,6 @@ impl Index {
         let inner = self.inner.read();
         let of_kind = inner.rows.values().filter(|row| row.instance.kind == kind);
         of_kind.for_each(|row| visit(&row.instance));
-    }
-
-    pub fn oldest_update(&self) -> Option<Timestamp> {
-        self.inner.read().rows.values().map(|row| row.instance.updated_at).min()
     }
 }
 

@@ -1,3 +1,12 @@
 //! Data planes: where instances really run.
 
+pub mod http;
+pub mod kafka;
 pub mod local;
+
+/// For the programs that a data plane runs: until SIGTERM.
+async fn until_told_to_end() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::terminate())?.recv().await;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The program of a Kafka instance, run by the local data plane: a real broker where Java and
+//! Kafka's jars are, else librdkafka's mock cluster, which says so.
+
+mod broker;
+mod home;
+mod mock;
+
+use std::path::Path;
+
+use kernel::{Error, Result};
+
+use home::Home;
+
+/// What is printed when clients can come.
+pub const READY_LINE: &str = "mainstay: the broker takes clients";
+
+/// Serves on the loopback address until SIGTERM.
+pub async fn run(dir: impl AsRef<Path>, port: u16) -> Result<()> {
+    let dir = std::path::absolute(dir.as_ref())
+        .map_err(|error| Error::unavailable(format!("the directory ({error})"), error))?;
+    match Home::find()? {
+        Ok(home) => broker::run(&home, &dir, port).await,
+        Err(missing) if broker::has_data(&dir) => Err(Error::Unavailable {
+            what: format!("a broker for the data in {} ({missing})", dir.display()),
+            source: None,
+        }),
+        Err(missing) => mock::run(&dir, &missing).await,
+    }
+}
+
+fn problem(what: &str) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::unavailable(format!("{what} ({error})"), error)
+}
