@@ -35,6 +35,7 @@ pub struct Fleet {
     pub tls_key: String,
     /// This server, as others reach it.
     pub url: String,
+    pub(crate) heard: crate::heard::Heard,
 }
 
 /// The systems that a fleet uses.
@@ -72,6 +73,7 @@ impl Fleet {
             tls_cert,
             tls_key,
             url,
+            heard: Default::default(),
         }
     }
 

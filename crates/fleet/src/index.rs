@@ -39,12 +39,16 @@ struct Inner {
     accounts: BTreeMap<String, Arc<Account>>,
     /// Units by cluster and instance type.
     used: HashMap<(String, String), i64>,
+    /// Units by kind, cloud, region and instance type.
+    regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
 }
 
 /// Instances that someone follows: in the order of their names, and of their changes.
 struct Feed {
     by_name: BTreeSet<ByName>,
+    /// How often each name is there: once, where names are unique.
+    names: HashMap<Box<str>, u32>,
     by_seq: BTreeSet<BySeq>,
     /// What went, with the number of the event; the oldest are forgotten.
     gone: VecDeque<(i64, String)>,
@@ -60,6 +64,7 @@ impl Feed {
     fn new(seq: i64) -> Feed {
         Feed {
             by_name: BTreeSet::new(),
+            names: HashMap::new(),
             by_seq: BTreeSet::new(),
             gone: VecDeque::new(),
             floor: seq,
@@ -69,12 +74,18 @@ impl Feed {
 
     fn insert(&mut self, row: &Arc<Row>) {
         self.by_name.insert(ByName(row.clone()));
+        *self.names.entry(row.instance.name.as_str().into()).or_default() += 1;
         self.by_seq.insert(BySeq(row.clone()));
         self.bell.send_replace(row.seq);
     }
 
     fn remove(&mut self, row: &Arc<Row>) {
         self.by_name.remove(&ByName(row.clone()));
+        let name = row.instance.name.as_str();
+        match self.names.get_mut(name) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.names.remove(name)),
+        }
         self.by_seq.remove(&BySeq(row.clone()));
     }
 
@@ -272,6 +283,12 @@ impl Index {
         inner.used.iter().filter(|((id, _), _)| id == cluster).map(|(_, units)| units).sum()
     }
 
+    /// Units of a type that a region holds, on clusters of ours.
+    pub fn used_in_region(&self, kind: &str, cloud: &str, region: &str, of: &str) -> i64 {
+        let key = format!("{kind}/{cloud}/{region}/{of}");
+        self.inner.read().regions.get(&key).copied().unwrap_or(0)
+    }
+
     pub fn counts(&self) -> BTreeMap<(String, Status), i64> {
         self.inner.read().counts.clone()
     }
@@ -286,6 +303,13 @@ impl Index {
     pub fn of_owner(&self, owner: &str) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
         inner.rows.values().filter(|row| row.instance.owner == owner).cloned().collect()
+    }
+
+    /// Whether an organisation has an instance of this name.
+    pub fn has_name(&self, kind: &str, org: &str, name: &str) -> bool {
+        let inner = self.inner.read();
+        let Some(feed) = inner.orgs.get(&(kind.to_owned(), org.to_owned())) else { return false };
+        feed.names.contains_key(name)
     }
 
     /// Those of a kind that fit, in order, from `skip` on.
@@ -442,6 +466,12 @@ impl Inner {
 
     fn count(&mut self, instance: &Instance, by: i64) {
         *self.counts.entry((instance.kind.clone(), instance.status)).or_default() += by;
+        let spec = &instance.spec;
+        if spec.own_cluster_id.is_empty() {
+            let (cloud, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
+            let key = format!("{}/{cloud}/{region}/{of}", instance.kind);
+            *self.regions.entry(key).or_default() += by * spec.units;
+        }
         let cluster = &instance.seen.cluster_id;
         if !cluster.is_empty() && instance.status != Status::Deleting {
             let place = (cluster.clone(), instance.spec.instance_type.clone());

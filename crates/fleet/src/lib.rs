@@ -1,9 +1,12 @@
 //! Managed services: a REST call becomes an instance that runs on a data-plane cluster. What a
 //! service is called, offers and needs is data: a kind file.
 
+pub mod api;
 pub mod config;
 pub mod decide;
+pub mod domain;
 mod fleet;
+mod heard;
 pub mod index;
 pub mod model;
 pub mod plane;
@@ -14,4 +17,5 @@ pub mod view;
 pub mod work;
 
 pub use config::Config;
+pub use domain::FleetDomain;
 pub use fleet::{Fleet, Ports};

@@ -1,5 +1,7 @@
 //! What follows from what is wanted and seen. Pure: no clocks, no randomness, no I/O.
 
+pub mod cluster;
 pub mod instance;
 pub mod lifecycle;
 pub mod place;
+pub mod report;

@@ -1,0 +1,492 @@
+//! `POST` of an instance: every rule in the order in which clients know them, then one transaction.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use kernel::change::{Answer, AuditDraft, EventDraft, Take, Wake, Write};
+use kernel::http::{Idempotency, carry_out};
+use kernel::identity::Principal;
+use kernel::{Change, Error, Json, Key, Lane, Object, Refusal, Result, Timestamp};
+use serde_json::{Map, Value};
+
+use super::reply;
+use super::router::Call;
+use crate::config::{QuotaType, Scaling};
+use crate::decide::instance::place_on;
+use crate::model::code::Code;
+use crate::model::instance::{
+    Instance, Seen, Spec, Status, name_counter, region_counter, trial_counter,
+};
+use crate::model::kind::{Billing, InstanceType, Kind};
+use crate::model::providers::{Cloud, Region};
+
+pub const NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
+const NAME_MAX: usize = 32;
+
+pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
+    let idempotency = idempotency(&mut call).await?;
+    let bytes = call.bytes().await?;
+    let body = Payload(parse_object(&bytes)?);
+    call.must_be_async()?;
+    let once = idempotency.of(&bytes);
+    let store = call.fleet.store.clone();
+    let work = async {
+        let asked = validate(&call, who, &body).await?;
+        place_and_commit(&call, who, asked, &once).await
+    };
+    once.unless_done(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
+}
+
+/// The caller's `Idempotency-Key`; the guard has set who that is.
+async fn idempotency(call: &mut Call) -> Result<Idempotency> {
+    use axum::extract::FromRequestParts as _;
+    Idempotency::from_request_parts(&mut call.parts, &()).await
+}
+
+/// Reads a JSON object, and says what is wrong with what is none.
+pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>> {
+    let wrong = |why: &str| Code::Malformed.error(format!("invalid request format: {why}"));
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(wrong("EOF"));
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(wrong("the body must be a JSON object")),
+        Err(error) if error.is_eof() => Err(wrong("unexpected EOF")),
+        Err(error) => Err(wrong(&error.to_string())),
+    }
+}
+
+/// Fields of a body. Null counts as not given, unknown ones are ignored.
+pub struct Payload(pub Map<String, Value>);
+
+impl Payload {
+    pub fn text(&self, name: &str) -> Result<Option<&str>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(Code::Malformed
+                .error(format!("invalid request format: {name} must be a string"))),
+        }
+    }
+
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(yes)) => Ok(Some(*yes)),
+            Some(_) => Err(Code::Malformed
+                .error(format!("invalid request format: {name} must be true or false"))),
+        }
+    }
+
+    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) if number.is_i64() => Ok(number.as_i64()),
+            Some(_) => Err(Code::Malformed
+                .error(format!("invalid request format: {name} must be a whole number"))),
+        }
+    }
+}
+
+pub fn check_length(field: &str, text: &str, min: usize, max: usize) -> Result<()> {
+    let length = text.chars().count();
+    if length > max {
+        let why = format!("{field} is not valid, maximum length {max} is required");
+        return Err(Code::TooLong.error(why));
+    }
+    if length < min {
+        let why = format!("{field} is not valid, minimum length {min} is required");
+        return Err(Code::TooShort.error(why));
+    }
+    Ok(())
+}
+
+/// Lower-case letters, digits and `-`; begins with a letter, does not end with `-`.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && !text.ends_with('-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// What was asked for, found right.
+struct Asked {
+    instance: Instance,
+    takes: Vec<Take>,
+    /// For messages about the quota.
+    holder: String,
+    trial_name: String,
+}
+
+async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked> {
+    let kind = &*call.kind;
+    let now = call.fleet.ambient.now();
+    // All types first: a body that cannot be read is wrong before anything else is.
+    for field in ["cloud_provider", "region", "plan", "billing_model", "marketplace",
+        "billing_cloud_account_id", "cluster_id"]
+    {
+        body.text(field)?;
+    }
+    let fields = own_fields(kind, body)?;
+    let name = body.text("name")?.unwrap_or_default();
+    check_length("name", name, 1, NAME_MAX)?;
+    if !is_name(name) {
+        return Err(Code::Name.error(format!("name does not match {NAME_PATTERN}")));
+    }
+    if call.fleet.name_is_taken(kind.name(), &who.org, name).await? {
+        return Err(name_taken(kind));
+    }
+    if who.subject.is_empty() || who.org.is_empty() {
+        return Err(Code::Forbidden.plain());
+    }
+    let (cloud, region) = place(call, body)?;
+    let of = instance_type(call, who, now).await?;
+    let Some(offer) = region.offer(&of.id) else {
+        let why = format!("instance type '{}' not supported for region '{}'", of.id, region.name);
+        return Err(Code::InstanceType.error(why));
+    };
+    let size = size(of, body.text("plan")?.unwrap_or_default())?;
+    let billing = billing(of, body)?;
+    let multi_az = match kind.file.multi_az_asked {
+        true => body.boolean("multi_az")?.unwrap_or(of.multi_az),
+        false => of.multi_az,
+    };
+    if let Some(accepted) = terms(call, who).await?
+        && !accepted
+    {
+        return Err(Code::TermsNotAccepted.plain());
+    }
+    let text = |name: &str| body.text(name).ok().flatten().unwrap_or_default().to_owned();
+    let mut spec = Spec {
+        cloud_provider: cloud.name.clone(),
+        region: region.name.clone(),
+        multi_az,
+        instance_type: of.id.clone(),
+        size_id: size.id.clone(),
+        units: size.units,
+        billing_model: billing.id.clone(),
+        marketplace: text("marketplace"),
+        billing_cloud_account_id: text("billing_cloud_account_id"),
+        own_cluster_id: text("cluster_id"),
+        account: who.account.clone(),
+        quota_type: call.fleet.config.quota_type.label().into(),
+        fields,
+        expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
+        ..Spec::default()
+    };
+    let id = call.fleet.ambient.id();
+    let holder_key = Key::new(kind.name(), &id).to_string();
+    let take = |counter: String, amount: i64, limit: i64| Take {
+        counter,
+        holder: holder_key.clone(),
+        amount,
+        limit,
+    };
+    let mut takes = vec![take(name_counter(kind.name(), &who.org, name), 1, 1)];
+    let (quota, holder) = quota(call, who, of, billing, now)?;
+    spec.quota_counter = quota.0.clone();
+    let amount = if of.trial { 1 } else { spec.units };
+    takes.push(take(quota.0, amount, quota.1));
+    if let (Some(limit), true) = (offer.limit, spec.own_cluster_id.is_empty()) {
+        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
+        takes.push(take(counter, spec.units, limit));
+    }
+    let instance = Instance {
+        id,
+        kind: kind.name().into(),
+        org: who.org.clone(),
+        owner: who.subject.clone(),
+        name: name.into(),
+        status: Status::Accepted,
+        created_at: now,
+        updated_at: now,
+        revision: 1,
+        spec,
+        seen: Seen { since: now, ..Seen::default() },
+    };
+    Ok(Asked { instance, takes, holder, trial_name: of.name.clone() })
+}
+
+fn name_taken(kind: &Kind) -> Error {
+    Code::NameTaken.error(format!("{} cluster name is already used", kind.file.title))
+}
+
+fn own_fields(kind: &Kind, body: &Payload) -> Result<std::collections::BTreeMap<String, Value>> {
+    let mut fields = std::collections::BTreeMap::new();
+    for (name, field) in &kind.file.fields {
+        let value = match body.0.get(name) {
+            None | Some(Value::Null) if field.required => {
+                return Err(Code::Field.error(format!("Field validation failed: {name} is required")));
+            }
+            None | Some(Value::Null) => field.default.clone(),
+            Some(value) => value.clone(),
+        };
+        check_field(name, field, &value)?;
+        if !value.is_null() {
+            fields.insert(name.clone(), value);
+        }
+    }
+    Ok(fields)
+}
+
+/// Whether a value may be a field of a kind's own.
+pub fn check_field(name: &str, field: &crate::model::kind::Field, value: &Value) -> Result<()> {
+    if value.is_null() {
+        return Ok(());
+    }
+    if !field.of.fits(value) {
+        let why = format!("invalid request format: {name} must be a {}", field.of.name());
+        return Err(Code::Malformed.error(why));
+    }
+    if let (Some(max), Some(text)) = (field.max_length, value.as_str()) {
+        check_length(name, text, 0, max)?;
+    }
+    if !field.values.is_empty() && !field.values.contains(value) {
+        let all: Vec<String> = field.values.iter().map(Value::to_string).collect();
+        let why = format!("Field validation failed: {name} must be one of {}", all.join(", "));
+        return Err(Code::Field.error(why));
+    }
+    Ok(())
+}
+
+fn place<'c>(call: &'c Call, body: &Payload) -> Result<(&'c Cloud, &'c Region)> {
+    let providers = &call.rules.providers;
+    let asked = body.text("cloud_provider")?.unwrap_or_default();
+    let cloud = match asked {
+        "" => providers.default_cloud(),
+        asked => providers.cloud(asked),
+    };
+    let cloud = cloud.ok_or_else(|| {
+        let all: Vec<&str> =
+            providers.supported_providers.iter().map(|cloud| cloud.name.as_str()).collect();
+        Code::Provider.error(format!(
+            "provider {asked} is not supported, supported providers are: [{}]",
+            all.join(" ")
+        ))
+    })?;
+    let asked = body.text("region")?.unwrap_or_default();
+    let region = match asked {
+        "" => cloud.default_region(),
+        asked => cloud.region(asked),
+    };
+    let region = region.ok_or_else(|| {
+        Code::Region.error(format!(
+            "region {asked} is not supported for {}, supported regions are: [{}]",
+            cloud.name,
+            cloud.region_names()
+        ))
+    })?;
+    Ok((cloud, region))
+}
+
+/// The first type of which the caller has quota, else the trial.
+async fn instance_type<'c>(
+    call: &'c Call,
+    who: &Principal,
+    now: Timestamp,
+) -> Result<&'c InstanceType> {
+    let kind = &*call.kind;
+    let config = &call.fleet.config;
+    if let (QuotaType::Ams, Some(ams)) = (config.quota_type, &call.fleet.ams) {
+        for of in kind.file.types.iter().filter(|of| !of.trial) {
+            for billing in &of.billing {
+                let model = billing.models.first().map(String::as_str).unwrap_or_default();
+                let quota = ams.quota(&who.org, &billing.product, model).await;
+                let quota = quota.map_err(|error| {
+                    tracing::warn!(%error, "the quota could not be asked for");
+                    Code::QuotaCheck.plain()
+                })?;
+                if quota.is_some_and(|quota| quota.allowed > 0) {
+                    return Ok(of);
+                }
+            }
+        }
+    } else if let Some(entitled) =
+        call.rules.quota.entitlement(&who.org, &who.subject, config.max_allowed_instances)
+        && let Some(first) = entitled.types(kind, now).first()
+        && let Some(of) = kind.of_type(first)
+    {
+        return Ok(of);
+    }
+    match kind.trial() {
+        Some(trial) if config.trial.allowed => Ok(trial),
+        Some(trial) => {
+            Err(Code::Forbidden.error(format!("{} instances are not allowed", trial.name)))
+        }
+        None => Err(Code::NoQuota.plain()),
+    }
+}
+
+fn size<'t>(of: &'t InstanceType, plan: &str) -> Result<&'t crate::model::kind::Size> {
+    let first = || of.sizes.first().ok_or_else(|| Error::internal("a kind", "it has no sizes"));
+    if plan.is_empty() {
+        return first();
+    }
+    let Some((asked, size)) = plan.split_once('.').filter(|(asked, _)| *asked == of.id) else {
+        let _ = plan;
+        return Err(Code::BadRequest
+            .error(format!("unable to detect instance type in plan provided: \"{plan}\"")));
+    };
+    let found = of.sizes.iter().find(|known| known.id == size);
+    found.ok_or_else(|| Code::Plan.error(format!("unsupported plan provided: \"{asked}.{size}\"")))
+}
+
+fn billing<'t>(of: &'t InstanceType, body: &Payload) -> Result<&'t Billing> {
+    let asked = body.text("billing_model")?.unwrap_or_default();
+    let cluster = body.text("cluster_id")?.unwrap_or_default();
+    let found = match asked {
+        "" => of.billing.first(),
+        asked => of.billing.iter().find(|billing| billing.id == asked),
+    };
+    let billing = found.ok_or_else(|| {
+        let all: Vec<&str> = of.billing.iter().map(|billing| billing.id.as_str()).collect();
+        Code::Billing.error(format!(
+            "billing model '{asked}' is not supported for '{}' instances, supported are: [{}]",
+            of.id,
+            all.join(" ")
+        ))
+    })?;
+    if billing.own_cluster && cluster.is_empty() {
+        let why = format!("cluster_id must be supplied when selected billing model is: \"{}\"", billing.id);
+        return Err(Code::BadRequest.error(why));
+    }
+    let account = body.text("billing_cloud_account_id")?.unwrap_or_default();
+    let marketplace = body.text("marketplace")?.unwrap_or_default();
+    if !billing.account && !account.is_empty() {
+        let why = format!("billing model '{}' takes no billing_cloud_account_id", billing.id);
+        return Err(Code::Billing.error(why));
+    }
+    if account.is_empty() && !marketplace.is_empty() {
+        return Err(Code::Billing.error("no billing account provided for the marketplace"));
+    }
+    Ok(billing)
+}
+
+/// The counter that it counts against, how much that may hold, and whose it is.
+fn quota(
+    call: &Call,
+    who: &Principal,
+    of: &InstanceType,
+    billing: &Billing,
+    now: Timestamp,
+) -> Result<((String, i64), String)> {
+    let config = &call.fleet.config;
+    let kind = &*call.kind;
+    if of.trial {
+        let counter = trial_counter(kind.name(), &who.org, &who.subject);
+        return Ok(((counter, config.trial.max), String::new()));
+    }
+    let max = config.max_allowed_instances;
+    let Some(entitled) = call.rules.quota.entitlement(&who.org, &who.subject, max) else {
+        // The backend decides; here it is only counted.
+        let counter = format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, of.id, billing.id);
+        return Ok(((counter, i64::MAX), format!("organization '{}'", who.org)));
+    };
+    let counter = entitled.holder.counter(kind.name(), &of.id, &billing.id);
+    let limit = match (config.quota_enforced, config.quota_type) {
+        (true, QuotaType::List) => entitled.limit(kind, &of.id, &billing.id, now),
+        _ => i64::MAX,
+    };
+    Ok(((counter, limit), entitled.holder.describe()))
+}
+
+/// Whether the terms were accepted; none if nobody asks for it.
+async fn terms(call: &Call, who: &Principal) -> Result<Option<bool>> {
+    let terms = &call.fleet.config.terms;
+    match &call.fleet.ams {
+        Some(ams) if terms.required => {
+            Ok(Some(ams.terms_accepted(&who.subject, &terms.site, &terms.event).await?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Writes the instance down, on the first cluster that still has room if clusters are given out
+/// here.
+async fn place_and_commit(
+    call: &Call,
+    who: &Principal,
+    asked: Asked,
+    once: &kernel::http::Once,
+) -> Result<Response> {
+    let fleet = &call.fleet;
+    let here = fleet.config.scaling != Scaling::Auto || !asked.instance.spec.own_cluster_id.is_empty();
+    if !here {
+        return commit(call, who, &asked, asked.instance.clone(), None, once).await;
+    }
+    // Another's instance may take the last room between the look and the commit.
+    for (judged, cluster) in fleet.judge(&asked.instance) {
+        let (None, Some(cluster)) = (&judged.against, cluster) else { break };
+        let mut instance = asked.instance.clone();
+        let take = place_on(&mut instance, &cluster);
+        let counter = instance.seen.capacity_counter.clone();
+        match commit(call, who, &asked, instance, take, once).await {
+            Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
+            Err(error) => return Err(refused(call, &asked, error)),
+            done => return done,
+        }
+    }
+    Err(no_room(&asked.instance))
+}
+
+fn no_room(instance: &Instance) -> Error {
+    let Spec { own_cluster_id, instance_type, region, .. } = &instance.spec;
+    Code::TooMany.error(match own_cluster_id.as_str() {
+        "" => format!("region {region} cannot accept instance type: \"{instance_type}\" at this moment"),
+        id => format!("cluster \"{id}\" cannot accept instance type: \"{instance_type}\" at this moment"),
+    })
+}
+
+/// A limit by its counter, as clients know it.
+fn refused(call: &Call, asked: &Asked, error: Error) -> Error {
+    let Error::Refused(Refusal::Limit { counter, limit, .. }) = &error else { return error };
+    let part = counter.split('/').nth(1).unwrap_or_default();
+    match part {
+        "name" => name_taken(&call.kind),
+        "trial" => {
+            let (is, plural) = if *limit == 1 { ("is", "") } else { ("are", "s") };
+            let name = &asked.trial_name;
+            Code::TooMany.error(format!("only {limit} {name} instance{plural} {is} allowed"))
+        }
+        "quota" => Code::QuotaReached.error(format!(
+            "{} has reached a maximum number of {limit} allowed {}",
+            asked.holder, call.kind.file.units
+        )),
+        _ => no_room(&asked.instance),
+    }
+}
+
+async fn commit(
+    call: &Call,
+    who: &Principal,
+    asked: &Asked,
+    instance: Instance,
+    capacity: Option<Take>,
+    once: &kernel::http::Once,
+) -> Result<Response> {
+    let now = instance.created_at;
+    let key = instance.key();
+    let mut object =
+        Object::new(key.clone(), &instance.org, &instance.owner, &instance.name, "", now);
+    instance.write_to(&mut object, now);
+    let wake = Wake { key: key.clone(), org: instance.org.clone(), lane: Lane::Normal, due: now };
+    let audit = call.context.audit(who, &format!("{}.create", instance.kind), key.as_str(), &who.org);
+    let change = Change {
+        takes: asked.takes.iter().cloned().chain(capacity).collect(),
+        wakes: vec![wake],
+        event: Some(EventDraft::of(&object, "accepted")),
+        audit: Some(AuditDraft { after: object.spec.clone(), ..audit }),
+        write: Some(Write::Create(object)),
+        ..Change::default()
+    };
+    let view = call.fleet.view(&call.kind, &instance, None);
+    let text = String::from_utf8(call.kind.response.render(&view));
+    let text = text.map_err(|error| Error::internal("an answer", error))?;
+    let answer = Answer { status: 202, body: Json::stored(text)? };
+    let response = carry_out(&call.app, once, change, answer).await;
+    response.map_err(|error| match error {
+        // Only a limit of the cluster is tried elsewhere.
+        Error::Refused(Refusal::Limit { ref counter, .. }) if *counter == instance.seen.capacity_counter => error,
+        error => refused(call, asked, error),
+    })
+}

@@ -1,0 +1,236 @@
+//! One instance: read, change, delete, promote.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::identity::Principal;
+use kernel::{Change, Error, Key, Lane, Object, Refusal, Result};
+use serde_json::{Value, json};
+
+use super::create::{Payload, check_field, check_length, parse_object};
+use super::reply;
+use super::router::Call;
+use crate::decide::instance::transition;
+use crate::decide::lifecycle::Event;
+use crate::index::Row;
+use crate::model::code::Code;
+use crate::model::instance::{Instance, Promotion, Status};
+
+/// Whether the caller may see it: their organisation's, or their own if they have none.
+pub fn sees(who: &Principal, instance: &Instance) -> bool {
+    match who.org.as_str() {
+        "" => instance.owner == who.subject,
+        org => instance.org == org,
+    }
+}
+
+/// The instance of the path, if the caller may see it.
+pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
+    call.fleet.index.fresh().await?;
+    let id = &call.args[0];
+    let row = call.fleet.index.get(call.kind.name(), id);
+    row.filter(|row| sees(who, &row.instance)).ok_or_else(|| {
+        let resource = &call.kind.file.resource;
+        let user = &who.subject;
+        Code::NotFound.error(format!("{resource} for user {user} with id='{id}' not found"))
+    })
+}
+
+pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
+    let row = visible(call, who).await?;
+    Ok(shown(call, 200, &row.instance))
+}
+
+pub fn shown(call: &Call, status: u16, instance: &Instance) -> Response {
+    let view = call.fleet.view(&call.kind, instance, None);
+    reply::bytes_of(&call.context, status, call.kind.response.render(&view))
+}
+
+pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
+    let bytes = call.bytes().await?;
+    let body = Payload(parse_object(&bytes)?);
+    let owner = body.text("owner")?.map(str::to_owned);
+    if let Some(owner) = &owner {
+        check_length("owner", owner, 1, 255)?;
+    }
+    let mut fields = Vec::new();
+    for (name, field) in call.kind.file.fields.iter().filter(|(_, field)| field.patch) {
+        if let Some(value) = body.0.get(name).filter(|value| !value.is_null()) {
+            check_field(name, field, value)?;
+            fields.push((name.clone(), value.clone()));
+        }
+    }
+    let row = visible(&call, who).await?;
+    if !who.org_admin && row.instance.owner != who.subject {
+        return Err(Code::Unauthorized.error("User not authorized to perform this action"));
+    }
+    if let (Some(owner), Some(ams)) = (&owner, &call.fleet.ams)
+        && *owner != row.instance.owner
+    {
+        let account = ams.account(owner).await?;
+        if account.is_none_or(|account| account.banned || account.org != who.org) {
+            let why = format!("user {owner} is not a member of the organisation");
+            return Err(Code::BadRequest.error(why));
+        }
+    }
+    let after = edit(&call, who, &row.instance.key(), "update", |instance, object, now| {
+        let mut next = instance.clone();
+        next.owner = owner.clone().unwrap_or(next.owner);
+        next.spec.fields.extend(fields.iter().cloned());
+        if next == *instance {
+            return Ok((Change::default(), next));
+        }
+        let change = crate::decide::instance::written(object, &next, "updated", now);
+        Ok((change, next))
+    })
+    .await?;
+    Ok(shown(&call, 200, &after))
+}
+
+pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
+    call.must_be_async()?;
+    call.fleet.index.fresh().await?;
+    let id = call.args[0].clone();
+    let row = call.fleet.index.get(call.kind.name(), &id);
+    let may = |instance: &Instance| {
+        sees(who, instance) && (who.org_admin || instance.owner == who.subject)
+    };
+    let row = row.filter(|row| may(&row.instance)).ok_or_else(|| {
+        Code::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
+    })?;
+    deleted(&call, who, &row.instance.key()).await
+}
+
+/// Asks for an instance to go, and answers so that every generated client is content.
+pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
+    edit(call, who, key, "delete", |instance, object, now| {
+        let (mut change, next) = transition(object, instance, Event::Delete, now);
+        change.wakes.push(wake(instance, now));
+        Ok((change, next))
+    })
+    .await?;
+    let kind = &call.kind;
+    let id = &call.args[0];
+    let body = json!({
+        "reason": format!("{} is being deleted", kind.file.title),
+        "operation_id": call.context.request_id,
+        "id": id,
+        "kind": kind.file.title,
+        "href": kind.href(id),
+        "code": format!("{}-0", kind.file.codes),
+    });
+    Ok(call.json(202, &body))
+}
+
+pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
+    let body = Payload(call.object().await?);
+    call.must_be_async()?;
+    let to = body.text("desired_kafka_billing_model")?.or(body.text("desired_billing_model")?);
+    let to = to.unwrap_or_default().to_owned();
+    check_length("desired_kafka_billing_model", &to, 1, 64)?;
+    let text = |name: &str| Ok::<_, Error>(body.text(name)?.unwrap_or_default().to_owned());
+    let marketplace = text("desired_marketplace")?;
+    let billing_cloud_account_id = text("desired_billing_cloud_account_id")?;
+    let row = visible(&call, who).await?;
+    if !who.org_admin && row.instance.owner != who.subject {
+        return Err(Code::Unauthorized.error("User not authorized to perform this action"));
+    }
+    let promotion = Promotion { to, marketplace, billing_cloud_account_id, failed: String::new() };
+    edit(&call, who, &row.instance.key(), "promote", |instance, object, now| {
+        promotable(&call, instance, &promotion)?;
+        let mut next = instance.clone();
+        next.spec.promotion = Some(promotion.clone());
+        let mut change = crate::decide::instance::written(object, &next, "promoting", now);
+        change.wakes.push(wake(instance, now));
+        Ok((change, next))
+    })
+    .await?;
+    Ok(reply::empty(&call.context, 202))
+}
+
+fn promotable(call: &Call, instance: &Instance, promotion: &Promotion) -> Result<()> {
+    let (kind, spec, id) = (&call.kind, &instance.spec, &instance.id);
+    let name = kind.name();
+    let billing = kind.billing(&spec.instance_type, &spec.billing_model);
+    let targets = billing.map(|billing| billing.promotes_to.as_slice()).unwrap_or_default();
+    if targets.is_empty() {
+        return Err(Code::Validation.error(format!(
+            "{name} request \"{id}\" has a {name} billing model \"{}\". Only {name} requests with a \
+             {name} billing model 'eval' can be promoted",
+            spec.billing_model
+        )));
+    }
+    if spec.promotion.as_ref().is_some_and(|p| p.failed.is_empty()) {
+        return Err(Code::Conflict.error(format!("{name} request \"{id}\" is being promoted already")));
+    }
+    let from = [Status::Ready, Status::Suspended, Status::Resuming];
+    if !from.contains(&instance.status) {
+        return Err(Code::Validation.error(format!(
+            "{name} request \"{id}\" with status \"{}\" cannot be promoted: promotable status are: \
+             [ready suspended resuming]",
+            instance.status.label()
+        )));
+    }
+    if !targets.contains(&promotion.to) {
+        return Err(Code::Billing.error(format!(
+            "{name} request \"{id}\" cannot be promoted to \"{}\", only to: [{}]",
+            promotion.to,
+            targets.join(" ")
+        )));
+    }
+    let needs_account = kind.billing(&spec.instance_type, &promotion.to).is_some_and(|b| b.account);
+    if needs_account && !promotion.marketplace.is_empty() && promotion.billing_cloud_account_id.is_empty() {
+        return Err(Code::Billing.error("desired_billing_cloud_account_id is needed for a marketplace"));
+    }
+    Ok(())
+}
+
+pub fn wake(instance: &Instance, now: kernel::Timestamp) -> Wake {
+    Wake { key: instance.key(), org: instance.org.clone(), lane: Lane::Normal, due: now }
+}
+
+/// Changes an instance as it is now; reads again if someone else wrote meanwhile. A change without
+/// a write is none.
+pub async fn edit(
+    call: &Call,
+    who: &Principal,
+    key: &Key,
+    action: &str,
+    change: impl Fn(&Instance, &Object, kernel::Timestamp) -> Result<(Change, Instance)>,
+) -> Result<Instance> {
+    let fleet = &call.fleet;
+    loop {
+        let object = fleet.store.object(key).await?;
+        let object = object.filter(|object| object.deleted_at.is_none());
+        let object = object.ok_or_else(|| Code::NotFound.plain())?;
+        let instance = Instance::of(&object)?;
+        let now = fleet.ambient.now();
+        let (mut wanted, mut after) = change(&instance, &object, now)?;
+        let Some(Write::Update(written)) = &mut wanted.write else { return Ok(instance) };
+        written.generation += 1;
+        let action = format!("{}.{action}", key.kind());
+        let mut audit = call.context.audit(who, &action, key.as_str(), &object.org);
+        (audit.before, audit.after) = (object.spec.clone(), written.spec.clone());
+        wanted.audit = Some(audit);
+        if wanted.event.is_none() {
+            wanted.event = Some(EventDraft::of(written, "updated"));
+        }
+        match kernel::store::commit(fleet.store.as_ref(), wanted, now).await {
+            Err(Error::Refused(Refusal::Stale { .. })) => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                after.updated_at = now;
+                return Ok(after);
+            }
+        }
+    }
+}
+
+/// A value of a size or a field, as a quantity.
+pub fn quantity_of(value: &Value) -> Option<i64> {
+    match value {
+        Value::String(text) => crate::model::quantity(text),
+        other => other.as_i64(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Lists: pages, order, search.
+
+use axum::response::Response;
+use kernel::identity::Principal;
+use kernel::{Error, Result};
+
+use super::router::Call;
+use crate::index::Scope;
+use crate::model::instance::Instance;
+use crate::model::order::Order;
+use crate::model::search::{Column, Filter};
+use crate::model::template::Template;
+use crate::model::code::{Code, code_of};
+
+const SIZE_DEFAULT: i64 = 100;
+const SIZE_MAX: i64 = 65_500;
+
+/// The part of a list that is asked for.
+pub struct Paging {
+    pub page: i64,
+    pub size: i64,
+}
+
+impl Paging {
+    /// Reads both as leniently as clients are used to: what is no number is 0.
+    pub fn of(call: &Call) -> Result<Paging, &'static str> {
+        let number = |name: &str, default: i64| {
+            let text = call.query(name).filter(|text| !text.is_empty());
+            text.map_or(default, |text| text.trim().parse().unwrap_or(0))
+        };
+        let page = number("page", 1);
+        let size = number("size", SIZE_DEFAULT);
+        let size = if !(0..=SIZE_MAX).contains(&size) { SIZE_MAX } else { size };
+        if page < 0 {
+            return Err("page must be equal or greater than 0");
+        }
+        if size < 1 {
+            return Err("size must be equal or greater than 1");
+        }
+        Ok(Paging { page, size })
+    }
+
+    pub fn skip(&self) -> usize {
+        let pages = self.page.max(1) - 1;
+        usize::try_from(pages.saturating_mul(self.size)).unwrap_or(usize::MAX)
+    }
+}
+
+/// What the caller may see.
+pub fn scope(who: &Principal) -> Scope<'_> {
+    if who.org.is_empty() { Scope::Owner(&who.subject) } else { Scope::Org(&who.org) }
+}
+
+pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
+    call.fleet.index.fresh().await?;
+    render(call, &scope(who), &call.kind.file.list, &call.kind.response)
+}
+
+/// A list in a scope, written with a template of the kind.
+pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -> Result<Response> {
+    let kind = &call.kind;
+    let what = format!("unable to list {} requests", kind.name());
+    let named = |error: Error| code_of(&error).error(format!("{what}: {error}"));
+    let paging = Paging::of(call).map_err(|why| Code::Malformed.error(format!("{what}: {why}")))?;
+    let order = Order::parse(&call.query("orderBy").unwrap_or_default()).map_err(named)?;
+    let search = call.query("search").filter(|text| !text.trim().is_empty());
+    let filter = search.as_deref().map(Filter::parse).transpose().map_err(named)?;
+    let fits = filter.as_ref().map(|filter| move |instance: &Instance| {
+        filter.matches(&|column| value(instance, column))
+    });
+    let fits = fits.as_ref().map(|fits| fits as &dyn Fn(&Instance) -> bool);
+    let part = (paging.skip(), usize::try_from(paging.size).unwrap_or(usize::MAX));
+    let found = call.fleet.index.list(kind.name(), scope, fits, &order, part);
+    let total = i64::try_from(found.total).unwrap_or(i64::MAX);
+    let mut out = Vec::with_capacity(128 + found.rows.len() * 1024);
+    let head = format!(
+        r#"{{"kind":"{name}","page":{},"size":{},"total":{total},"items":["#,
+        paging.page,
+        paging.size.min(total)
+    );
+    out.extend_from_slice(head.as_bytes());
+    for (i, row) in found.rows.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        template.render_into(&call.fleet.view(kind, &row.instance, None), &mut out);
+    }
+    out.extend_from_slice(b"]}");
+    Ok(super::reply::bytes_of(&call.context, 200, out))
+}
+
+fn value(instance: &Instance, column: Column) -> &str {
+    match column {
+        Column::Region => &instance.spec.region,
+        Column::Name => &instance.name,
+        Column::CloudProvider => &instance.spec.cloud_provider,
+        Column::Status => instance.status.label(),
+        Column::Owner => &instance.owner,
+        Column::ClusterId => &instance.seen.cluster_id,
+        Column::InstanceType => &instance.spec.instance_type,
+    }
+}

@@ -1,0 +1,146 @@
+//! What answers look like on the wire, errors too.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use kernel::http::RequestContext;
+use kernel::identity::TokenProblem;
+use kernel::{Error, Refusal};
+use serde::Serialize;
+
+use crate::Fleet;
+use crate::model::code::{Code, code_of};
+use crate::model::kind::Kind;
+
+pub const OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
+
+/// A JSON answer: compact, with a line end, and the operation's id.
+pub fn json(context: &RequestContext, status: u16, value: &impl Serialize) -> Response {
+    let bytes = serde_json::to_vec(value).expect("our own types serialise");
+    bytes_of(context, status, bytes)
+}
+
+/// A JSON answer that is rendered already.
+pub fn bytes_of(context: &RequestContext, status: u16, mut bytes: Vec<u8>) -> Response {
+    bytes.push(b'\n');
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(VARY, HeaderValue::from_static("Authorization"));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    with_operation(context, response)
+}
+
+pub fn empty(context: &RequestContext, status: u16) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    with_operation(context, response)
+}
+
+pub fn with_operation(context: &RequestContext, mut response: Response) -> Response {
+    if let Ok(id) = HeaderValue::from_str(&context.request_id) {
+        response.headers_mut().insert(OPERATION_ID, id);
+    }
+    response
+}
+
+#[derive(Serialize)]
+pub struct ErrorBody<'a> {
+    pub reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation_id: Option<&'a str>,
+    pub id: String,
+    pub kind: &'static str,
+    pub href: String,
+    pub code: String,
+}
+
+impl<'a> ErrorBody<'a> {
+    pub fn of(kind: &Kind, code: Code, reason: &'a str) -> ErrorBody<'a> {
+        let number = code.number();
+        ErrorBody {
+            reason,
+            operation_id: None,
+            id: number.to_string(),
+            kind: "Error",
+            href: format!("{}/v1/errors/{number}", kind.prefix),
+            code: format!("{}-{number}", kind.file.codes),
+        }
+    }
+}
+
+/// What an error says to a client.
+fn reason_of(error: &Error) -> String {
+    match error {
+        Error::Internal { .. } => Code::General.reason().into(),
+        Error::NotFound(_) | Error::Refused(Refusal::Missing(_)) => Code::NotFound.reason().into(),
+        other => other.to_string(),
+    }
+}
+
+/// Writes an error as the API of its path does.
+pub fn error(fleet: &Fleet, error: &Error, context: &RequestContext) -> Response {
+    let rules = fleet.rules();
+    let Some((kind, _)) = rules.kind_of_path(&context.path) else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    if let Error::Unauthenticated { problem, message } = error {
+        return unauthenticated(kind, *problem, message);
+    }
+    let code = code_of(error);
+    let reason = reason_of(error);
+    let mut body = ErrorBody::of(kind, code, &reason);
+    let unavailable = matches!(error, Error::Unavailable { .. });
+    let status = if unavailable { 503 } else { code.http() };
+    if !context.routed() {
+        let mut response = bytes_of(context, status, serde_json::to_vec(&body).unwrap_or_default());
+        response.headers_mut().remove(OPERATION_ID);
+        response.headers_mut().remove(VARY);
+        return response;
+    }
+    body.operation_id = Some(&context.request_id);
+    json(context, status, &body)
+}
+
+/// The authentication's own shape: indented, and without the operation's id.
+fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Response {
+    #[derive(Serialize)]
+    struct Shape<'a> {
+        kind: &'static str,
+        id: &'static str,
+        href: String,
+        code: String,
+        reason: &'a str,
+    }
+    let reason = match problem {
+        TokenProblem::Missing => {
+            "Request doesn't contain the 'Authorization' header or the 'cs_jwt' cookie"
+        }
+        TokenProblem::OtherScheme => "Only authentication type 'Bearer' is supported",
+        TokenProblem::Malformed => "Bearer token is malformed",
+        TokenProblem::Expired => "Bearer token is expired",
+        TokenProblem::Untrusted => message,
+    };
+    let ErrorBody { href, code, .. } = ErrorBody::of(kind, Code::Unauthenticated, reason);
+    let shape = Shape { kind: "Error", id: "15", href, code, reason };
+    let bytes = serde_json::to_vec_pretty(&shape).unwrap_or_default();
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let realm = format!("Bearer realm=\"{}/v1\"", kind.file.codes);
+    if let Ok(realm) = HeaderValue::from_str(&realm) {
+        headers.insert(WWW_AUTHENTICATE, realm);
+    }
+    response
+}
+
+use axum::response::IntoResponse as _;
+
+/// The mapper of errors for all paths of the fleet.
+pub fn mapper(fleet: Arc<Fleet>) -> kernel::http::ErrorMapper {
+    Arc::new(move |failure, context| error(&fleet, failure, context))
+}

@@ -1,0 +1,421 @@
+//! From a path to what answers it: one table for every kind's API, and who may call what.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, header};
+use axum::response::{IntoResponse as _, Response};
+use kernel::http::{RequestContext, sign_in};
+use kernel::identity::Principal;
+use kernel::{App, Error, Result};
+
+use super::{accounts, admin, agent, clusters, create, errors, instances, list, metrics, offers, reply, watch};
+use crate::Fleet;
+use crate::model::code::Code;
+use crate::model::kind::{Extra, Kind};
+use crate::rules::Rules;
+
+/// A request on its way: what every handler needs.
+pub struct Call {
+    pub fleet: Arc<Fleet>,
+    pub app: App,
+    pub kind: Arc<Kind>,
+    pub rules: Arc<Rules>,
+    pub context: Arc<RequestContext>,
+    pub parts: Parts,
+    pub body: Body,
+    /// The parts of the path that stand for something.
+    pub args: Vec<String>,
+}
+
+/// The bodies of agents' reports are the largest.
+const BODY_BYTES_MAX: usize = 32 << 20;
+
+impl Call {
+    /// A parameter of the query; the first, if it is given more than once.
+    pub fn query(&self, name: &str) -> Option<String> {
+        self.queries(name).into_iter().next()
+    }
+
+    pub fn queries(&self, name: &str) -> Vec<String> {
+        let query = self.parts.uri.query().unwrap_or_default();
+        let pairs = url::form_urlencoded::parse(query.as_bytes());
+        pairs.filter(|(key, _)| key == name).map(|(_, value)| value.into_owned()).collect()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.parts.headers.get(name)?.to_str().ok()
+    }
+
+    /// The body as it came.
+    pub async fn bytes(&mut self) -> Result<axum::body::Bytes> {
+        let body = std::mem::take(&mut self.body);
+        axum::body::to_bytes(body, BODY_BYTES_MAX)
+            .await
+            .map_err(|error| Code::Malformed.error(format!("invalid request format: {error}")))
+    }
+
+    /// The body as a JSON object.
+    pub async fn object(&mut self) -> Result<serde_json::Map<String, serde_json::Value>> {
+        let bytes = self.bytes().await?;
+        super::create::parse_object(&bytes)
+    }
+
+    /// Refused unless the caller knows that the answer comes before the deed.
+    pub fn must_be_async(&self) -> Result<()> {
+        let is = matches!(self.query("async").as_deref(), Some("true" | "1" | "t" | "T" | "TRUE" | "True"));
+        let why = "Synchronous action is not supported, use async=true parameter";
+        if is { Ok(()) } else { Err(Code::Sync.error(why)) }
+    }
+
+    pub fn json(&self, status: u16, value: &impl serde::Serialize) -> Response {
+        reply::json(&self.context, status, value)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    Root,
+    Version,
+    Openapi,
+    Errors,
+    OneError,
+    SsoProviders,
+    Status,
+    List,
+    Create,
+    Get,
+    Patch,
+    Delete,
+    Promote,
+    Query,
+    QueryRange,
+    Federate,
+    Providers,
+    Regions,
+    InstanceTypes,
+    Accounts,
+    AccountCreate,
+    AccountGet,
+    AccountDelete,
+    AccountReset,
+    Clusters,
+    ClusterCreate,
+    ClusterGet,
+    ClusterDelete,
+    AddonParameters,
+    AgentConfig,
+    AgentStatus,
+    AgentList,
+    AgentReport,
+    ObsProxy,
+    AdminList,
+    AdminGet,
+    AdminPatch,
+    AdminDelete,
+    AdminRevoke,
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    Anyone,
+    /// Whoever is signed in.
+    SignedIn,
+    /// A person of an organisation that is let in.
+    User,
+    /// A person, or a service account, of an organisation that is let in.
+    Reader,
+    /// The agent of the cluster in the path. Others are not told that there is something.
+    Agent,
+    /// An agent, of whichever cluster.
+    AnyAgent,
+    /// An admin, by the method. Others are not told that there is something.
+    Admin,
+}
+
+/// Method, path (`@` is the kind's plural, `-` anything), guard, what answers, and the extra
+/// routes that it belongs to.
+type Line = (&'static str, &'static [&'static str], Guard, Route, Option<Extra>);
+
+pub const TABLE: &[Line] = &[
+    ("GET", &[], Guard::Anyone, Route::Root, None),
+    ("GET", &["v1"], Guard::Anyone, Route::Version, None),
+    ("GET", &["v1", "openapi"], Guard::Anyone, Route::Openapi, None),
+    ("GET", &["v1", "errors"], Guard::Anyone, Route::Errors, None),
+    ("GET", &["v1", "errors", "-"], Guard::Anyone, Route::OneError, None),
+    ("GET", &["v1", "sso_providers"], Guard::Anyone, Route::SsoProviders, Some(Extra::SsoProviders)),
+    ("GET", &["v1", "status"], Guard::SignedIn, Route::Status, Some(Extra::Status)),
+    ("GET", &["v1", "@"], Guard::User, Route::List, None),
+    ("POST", &["v1", "@"], Guard::User, Route::Create, None),
+    ("GET", &["v1", "@", "-"], Guard::User, Route::Get, None),
+    ("PATCH", &["v1", "@", "-"], Guard::User, Route::Patch, None),
+    ("DELETE", &["v1", "@", "-"], Guard::User, Route::Delete, None),
+    ("POST", &["v1", "@", "-", "promote"], Guard::User, Route::Promote, Some(Extra::Promote)),
+    ("GET", &["v1", "@", "-", "metrics", "query"], Guard::User, Route::Query, None),
+    ("GET", &["v1", "@", "-", "metrics", "query_range"], Guard::User, Route::QueryRange, None),
+    ("GET", &["v1", "@", "-", "metrics", "federate"], Guard::Reader, Route::Federate, None),
+    ("GET", &["v1", "cloud_providers"], Guard::SignedIn, Route::Providers, None),
+    ("GET", &["v1", "cloud_providers", "-", "regions"], Guard::SignedIn, Route::Regions, None),
+    ("GET", &["v1", "instance_types", "-", "-"], Guard::User, Route::InstanceTypes, Some(Extra::InstanceTypes)),
+    ("GET", &["v1", "service_accounts"], Guard::User, Route::Accounts, Some(Extra::ServiceAccounts)),
+    ("POST", &["v1", "service_accounts"], Guard::User, Route::AccountCreate, Some(Extra::ServiceAccounts)),
+    ("GET", &["v1", "service_accounts", "-"], Guard::User, Route::AccountGet, Some(Extra::ServiceAccounts)),
+    ("DELETE", &["v1", "service_accounts", "-"], Guard::User, Route::AccountDelete, Some(Extra::ServiceAccounts)),
+    ("POST", &["v1", "service_accounts", "-", "reset_credentials"], Guard::User, Route::AccountReset, Some(Extra::ServiceAccounts)),
+    ("GET", &["v1", "clusters"], Guard::User, Route::Clusters, Some(Extra::Clusters)),
+    ("POST", &["v1", "clusters"], Guard::User, Route::ClusterCreate, Some(Extra::Clusters)),
+    ("GET", &["v1", "clusters", "-"], Guard::User, Route::ClusterGet, Some(Extra::Clusters)),
+    ("DELETE", &["v1", "clusters", "-"], Guard::User, Route::ClusterDelete, Some(Extra::Clusters)),
+    ("GET", &["v1", "clusters", "-", "addon_parameters"], Guard::User, Route::AddonParameters, Some(Extra::Clusters)),
+    ("GET", &["v1", "agent-clusters", "-"], Guard::Agent, Route::AgentConfig, None),
+    ("PUT", &["v1", "agent-clusters", "-", "status"], Guard::Agent, Route::AgentStatus, None),
+    ("GET", &["v1", "agent-clusters", "-", "@"], Guard::Agent, Route::AgentList, None),
+    ("PUT", &["v1", "agent-clusters", "-", "@", "status"], Guard::Agent, Route::AgentReport, None),
+    ("POST", &["v1", "obs-proxy-verification", "-"], Guard::AnyAgent, Route::ObsProxy, Some(Extra::ObsProxy)),
+    ("GET", &["v1", "admin", "@"], Guard::Admin, Route::AdminList, None),
+    ("GET", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminGet, None),
+    ("PATCH", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminPatch, None),
+    ("DELETE", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminDelete, None),
+    ("POST", &["v1", "admin", "@", "-", "revoke_tls_certificate"], Guard::Admin, Route::AdminRevoke, Some(Extra::RevokeCertificate)),
+];
+
+enum Found {
+    Line(&'static Line, Vec<String>),
+    OtherMethod,
+    Nothing,
+}
+
+fn find(kind: &Kind, method: &Method, segments: &[&str]) -> Found {
+    let mut found = Found::Nothing;
+    for line in TABLE {
+        let (of, path, _, _, extra) = line;
+        let fits = path.len() == segments.len()
+            && extra.is_none_or(|extra| kind.has(extra))
+            && path.iter().zip(segments).all(|(want, has)| match *want {
+                "-" => !has.is_empty(),
+                "@" => *has == kind.file.plural,
+                want => want == *has,
+            });
+        if !fits {
+            continue;
+        }
+        if method.as_str() == *of {
+            let args = path.iter().zip(segments).filter(|(want, _)| **want == "-");
+            return Found::Line(line, args.map(|(_, has)| (*has).to_owned()).collect());
+        }
+        found = Found::OtherMethod;
+    }
+    found
+}
+
+/// The path with `-` for what stands for something: few, so that they can be labels.
+fn template(kind: &Kind, path: &[&str]) -> Arc<str> {
+    let mut template = kind.prefix.clone();
+    for segment in path {
+        template.push('/');
+        template.push_str(if *segment == "@" { &kind.file.plural } else { segment });
+    }
+    template.into()
+}
+
+/// Answers every request under a kind's prefix.
+pub async fn answer(
+    fleet: Arc<Fleet>,
+    app: App,
+    context: Arc<RequestContext>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    if parts.method == Method::OPTIONS {
+        return preflight(&parts);
+    }
+    let cross_origin = parts.headers.contains_key(header::ORIGIN);
+    let mut response = match dispatch(fleet, app, context, parts, body).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    if cross_origin {
+        let any = HeaderValue::from_static("*");
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
+    }
+    response
+}
+
+/// Pages of any origin may call, with a token: nothing here is let in by a cookie's origin.
+fn preflight(parts: &Parts) -> Response {
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    if parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        let allowed = HeaderValue::from_static("Authorization,Content-Type");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    if parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        let allowed = HeaderValue::from_static("DELETE,GET,PATCH,POST");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, allowed);
+    }
+    response
+}
+
+async fn dispatch(
+    fleet: Arc<Fleet>,
+    app: App,
+    context: Arc<RequestContext>,
+    parts: Parts,
+    body: Body,
+) -> Result<Response> {
+    let rules = fleet.rules();
+    let path = parts.uri.path();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let Some((kind, rest)) = rules.kind_of_path(path) else {
+        return Err(Code::NotFound.plain());
+    };
+    let kind = kind.clone();
+    let segments: Vec<&str> = rest.split('/').skip(1).collect();
+    let found = find(&kind, &parts.method, &segments);
+    let public = matches!(found, Found::Line((_, _, Guard::Anyone, _, _), _));
+    let who = match public {
+        true => None,
+        false => Some(sign_in(&app, &context, &parts.method, &parts.headers).await?),
+    };
+    let (line, args) = match found {
+        Found::Line(line, args) => (line, args),
+        Found::OtherMethod => {
+            let why = format!(
+                "method: {} is not allowed or not yet implemented for {}",
+                parts.method,
+                parts.uri.path()
+            );
+            return Err(Code::NotImplemented.error(why));
+        }
+        Found::Nothing => {
+            return Err(Code::NotFound.error(format!(
+                "The requested resource '{}' doesn't exist",
+                parts.uri.path()
+            )));
+        }
+    };
+    let (method, path, guard, route, _) = line;
+    context.set_route(template(&kind, path));
+    let call = Call { fleet, app, kind, rules: rules.clone(), context, parts, body, args };
+    match who {
+        None => open(call, *route),
+        Some(who) => {
+            admit(&call, *guard, method, &who)?;
+            Box::pin(carry(call, *route, &who)).await
+        }
+    }
+}
+
+/// What anyone may ask.
+fn open(call: Call, route: Route) -> Result<Response> {
+    match route {
+        Route::Root => Ok(offers::root(&call)),
+        Route::Version => Ok(offers::version(&call)),
+        Route::Openapi => Ok(offers::openapi(&call)),
+        Route::Errors => Ok(errors::list(&call)),
+        Route::OneError => errors::get(&call),
+        Route::SsoProviders => Ok(offers::sso_providers(&call)),
+        _ => Err(Error::internal("a route of the fleet", "it is open but has no answer")),
+    }
+}
+
+async fn carry(call: Call, route: Route, who: &Principal) -> Result<Response> {
+    match route {
+        Route::Status => offers::status(&call).await,
+        Route::List if call.query("watch").is_some() || call.query("wait").is_some() => {
+            watch::for_user(call, who).await
+        }
+        Route::List => list::for_user(&call, who).await,
+        Route::Create => create::create(call, who).await,
+        Route::Get => instances::get(&call, who).await,
+        Route::Patch => instances::patch(call, who).await,
+        Route::Delete => instances::delete(call, who).await,
+        Route::Promote => instances::promote(call, who).await,
+        Route::Query => metrics::query(&call, who).await,
+        Route::QueryRange => metrics::query_range(&call, who).await,
+        Route::Federate => metrics::federate(&call, who).await,
+        Route::Providers => Ok(offers::providers(&call)),
+        Route::Regions => offers::regions(&call).await,
+        Route::InstanceTypes => offers::instance_types(&call),
+        Route::Accounts => accounts::list(&call, who).await,
+        Route::AccountCreate => accounts::create(call, who).await,
+        Route::AccountGet => accounts::get(&call, who).await,
+        Route::AccountDelete => accounts::delete(call, who).await,
+        Route::AccountReset => accounts::reset(call, who).await,
+        Route::Clusters => clusters::list(&call, who).await,
+        Route::ClusterCreate => clusters::create(call, who).await,
+        Route::ClusterGet => clusters::get(&call, who).await,
+        Route::ClusterDelete => clusters::delete(call, who).await,
+        Route::AddonParameters => clusters::addon_parameters(&call, who).await,
+        Route::AgentConfig => agent::config(&call).await,
+        Route::AgentStatus => agent::status(call).await,
+        Route::AgentList if call.query("watch").is_some() || call.query("wait").is_some() => {
+            watch::for_agent(call).await
+        }
+        Route::AgentList => agent::list(&call).await,
+        Route::AgentReport => agent::report(call).await,
+        Route::ObsProxy => agent::verify(&call, who).await,
+        Route::AdminList => admin::list(&call, who).await,
+        Route::AdminGet => admin::get(&call, who).await,
+        Route::AdminPatch => admin::patch(call, who).await,
+        Route::AdminDelete => admin::delete(call, who).await,
+        Route::AdminRevoke => admin::revoke(call, who).await,
+        Route::Root
+        | Route::Version
+        | Route::Openapi
+        | Route::Errors
+        | Route::OneError
+        | Route::SsoProviders => open(call, route),
+    }
+}
+
+/// Lets the caller in, or says why not as the existing service does.
+fn admit(call: &Call, guard: Guard, method: &str, who: &Principal) -> Result<()> {
+    let hidden = || Err(Code::NotFound.plain());
+    match guard {
+        Guard::Anyone | Guard::SignedIn => Ok(()),
+        Guard::User if is_program(who) => Err(Code::Unauthenticated.plain()),
+        Guard::User | Guard::Reader => admit_organisation(call, who),
+        Guard::Agent => match &who.agent_of {
+            Some(id) if *id == call.args[0] && call.fleet.index.cluster(id).is_some() => Ok(()),
+            _ => hidden(),
+        },
+        Guard::AnyAgent => match &who.agent_of {
+            Some(_) => Ok(()),
+            None => hidden(),
+        },
+        Guard::Admin => {
+            let roles: &[&str] = match method {
+                "GET" => &["admin-read", "admin-write", "admin-full"],
+                "PATCH" => &["admin-write", "admin-full"],
+                _ => &["admin-full"],
+            };
+            if roles.iter().any(|role| who.roles.contains(*role)) { Ok(()) } else { hidden() }
+        }
+    }
+}
+
+fn admit_organisation(call: &Call, who: &Principal) -> Result<()> {
+    if who.agent_of.is_some() || who.org.is_empty() {
+        return Err(Code::Unauthenticated.plain());
+    }
+    let access = &call.rules.access;
+    if access.denied.contains(&who.subject) {
+        let why = format!("User '{}' is not authorized to access the service.", who.subject);
+        return Err(Code::Forbidden.error(why));
+    }
+    if access.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&who.org)) {
+        return Err(Code::Maintenance.plain());
+    }
+    Ok(())
+}
+
+/// A service account of ours: for the data plane, not for this API.
+fn is_program(who: &Principal) -> bool {
+    who.client.starts_with("srvc-acct-") || who.client.starts_with("canary-")
+}

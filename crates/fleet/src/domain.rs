@@ -1,0 +1,144 @@
+//! The fleet as a domain of the server: made at its start, followed until its end.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use kernel::driver::Workers;
+use kernel::http::Routes;
+use kernel::mirror::{Mirror, Sight};
+use kernel::{App, Domain, Error, Result};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{reply, router};
+use crate::config::{Config, QuotaType};
+use crate::fleet::Ports;
+use crate::model::{account, cluster};
+use crate::ports::ams::AmsHttp;
+use crate::ports::dns::Route53;
+use crate::ports::prometheus::Prometheus;
+use crate::ports::sso::{BuiltIn, Keycloak};
+use crate::rules::Rules;
+use crate::secrets::Secrets;
+use crate::work::instance::Instances;
+use crate::Fleet;
+
+pub struct FleetDomain {
+    pub config: Config,
+    pub data_dir: PathBuf,
+    /// Whether the store is this process's alone.
+    pub embedded: bool,
+    fleet: OnceLock<Arc<Fleet>>,
+}
+
+impl FleetDomain {
+    pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
+        FleetDomain { config, data_dir, embedded, fleet: OnceLock::new() }
+    }
+
+    fn fleet(&self) -> &Arc<Fleet> {
+        self.fleet.get().expect("the server starts a domain before it asks for anything")
+    }
+
+    fn ports(&self, app: &App) -> Result<Ports> {
+        let Config { dns, keycloak, prometheus, ams, .. } = &self.config;
+        let outside = keycloak.is_on();
+        Ok(Ports {
+            sso: match outside {
+                true => Arc::new(Keycloak::new(keycloak, &app.outbound)?),
+                false => Arc::new(BuiltIn { url: app.url.clone() }),
+            },
+            sso_is_outside: outside,
+            dns: match dns.is_on() {
+                true => Some(Arc::new(Route53::new(dns, &app.outbound)?)),
+                false => None,
+            },
+            metrics: match prometheus.is_on() {
+                true => Some(Arc::new(Prometheus::new(prometheus, &app.outbound)?)),
+                false => None,
+            },
+            ams: match self.config.quota_type == QuotaType::Ams || self.config.terms.required {
+                true => Some(Arc::new(AmsHttp::new(ams, &app.outbound)?)),
+                false => None,
+            },
+        })
+    }
+
+    fn tls(&self) -> Result<(String, String)> {
+        let read = |field: &str, file: &Option<PathBuf>| match file {
+            None => Ok(String::new()),
+            Some(file) => std::fs::read_to_string(file).map_err(|error| {
+                Error::invalid(format!("fleet.tls.{field}"), format!("{}: {error}", file.display()))
+            }),
+        };
+        let tls = &self.config.tls;
+        Ok((read("cert_file", &tls.cert_file)?, read("key_file", &tls.key_file)?))
+    }
+}
+
+/// Reads everything into the index, and keeps it up to date.
+pub async fn follow(
+    fleet: &Arc<Fleet>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let mut kinds: Vec<String> = fleet.rules().kinds.keys().cloned().collect();
+    kinds.extend([cluster::KIND.to_owned(), account::KIND.to_owned()]);
+    let of = fleet.clone();
+    let wanted = move |kind: &str| {
+        kind == cluster::KIND || kind == account::KIND || of.rules().kind(kind).is_some()
+    };
+    let into = fleet.clone();
+    let apply = move |sight: Sight, seq: i64| match sight {
+        Sight::Seen(object) => into.index.apply(&object, seq),
+        Sight::Only(keys) => into.index.retain(&keys, seq),
+    };
+    let mirror =
+        Mirror::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
+    fleet.index.attach(mirror.clone());
+    let stop = stop.clone();
+    tasks.spawn(async move { mirror.follow(stop).await });
+    Ok(())
+}
+
+#[async_trait]
+impl Domain for FleetDomain {
+    fn name(&self) -> &'static str {
+        "fleet"
+    }
+
+    async fn start(&self, app: &App, tasks: &TaskTracker, stop: &CancellationToken) -> Result<()> {
+        let rules = Rules::read(&self.config)?;
+        let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
+        let secrets = Secrets::open(&key, &app.ambient)?;
+        let fleet = Arc::new(Fleet::new(
+            self.config.clone(),
+            rules,
+            (app.store.clone(), app.ambient.clone()),
+            secrets,
+            self.ports(app)?,
+            self.tls()?,
+            app.url.clone(),
+        ));
+        follow(&fleet, tasks, stop).await?;
+        let _ = self.fleet.set(fleet);
+        Ok(())
+    }
+
+    fn routes(&self) -> Routes {
+        let fleet = self.fleet().clone();
+        let (take, of) = (fleet.clone(), fleet.clone());
+        let paths = move |path: &str| take.takes(path);
+        Routes::new()
+            .errors_where(paths.clone(), reply::mapper(fleet))
+            .surfaces(paths, move |app, context, request| {
+                router::answer(of.clone(), app, context, request).boxed()
+            })
+    }
+
+    fn workers(&self, _: &App) -> Workers {
+        vec![Arc::new(Instances(self.fleet().clone()))]
+    }
+}

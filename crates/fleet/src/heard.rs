@@ -1,0 +1,94 @@
+//! What agents say of their clusters, and when they were last heard of.
+
+use std::collections::HashMap;
+
+use kernel::change::{EventDraft, Write};
+use kernel::{Change, Error, Json, Refusal, Result, Timestamp};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::Fleet;
+use crate::decide::cluster::reported;
+use crate::model::cluster::{self, Cluster, Status};
+use crate::model::instance;
+use crate::model::kind::Kind;
+
+/// When each agent last said something to this process. Written down only now and then.
+#[derive(Default)]
+pub struct Heard(Mutex<HashMap<String, Timestamp>>);
+
+impl Fleet {
+    /// An agent said something.
+    pub fn heard(&self, cluster: &str) {
+        let now = self.ambient.now();
+        self.heard.0.lock().insert(cluster.into(), now);
+    }
+
+    /// When an agent was last heard of, here or as it was written down.
+    pub fn last_heard(&self, cluster: &Cluster) -> Option<Timestamp> {
+        let here = self.heard.0.lock().get(&cluster.id).copied();
+        here.max(cluster.seen.heard_at)
+    }
+
+    /// Takes in what an agent says of its cluster; writes only what is new, and now and then that
+    /// it was heard of.
+    pub async fn report_cluster(&self, kind: &Kind, id: &str, body: &Value) -> Result<()> {
+        self.heard(id);
+        loop {
+            let object = self.store.object(&cluster::key(id)).await?;
+            let object = object.filter(|object| object.deleted_at.is_none());
+            let Some(object) = object else { return Ok(()) };
+            let before = Cluster::of(&object)?;
+            let now = self.ambient.now();
+            let mut after = reported(&before, kind, body, now);
+            let third = std::time::Duration::from_secs(self.config.agent.lost_after_s / 3);
+            let stale = before.seen.heard_at.is_none_or(|at| at.plus(third) <= now);
+            if after == before && !stale {
+                return Ok(());
+            }
+            after.seen.heard_at = Some(now);
+            let mut written = (*object).clone();
+            written.phase = after.status.label().into();
+            written.status = Json::of(&after.seen);
+            written.updated_at = now;
+            let what = if after.status == before.status { "reported" } else { after.status.label() };
+            let room = after.status == Status::Ready
+                && (before.status != after.status
+                    || before.seen.capacity != after.seen.capacity
+                    || before.seen.operators != after.seen.operators
+                    || before.seen.agent_lost);
+            let wakes = if room { self.waiting_instances(now) } else { Vec::new() };
+            let change = Change {
+                event: Some(EventDraft::of(&written, what)),
+                wakes,
+                write: Some(Write::Transition(written)),
+                ..Change::default()
+            };
+            match kernel::store::commit(self.store.as_ref(), change, now).await {
+                Err(Error::Refused(Refusal::Stale { .. })) => {}
+                done => return done.map(drop),
+            }
+        }
+    }
+
+    /// Wake-ups of all instances that wait for a cluster or for a version.
+    pub fn waiting_instances(&self, now: Timestamp) -> Vec<kernel::change::Wake> {
+        let mut wakes = Vec::new();
+        for kind in self.rules().kinds.keys() {
+            self.index.each(kind, |instance| {
+                let unplaced = instance.seen.cluster_id.is_empty()
+                    && instance.status == instance::Status::Provisioning;
+                if instance.status == instance::Status::Accepted || unplaced {
+                    wakes.push(crate::api::instances::wake(instance, now));
+                }
+            });
+        }
+        wakes
+    }
+
+    /// Whether an organisation has an instance of this name.
+    pub async fn name_is_taken(&self, kind: &str, org: &str, name: &str) -> Result<bool> {
+        self.index.fresh().await?;
+        Ok(self.index.has_name(kind, org, name))
+    }
+}
