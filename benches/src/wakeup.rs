@@ -22,7 +22,7 @@ struct Stopwatch(mpsc::Sender<Instant>);
 
 #[async_trait]
 impl AnyWorker for Stopwatch {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         "widget"
     }
 

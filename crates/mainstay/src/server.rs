@@ -54,24 +54,41 @@ async fn compose(
         ambient.clone(),
         &outbound,
     )?;
-    let app = App::new(Parts { store, ambient, identity, outbound, metrics });
-
-    let workers: Workers = domains.iter().flat_map(|domain| domain.workers(&app)).collect();
-    let routes =
-        domains.iter().map(|domain| domain.routes()).fold(identity::routes(), Routes::merge);
+    let app = App::new(Parts { store, ambient, identity, outbound, metrics, url });
     let tasks = TaskTracker::new();
-    start_driver(config, &app, workers, &tasks, &stop);
-    let (keys, keys_stop) = (app.clone(), stop.clone());
-    tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
-
-    local::write_address(config, &url)?;
-    app.metrics.set_started();
-    say(&greeting(config, &app.store.describe(), &url));
-    let served = http::serve(app, routes, listener, config.http.clone(), stop.clone()).await;
+    let served = work_and_serve(config, app, domains, listener, &tasks, &stop).await;
     stop.cancel();
     tasks.close();
     tasks.wait().await;
-    Ok(served?)
+    served
+}
+
+/// Everything that runs until `stop`. What is left in `tasks` ends soon after.
+async fn work_and_serve(
+    config: &Config,
+    app: App,
+    domains: &[Box<dyn Domain>],
+    listener: TcpListener,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<()> {
+    for domain in domains {
+        match stop.run_until_cancelled(domain.start(&app, tasks, stop)).await {
+            Some(started) => started?,
+            None => return Ok(()),
+        }
+    }
+    let workers: Workers = domains.iter().flat_map(|domain| domain.workers(&app)).collect();
+    let routes =
+        domains.iter().map(|domain| domain.routes()).fold(identity::routes(), Routes::merge);
+    start_driver(config, &app, workers, tasks, stop);
+    let (keys, keys_stop) = (app.clone(), stop.clone());
+    tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
+
+    local::write_address(config, &app.url)?;
+    app.metrics.set_started();
+    say(&greeting(config, &app.store.describe(), &app.url));
+    Ok(http::serve(app, routes, listener, config.http.clone(), stop.clone()).await?)
 }
 
 /// The workers, and whoever forgets what is old.
@@ -190,4 +207,89 @@ async fn signals(stop: CancellationToken) -> Result<()> {
     stop.cancel();
     next().await;
     Err(Error::TimedOut("stopped at once: what was under way goes on at the next start".into()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Writes down what it is asked, and stops the server as soon as it is to be served.
+    struct Witness {
+        said: Arc<Mutex<Vec<String>>>,
+        stop: CancellationToken,
+        fails: bool,
+    }
+
+    impl Witness {
+        fn say(&self, what: String) {
+            self.said.lock().unwrap().push(what);
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Domain for Witness {
+        fn name(&self) -> &'static str {
+            "witness"
+        }
+
+        async fn start(
+            &self,
+            app: &App,
+            tasks: &TaskTracker,
+            stop: &CancellationToken,
+        ) -> kernel::Result<()> {
+            self.say(format!("start at {}", app.url));
+            let (said, stop) = (self.said.clone(), stop.clone());
+            tasks.spawn(async move {
+                stop.cancelled().await;
+                said.lock().unwrap().push("its task ends".into());
+            });
+            match self.fails {
+                true => Err(kernel::Error::invalid("witness", "saw nothing")),
+                false => Ok(()),
+            }
+        }
+
+        fn routes(&self) -> Routes {
+            self.say("routes".into());
+            self.stop.cancel();
+            Routes::new()
+        }
+
+        fn workers(&self, _: &App) -> Workers {
+            self.say("workers".into());
+            Workers::new()
+        }
+    }
+
+    async fn witnessed(fails: bool) -> (Result<()>, Vec<String>) {
+        kernel::outbound::install_tls();
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            data_dir: dir.path().into(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            ..Config::default()
+        };
+        config.http.public_url = Some("https://mainstay.example/".parse().unwrap());
+        let (stop, said) = (CancellationToken::new(), Arc::default());
+        let witness = Witness { said: Arc::clone(&said), stop: stop.clone(), fails };
+        let domains: [Box<dyn Domain>; 1] = [Box::new(witness)];
+        let ended = compose(&config, &domains, stop).await;
+        let said = said.lock().unwrap().clone();
+        (ended, said)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_domain_starts_before_all_else_is_asked_of_it_and_its_tasks_end_with_the_server() {
+        let start = "start at https://mainstay.example";
+        let (ended, said) = witnessed(false).await;
+        assert!(ended.is_ok());
+        assert_eq!(said, [start, "workers", "routes", "its task ends"]);
+        let (ended, said) = witnessed(true).await;
+        assert!(ended.is_err());
+        assert_eq!(said, [start, "its task ends"]);
+    }
 }

@@ -101,8 +101,6 @@ const REST: Duration = Duration::from_secs(30);
 impl Driver {
     /// Until `stop`; then no more is claimed, and what runs may finish within the drain time.
     pub async fn run(self, stop: CancellationToken) {
-        let workers: BTreeMap<&'static str, Arc<dyn AnyWorker>> =
-            self.workers.iter().map(|worker| (worker.kind(), worker.clone())).collect();
         let mut hints = self.store.hints().work();
         let mut running = JoinSet::new();
         let mut failures = 0;
@@ -115,7 +113,7 @@ impl Driver {
                     failures = 0;
                     let left_behind = room.is_filled_by(&claims);
                     for (claim, object) in claims {
-                        running.spawn(self.look(&workers, claim, object));
+                        running.spawn(self.look(claim, object));
                     }
                     let wait = next_due.map_or(REST, |due| self.ambient.now().until(due)).min(REST);
                     (wait, left_behind)
@@ -170,11 +168,10 @@ impl Driver {
 
     fn look(
         &self,
-        workers: &BTreeMap<&'static str, Arc<dyn AnyWorker>>,
         claim: Claim,
         object: Option<Object>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let worker = workers.get(claim.key.kind()).cloned();
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let worker = self.workers.iter().find(|it| it.covers(claim.key.kind())).cloned();
         let (store, ambient, observe) =
             (self.store.clone(), self.ambient.clone(), self.observe.clone());
         let lease = Duration::from_secs(self.config.lease_s);

@@ -18,7 +18,13 @@ pub trait Worker: Send + Sync + 'static {
     /// One idempotent act.
     type Step: Send + Sync + Debug;
 
-    fn kind(&self) -> &'static str;
+    fn kind(&self) -> &str;
+
+    /// Whether objects of this kind are its work; asked at every look, so that kinds may come and
+    /// go.
+    fn covers(&self, kind: &str) -> bool {
+        kind == self.kind()
+    }
 
     async fn observe(&self, look: &Look) -> Result<Self::Observed>;
 
@@ -69,15 +75,22 @@ impl<Step> Decision<Step> {
 /// A worker of any kind, as the driver holds it.
 #[async_trait]
 pub trait AnyWorker: Send + Sync + 'static {
-    fn kind(&self) -> &'static str;
+    fn kind(&self) -> &str;
+    fn covers(&self, kind: &str) -> bool {
+        kind == self.kind()
+    }
     /// Observes, decides and executes; what is left is to be written.
     async fn look(&self, look: &Look) -> Result<(Change, Next)>;
 }
 
 #[async_trait]
 impl<W: Worker> AnyWorker for W {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         Worker::kind(self)
+    }
+
+    fn covers(&self, kind: &str) -> bool {
+        Worker::covers(self, kind)
     }
 
     async fn look(&self, look: &Look) -> Result<(Change, Next)> {

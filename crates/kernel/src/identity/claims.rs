@@ -40,8 +40,15 @@ impl Reader {
             "" => String::new(),
             name => format!("{}{name}", self.prefix),
         };
+        let client = self.client(claims).unwrap_or_default().to_owned();
+        let account = text(&names.account).to_owned();
         let (subject, org) = (prefixed(subject), prefixed(org));
-        for (what, name) in [("subject", &subject), ("organisation", &org)] {
+        for (what, name) in [
+            ("subject", &subject),
+            ("organisation", &org),
+            ("client", &client),
+            ("account", &account),
+        ] {
             if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
                 return Err(refused(format!(
                     "the token's {what} has more than {NAME_CHARS_MAX} characters, or control characters"
@@ -61,6 +68,19 @@ impl Reader {
             },
             roles,
             agent_of,
+            client,
+            account,
+        })
+    }
+
+    /// Programs are told from people by a claim that people's tokens have not. Newer Keycloaks call
+    /// it `client_id`, as others do in everyone's tokens: there the user's name tells.
+    fn client<'a>(&self, claims: &'a Claims) -> Option<&'a str> {
+        let text = |name: &str| at_path(claims, name).and_then(Value::as_str);
+        let named = text(&self.names.agent_client).filter(|client| !client.is_empty());
+        named.or_else(|| {
+            let user = text("preferred_username")?.strip_prefix("service-account-")?;
+            text("client_id").filter(|client| client.eq_ignore_ascii_case(user))
         })
     }
 
@@ -202,6 +222,21 @@ mod tests {
             ),
             Some("c2".into())
         );
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_client_and_people_have_none() {
+        let client = |claims: Value| read(claims).unwrap().client;
+        assert_eq!(client(json!({"sub": "s", "clientId": "srvc-1", "azp": "x"})), "srvc-1");
+        let keycloak = |user: &str| {
+            client(json!({"sub": "s", "preferred_username": user, "client_id": "Srvc-1"}))
+        };
+        assert_eq!(keycloak("service-account-srvc-1"), "Srvc-1");
+        assert_eq!(keycloak("alice"), "");
+        assert_eq!(keycloak("service-account-other"), "");
+        assert_eq!(client(json!({"sub": "alice", "azp": "console"})), "");
+        assert!(read(json!({"sub": "s", "clientId": "a\nb"})).is_err());
+        assert_eq!(read(json!({"sub": "s", "account_id": "17"})).unwrap().account, "17");
     }
 
     #[test]

@@ -159,11 +159,12 @@ pub struct ClaimNames {
     pub org: String,
     pub org_fallback: String,
     pub org_admin: String,
+    pub account: String,
     pub roles: String,
     /// Names the cluster whose agent this is; believed only together with `agent_role`.
     pub agent_cluster: String,
     pub agent_role: String,
-    /// Names the client; one that begins with `agent_client_prefix` is the agent of the cluster
+    /// Names the client, in tokens of programs that sign in as themselves; one that begins with `agent_client_prefix` is the agent of the cluster
     /// that the rest names.
     pub agent_client: String,
     pub agent_client_prefix: String,
@@ -177,6 +178,7 @@ impl Default for ClaimNames {
             org: "org_id".into(),
             org_fallback: "rh-org-id".into(),
             org_admin: "is_org_admin".into(),
+            account: "account_id".into(),
             roles: "realm_access.roles".into(),
             agent_cluster: "kas-fleetshard-operator-cluster-id".into(),
             agent_role: "kas_fleetshard_operator".into(),

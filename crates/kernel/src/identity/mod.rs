@@ -17,7 +17,7 @@ mod principal;
 mod token;
 
 pub use action::Action;
-pub use builtin::routes;
+pub use builtin::{ClientGrant, ClientSource, routes};
 pub use config::{AdminRoles, Algorithm, ClaimNames, Client, Config, IssuerConfig};
 pub use principal::{ADMIN_ROLES, Principal, Visibility};
 pub use token::TokenProblem;

@@ -22,6 +22,12 @@ pub struct Principal {
     pub roles: BTreeSet<String>,
     /// The cluster whose agent this is.
     pub agent_of: Option<String>,
+    /// The client's id, if this is a program that signed in as itself; empty for people.
+    #[serde(default)]
+    pub client: String,
+    /// The account that the issuer keeps for them, if it says so.
+    #[serde(default)]
+    pub account: String,
 }
 
 /// How far a caller can see.

@@ -84,6 +84,8 @@ type Latency<L> = Family<L, Histogram, Seconds>;
 
 pub struct Metrics {
     registry: Registry,
+    /// What domains count, under names of their own.
+    domains: Mutex<Registry>,
     requests: Family<Request, Counter>,
     request_seconds: Latency<Route>,
     in_flight: Gauge,
@@ -114,6 +116,7 @@ impl Default for Metrics {
     fn default() -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("mainstay"),
+            domains: Mutex::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(Seconds),
             in_flight: Gauge::default(),
@@ -137,7 +140,7 @@ impl Default for Metrics {
             resident_bytes: Gauge::default(),
             scrape: Mutex::new(()),
         };
-        metrics.register();
+        metrics.register_own();
         metrics
     }
 }
@@ -147,7 +150,14 @@ impl Metrics {
         Metrics::default()
     }
 
-    fn register(&mut self) {
+    /// Adds metrics of a domain: their names are written as they are, without a prefix. A
+    /// [`prometheus_client::collector::Collector`] is asked at every scrape; it must not wait, nor
+    /// register more.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.domains.lock());
+    }
+
+    fn register_own(&mut self) {
         let r = &mut self.registry;
         r.register("http_requests", "Requests answered", self.requests.clone());
         r.register(
@@ -283,7 +293,10 @@ impl Metrics {
             self.resident_bytes.set(bytes);
         }
         let mut out = String::with_capacity(16 * 1024);
-        text::encode(&mut out, &self.registry).expect("writing to a string cannot fail");
+        let in_memory = "writing to a string cannot fail";
+        text::encode_registry(&mut out, &self.registry).expect(in_memory);
+        text::encode_registry(&mut out, &self.domains.lock()).expect(in_memory);
+        text::encode_eof(&mut out).expect(in_memory);
         out
     }
 }
@@ -339,6 +352,10 @@ fn resident_bytes() -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+    use prometheus_client::metrics::gauge::ConstGauge;
+
     use super::*;
     use crate::queue::State;
 
@@ -370,6 +387,36 @@ mod tests {
         metrics.set_started();
         let text = metrics.encode();
         assert!(text.contains("mainstay_http_in_flight 0") && text.contains("mainstay_started 1"));
+    }
+
+    /// How often it was scraped.
+    #[derive(Debug, Default)]
+    struct Scrapes(AtomicUsize);
+
+    impl Collector for Scrapes {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            let scrapes = ConstGauge::new(self.0.fetch_add(1, Ordering::Relaxed) as i64 + 1);
+            let kind = scrapes.metric_type();
+            scrapes.encode(encoder.encode_descriptor("scrapes", "So far", None, kind)?)
+        }
+    }
+
+    #[test]
+    fn a_domain_counts_under_its_own_names_and_may_be_asked_at_every_scrape() {
+        let metrics = Metrics::new();
+        let made = Counter::<u64>::default();
+        metrics.register(|registry| {
+            registry.register("fleet_made", "Made", made.clone());
+            registry.register_collector(Box::new(Scrapes::default()));
+        });
+        made.inc();
+        for scrape in 1..3 {
+            let text = metrics.encode();
+            for line in ["\nfleet_made_total 1\n", &format!("\nscrapes {scrape}\n")] {
+                assert!(text.contains(line), "{line} is not in\n{text}");
+            }
+            assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
+        }
     }
 
     #[test]

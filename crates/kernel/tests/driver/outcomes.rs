@@ -22,6 +22,7 @@ on_every_store!(
     what_fails_is_tried_again_ever_more_slowly,
     a_panic_is_captured_counted_and_tried_again,
     a_step_that_takes_too_long_is_cut_off_and_tried_again,
+    a_worker_may_cover_more_kinds_than_the_one_it_is_named_after,
     the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure,
     a_wake_up_during_work_leads_to_a_second_look,
     a_stale_change_leads_to_a_fresh_look_at_once,
@@ -120,7 +121,7 @@ impl Worker for Letters {
     type Observed = String;
     type Step = char;
 
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         KIND
     }
 
@@ -148,6 +149,22 @@ impl Worker for Letters {
     fn step_timeout(&self) -> Duration {
         Duration::from_millis(50)
     }
+
+    fn covers(&self, kind: &str) -> bool {
+        kind.starts_with(KIND)
+    }
+}
+
+async fn a_worker_may_cover_more_kinds_than_the_one_it_is_named_after(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    let _driver = stage.driver("d", Arc::new(Letters { carried_out: Arc::default() }), config(1));
+    for kind in [KIND, "thing-of-tomorrow", "other"] {
+        stage.commit(stage.creation(stage.object(kind, "a", "acme"), Lane::Normal)).await;
+    }
+    stage.gone(&key("a")).await;
+    stage.gone(&Key::new("thing-of-tomorrow", "a")).await;
+    let row = stage.row_in(&Key::new("other", "a"), State::Waiting, 1).await;
+    assert!(row.reason.starts_with("no worker for `other`"), "{}", row.reason);
 }
 
 async fn a_step_that_takes_too_long_is_cut_off_and_tried_again(fresh: &Fresh) {

@@ -242,7 +242,7 @@ pub fn player(
 
 #[async_trait]
 impl AnyWorker for Player {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         KIND
     }
 

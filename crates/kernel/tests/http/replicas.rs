@@ -88,7 +88,7 @@ struct Counter(tokio::sync::mpsc::UnboundedSender<Key>);
 
 #[async_trait::async_trait]
 impl AnyWorker for Counter {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         "widget"
     }
 

@@ -79,8 +79,9 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     let metrics = Arc::new(Metrics::new());
     let unwatched: outbound::Observe = Arc::new(|_| {});
     let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
+    let url = "http://localhost".into();
     let (identity, tokens) = identity(&ambient, &outbound);
-    (App::new(Parts { store, ambient, identity, outbound, metrics }), tokens)
+    (App::new(Parts { store, ambient, identity, outbound, metrics, url }), tokens)
 }
 
 impl World {

@@ -22,7 +22,7 @@ impl Worker for Widgets {
     type Observed = Observed;
     type Step = Step;
 
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> &str {
         KIND
     }
 

@@ -58,7 +58,7 @@ async fn a_token_tells_who_its_user_is_and_what_they_are() {
             org: org.into(),
             org_admin,
             roles: roles.into_iter().flatten().collect(),
-            agent_of: None,
+            ..Principal::default()
         };
         assert_eq!(*principal, expected);
         assert_eq!(principal.is_admin(), role.is_some());

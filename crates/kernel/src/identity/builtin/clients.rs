@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::oauth::{Introduction, Refused};
+use crate::Result;
 use crate::identity::Principal;
 use crate::identity::config::Client;
 
@@ -27,6 +30,42 @@ impl Clients {
     }
 }
 
+/// Clients that a domain keeps.
+#[async_trait]
+pub trait ClientSource: Send + Sync {
+    /// What the client with this id may do, if this is its secret. Nothing tells a wrong secret
+    /// from an unknown id; an error is for when it cannot be known.
+    async fn client(&self, id: &str, secret: &str) -> Result<Option<ClientGrant>>;
+}
+
+/// Whom the tokens of a client speak for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ClientGrant {
+    pub subject: String,
+    pub org: String,
+    pub org_admin: bool,
+    pub roles: Vec<String>,
+    /// The cluster whose agent it is.
+    pub agent_of: Option<String>,
+    /// More claims of the access token. `clientId` is there already.
+    pub claims: Map<String, Value>,
+}
+
+impl ClientGrant {
+    pub(super) fn principal(&self, id: &str) -> Principal {
+        Principal {
+            subject: self.subject.clone(),
+            issuer: String::new(),
+            org: self.org.clone(),
+            org_admin: self.org_admin,
+            roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
+            agent_of: self.agent_of.clone(),
+            client: id.to_owned(),
+            account: String::new(),
+        }
+    }
+}
+
 /// Compares hashes, whose first difference says nothing about the secret.
 fn has_secret(client: &Client, offered: &str) -> bool {
     let hash = |text: &str| format!("{:x}", Sha256::digest(text));
@@ -46,6 +85,8 @@ impl Client {
             org_admin: self.org_admin,
             roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
             agent_of: self.agent_of.clone(),
+            client: self.id.clone(),
+            account: String::new(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::oauth::{Form, Introduction, Refused};
 use super::{Builtin, CLI_CLIENT, Kind, device};
@@ -38,7 +38,7 @@ impl Builtin {
             self.clients.sign_in(introduction)?;
         }
         match form.need("grant_type")? {
-            "client_credentials" => self.client_credentials(client),
+            "client_credentials" => self.client_credentials(client).await,
             "refresh_token" => self.refresh(form.need("refresh_token")?).await,
             DEVICE_GRANT => self.device(store, form.need("device_code")?, client).await,
             other => {
@@ -49,12 +49,24 @@ impl Builtin {
         }
     }
 
-    fn client_credentials(&self, client: Option<Introduction>) -> Result<Tokens, Refused> {
+    async fn client_credentials(&self, client: Option<Introduction>) -> Result<Tokens, Refused> {
         let introduction = client.ok_or_else(|| {
             Refused::client("send the client's id and secret, by HTTP Basic or in the form")
         })?;
-        let client = self.clients.sign_in(&introduction)?;
-        self.tokens(&client.principal(), &client.id, None)
+        let Introduction { id, secret } = &introduction;
+        let kept = match (self.clients.find(id), self.client_source.get()) {
+            (None, Some(source)) => {
+                source.client(id, secret.as_deref().unwrap_or_default()).await?
+            }
+            _ => None,
+        };
+        match kept {
+            Some(grant) => self.tokens_with(&grant.principal(id), id, None, &grant.claims),
+            None => {
+                let client = self.clients.sign_in(&introduction)?;
+                self.tokens(&client.principal(), &client.id, None)
+            }
+        }
     }
 
     /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
@@ -101,8 +113,19 @@ impl Builtin {
         client: &str,
         refresh_token: Option<String>,
     ) -> Result<Tokens, Refused> {
+        self.tokens_with(who, client, refresh_token, &Map::new())
+    }
+
+    fn tokens_with(
+        &self,
+        who: &Principal,
+        client: &str,
+        refresh_token: Option<String>,
+        claims: &Map<String, Value>,
+    ) -> Result<Tokens, Refused> {
+        let lifetime = self.access_token;
         Ok(Tokens {
-            access_token: self.signer.issue(who, client, self.access_token, Kind::Access)?,
+            access_token: self.signer.issue_with(who, client, lifetime, Kind::Access, claims)?,
             token_type: "Bearer",
             expires_in: self.access_token.as_secs(),
             refresh_token,

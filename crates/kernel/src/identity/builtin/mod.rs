@@ -16,14 +16,14 @@ mod signer;
 #[cfg(test)]
 mod tests;
 
-pub use clients::Clients;
+pub use clients::{ClientGrant, ClientSource, Clients};
 pub use key::KEY_FILE;
 pub use routes::routes;
 pub use signer::{CLI_CLIENT, Kind, Signer};
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::claims::Reader;
@@ -40,6 +40,7 @@ pub struct Builtin {
     signer: Signer,
     issuer: Arc<Issuer>,
     clients: Clients,
+    client_source: OnceLock<Arc<dyn ClientSource>>,
     access_token: Duration,
     refresh_token: Duration,
     device_code: Duration,
@@ -80,6 +81,7 @@ impl Builtin {
             signer,
             issuer: Arc::new(issuer),
             clients: Clients::new(&config.clients),
+            client_source: OnceLock::new(),
             access_token: Duration::from_secs(config.access_token_s),
             refresh_token: Duration::from_secs(config.refresh_token_s),
             device_code: Duration::from_secs(config.device_code_s),
@@ -98,6 +100,11 @@ impl Builtin {
 
     pub fn clients(&self) -> &Clients {
         &self.clients
+    }
+
+    /// Where clients are that are not in the configuration. The first one counts.
+    pub fn set_clients(&self, source: Arc<dyn ClientSource>) {
+        let _ = self.client_source.set(source);
     }
 
     pub(super) fn issuer(&self) -> &Arc<Issuer> {

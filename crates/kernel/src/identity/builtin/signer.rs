@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, Header};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::key::SigningKey;
 use crate::identity::Principal;
@@ -45,6 +46,10 @@ struct Claims<'a> {
     org_id: &'a str,
     is_org_admin: bool,
     realm_access: RealmAccess<'a>,
+    #[serde(rename = "clientId", skip_serializing_if = "str::is_empty")]
+    own_client: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    account_id: &'a str,
     #[serde(
         rename = "kas-fleetshard-operator-cluster-id",
         skip_serializing_if = "Option::is_none"
@@ -86,6 +91,18 @@ impl Signer {
         lifetime: Duration,
         kind: Kind,
     ) -> Result<String> {
+        self.issue_with(who, client, lifetime, kind, &Map::new())
+    }
+
+    /// With more claims than ours; where both name one, ours is written.
+    pub(super) fn issue_with(
+        &self,
+        who: &Principal,
+        client: &str,
+        lifetime: Duration,
+        kind: Kind,
+        more: &Map<String, Value>,
+    ) -> Result<String> {
         let now = self.ambient.now();
         let agent_role = ClaimNames::default().agent_role;
         let mut roles: Vec<&str> = who.roles.iter().map(String::as_str).collect();
@@ -107,8 +124,17 @@ impl Signer {
             org_id: &who.org,
             is_org_admin: who.org_admin,
             realm_access: RealmAccess { roles },
+            own_client: &who.client,
+            account_id: &who.account,
             cluster: who.agent_of.as_deref(),
         };
+        let signing = |e| Error::internal("signing a token", e);
+        let mut claims = serde_json::to_value(&claims).map_err(signing)?;
+        if let Value::Object(claims) = &mut claims {
+            for (name, value) in more {
+                claims.entry(name).or_insert_with(|| value.clone());
+            }
+        }
         let header = Header { kid: Some(self.key.kid.clone()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, &claims, &self.key.encoding)
             .map_err(|e| Error::internal("signing a token", e))

@@ -56,6 +56,54 @@ async fn a_client_signs_in_by_basic_or_post_and_is_who_the_configuration_says() 
     assert_eq!(server.token_error(&public).await, (401, "invalid_client".into()));
 }
 
+/// One client, and a store that may be away.
+struct Kept;
+
+#[async_trait::async_trait]
+impl ClientSource for Kept {
+    async fn client(&self, id: &str, secret: &str) -> Result<Option<ClientGrant>> {
+        if id == "unlucky" {
+            return Err(crate::Error::unavailable("the store", "away"));
+        }
+        let claims = json!({"rh-org-id": "13", "iss": "https://evil.example", "sub": "root"});
+        let grant = ClientGrant {
+            subject: "service-account-srvc-1".into(),
+            org: "13".into(),
+            roles: vec!["Reader".into()],
+            claims: claims.as_object().unwrap().clone(),
+            ..ClientGrant::default()
+        };
+        Ok((["srvc-1", "ci"].contains(&id) && secret == "kept").then_some(grant))
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_a_domain_keeps_signs_in_and_its_tokens_say_what_it_says() {
+    let server = Server::start();
+    server.app.identity.builtin().unwrap().set_clients(Arc::new(Kept));
+    let sign_in = async |id: &str, secret: &str| {
+        let grant = ("grant_type", "client_credentials");
+        server.post("/oauth/token", &[grant, ("client_id", id), ("client_secret", secret)]).await
+    };
+    let (status, tokens) = sign_in("srvc-1", "kept").await;
+    assert_eq!(status, 200, "{tokens}");
+    let who = server.who(&tokens).await;
+    assert_eq!((who.subject.as_str(), who.client.as_str()), ("service-account-srvc-1", "srvc-1"));
+    assert_eq!((who.org.as_str(), who.issuer.as_str()), ("13", URL));
+    assert!(who.roles.contains("reader"));
+    let claims = tokens["access_token"].as_str().unwrap().split('.').nth(1).unwrap();
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+    assert_eq!((&claims["rh-org-id"], &claims["clientId"]), (&json!("13"), &json!("srvc-1")));
+    assert_eq!(claims["sub"], "service-account-srvc-1", "ours come first");
+
+    let wrong = sign_in("srvc-1", "x").await;
+    assert_eq!(wrong.0, 401);
+    assert_eq!(wrong, sign_in("nobody", "kept").await);
+    assert_eq!(wrong, sign_in("ci", "kept").await, "the configuration's clients come first");
+    assert_eq!(sign_in("unlucky", "x").await.0, 503);
+    assert_eq!(server.who(&sign_in("ci", "s3cret").await.1).await.client, "ci");
+}
+
 #[tokio::test]
 async fn an_offline_token_is_traded_for_access_tokens_until_it_expires() {
     let server = Server::start();

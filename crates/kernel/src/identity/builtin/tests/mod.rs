@@ -68,6 +68,7 @@ impl Server {
             identity: identity.unwrap(),
             outbound,
             metrics: Default::default(),
+            url: URL.into(),
         });
         let router = routes::table()
             .into_iter()
