@@ -45,9 +45,9 @@ async fn run() {
     let Ok(program) = std::env::var("PROGRAM") else { return };
     let dir = PathBuf::from(std::env::var("DIR").unwrap());
     let port = || std::env::var("PORT").unwrap().parse().unwrap();
-    match program.as_str() {
-        "http" => http::run(dir, port(), &std::env::var("ID").unwrap()).await.unwrap(),
-        "kafka" => kafka::run(dir, port()).await.unwrap(),
+    let done = match program.as_str() {
+        "http" => http::run(dir, port(), &std::env::var("ID").unwrap()).await,
+        "kafka" => kafka::run(dir, port()).await,
         // A server that will be killed.
         "server" => {
             let plane = Plane::open_in(dir).await;
@@ -57,5 +57,10 @@ async fn run() {
             std::future::pending().await
         }
         other => panic!("no program {other}"),
+    };
+    // As the real binary ends, without a test's own words.
+    if let Err(error) = done {
+        eprintln!("{error}");
+        std::process::exit(1);
     }
 }
