@@ -163,7 +163,6 @@ impl Keeper {
             What::Run(_) if removing => {
                 let problem = Error::Conflict(format!("instance {} is being removed", self.id));
                 let _ = order.done.send(Err(problem));
-                return;
             }
             What::Run(wanted) => {
                 let before = std::mem::replace(&mut record.wanted, wanted);

@@ -11,7 +11,8 @@ mod record;
 mod start;
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,8 @@ impl Supervisor {
     ) -> Result<Supervisor> {
         let problem = |error| Error::unavailable(format!("the local data plane ({error})"), error);
         let root = std::path::absolute(dir).map_err(problem)?;
-        std::fs::create_dir_all(&root).map_err(problem)?;
+        // What instances print and keep is not for everyone on this machine.
+        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(problem)?;
         let lock = lock(&root).await?;
         let records = Record::read_all(&root).map_err(problem)?;
         let house = Arc::new(House {

@@ -14,7 +14,7 @@ use super::record::{Attempt, Record};
 use super::{House, Wanted};
 
 /// All that it inherits of the server's environment, where secrets may be.
-const INHERITED: [&str; 14] = [
+const INHERITED: [&str; 13] = [
     "PATH",
     "HOME",
     "USER",
@@ -28,7 +28,6 @@ const INHERITED: [&str; 14] = [
     "JAVA_HOME",
     "KAFKA_HOME",
     "MAINSTAY_KAFKA_HOME",
-    "RUST_BACKTRACE",
 ];
 
 /// The names by which a command may call its ports, in their order.
@@ -86,9 +85,9 @@ pub async fn start(house: &House, dir: &Path, record: &mut Record) -> Result<Chi
 
 fn ports_of(wanted: &Wanted) -> usize {
     let texts = || wanted.command.iter().chain(wanted.env.values());
-    let named = |name: &&str| texts().any(|text| text.contains(*name));
+    let named = |name: &str| texts().any(|text| text.contains(name));
     // Also one that does not name its port has one: readiness is asked there.
-    PORTS.iter().rposition(|name| named(&name)).map_or(1, |last| last + 1)
+    PORTS.iter().rposition(|name| named(name)).map_or(1, |last| last + 1)
 }
 
 fn filled(text: &str, house: &House, dir: &Path, record: &Record) -> String {
