@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod dns;
+mod prometheus;
 mod sso;
 
 use std::sync::Arc;
