@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod ams;
+mod ams_server;
 mod dns;
 mod prometheus;
 mod sso;
