@@ -1,1 +1,462 @@
-//! Being written.
+//! Quota, terms and accounts, asked of an account management service over HTTP: the API of
+//! `accounts_mgmt/v1` and `authorizations/v1`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kernel::outbound::{self, Failure, Outbound, Reach, System};
+use kernel::telemetry::{self, Secret};
+use kernel::{Error, Result};
+use parking_lot::Mutex;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use url::Url;
+
+const SYSTEM: &str = "AMS";
+const ACCOUNTS: &str = "api/accounts_mgmt/v1";
+const TERMS: &str = "api/authorizations/v1/terms_review";
+/// Of an answer: a page of a hundred is far smaller.
+const BODY_BYTES_MAX: usize = 4 << 20;
+const PAGE: usize = 100;
+/// Nobody has so many sorts of quota; it keeps a broken answer from being read for ever.
+const PAGES_MAX: usize = 50;
+/// Organisations are remembered up to here, then all are forgotten: they are quickly asked again.
+const ORGS_MAX: usize = 10_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    pub allowed: i64,
+    pub consumed: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// The name of the user that it is for.
+    pub account: String,
+    pub org: String,
+    /// What it is for; reserving for the same one again changes nothing.
+    pub instance: String,
+    pub product: String,
+    pub resource: String,
+    pub billing_model: String,
+    pub billing_account: Option<String>,
+    /// Such as `aws` or `rhm`; empty if it is not paid through one.
+    pub marketplace: String,
+    /// `single` or `multi`.
+    pub az_type: String,
+    pub units: i64,
+    pub display_name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub id: String,
+    /// As tokens name it: the external id.
+    pub org: String,
+    pub banned: bool,
+}
+
+#[async_trait]
+pub trait Ams: Send + Sync + 'static {
+    /// How much of (product, billing model) the organisation may have, and has: None if it has no
+    /// such quota.
+    async fn quota(&self, org: &str, product: &str, billing_model: &str) -> Result<Option<Quota>>;
+    /// Reserves; `Ok(None)` if there is not enough. The same instance again gives the same
+    /// subscription.
+    async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>>;
+    async fn release(&self, subscription: &str) -> Result<()>;
+    async fn terms_accepted(&self, account: &str, site: &str, event: &str) -> Result<bool>;
+    async fn account(&self, username: &str) -> Result<Option<Account>>;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Up to, not including, `/api`. Empty: there is none.
+    pub url: String,
+    pub token: Secret,
+    pub timeout_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { url: String::new(), token: Secret::default(), timeout_s: 20 }
+    }
+}
+
+impl Config {
+    pub fn is_on(&self) -> bool {
+        !self.url.is_empty()
+    }
+}
+
+pub struct Http {
+    system: System,
+    base: Url,
+    token: Secret,
+    /// Their ids by their external ids, which never change.
+    orgs: Mutex<HashMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    total: usize,
+    items: Option<Vec<T>>,
+}
+
+#[derive(Deserialize)]
+struct Organization {
+    id: String,
+    #[serde(default)]
+    external_id: String,
+}
+
+#[derive(Deserialize)]
+struct FoundAccount {
+    id: String,
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    banned: bool,
+    organization: Option<Organization>,
+}
+
+#[derive(Deserialize)]
+struct Cost {
+    #[serde(default)]
+    allowed: i64,
+    #[serde(default)]
+    consumed: i64,
+    #[serde(default)]
+    related_resources: Vec<Related>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Related {
+    product: String,
+    billing_model: String,
+}
+
+#[derive(Deserialize)]
+struct Subscription {
+    id: String,
+    #[serde(default)]
+    cluster_id: String,
+    #[serde(default)]
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct Authorization {
+    allowed: bool,
+    subscription: Option<Reference>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    id: String,
+}
+
+impl Http {
+    pub fn new(config: &Config, outbound: &Outbound) -> Result<Http> {
+        let bad = |why: String| Error::invalid("ams.url", why);
+        let base = Url::parse(&config.url)
+            .map_err(|e| bad(format!("is not a URL ({e}); give https://host")))?;
+        if base.cannot_be_a_base() {
+            return Err(bad("must begin with https:// or http://".into()));
+        }
+        if config.token.expose().is_empty() {
+            return Err(Error::invalid("ams.token", "is empty"));
+        }
+        let timeout = Duration::from_secs(config.timeout_s);
+        Ok(Http {
+            system: outbound.system(SYSTEM).with_timeout(timeout),
+            base,
+            token: config.token.clone(),
+            orgs: Mutex::default(),
+        })
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path.iter().take(1).flat_map(|root| root.split('/')));
+            segments.extend(path.iter().skip(1));
+        }
+        self.system.request(method, url).bearer_auth(self.token.expose())
+    }
+
+    /// All items of a collection.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        operation: &str,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        for number in 1..=PAGES_MAX {
+            let paging = [("page", number.to_string()), ("size", PAGE.to_string())];
+            let request = self.request(Method::GET, path).query(query).query(&paging);
+            let page: Page<T> =
+                read(operation, self.system.http(operation, request).await?).await?;
+            let items = page.items.unwrap_or_default();
+            let last = items.is_empty();
+            all.extend(items);
+            if last || all.len() >= page.total {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Those where the field is the value.
+    async fn search<T: DeserializeOwned>(
+        &self,
+        collection: &str,
+        field: &str,
+        value: &str,
+    ) -> Result<Vec<T>> {
+        // How a quote would be escaped is not said anywhere, and no name that exists has one.
+        if value.is_empty() || value.contains(['\'', '"', '\\']) || has_control(value) {
+            return Ok(Vec::new());
+        }
+        let search = format!("{field}='{value}'");
+        self.list(collection, &[ACCOUNTS, collection], &[("search", &search)]).await
+    }
+
+    async fn org_id(&self, external_id: &str) -> Result<Option<String>> {
+        if let Some(id) = self.orgs.lock().get(external_id) {
+            return Ok(Some(id.clone()));
+        }
+        let found: Vec<Organization> =
+            self.search("organizations", "external_id", external_id).await?;
+        let Some(org) = found.into_iter().find(|org| org.external_id == external_id) else {
+            return Ok(None);
+        };
+        let mut orgs = self.orgs.lock();
+        if orgs.len() >= ORGS_MAX {
+            orgs.clear();
+        }
+        orgs.insert(external_id.to_owned(), org.id.clone());
+        Ok(Some(org.id))
+    }
+
+    async fn reserved(&self, instance: &str) -> Result<Option<String>> {
+        let found: Vec<Subscription> = self.search("subscriptions", "cluster_id", instance).await?;
+        let holds = |one: &Subscription| {
+            one.cluster_id == instance && !["Deprovisioned", "Archived"].contains(&&*one.status)
+        };
+        Ok(found.into_iter().find(holds).map(|one| one.id))
+    }
+
+    /// One try of a reservation. A refusal may come as "too many requests": then it is the body
+    /// that tells it from being busy, so the answer must not be taken for an error before.
+    async fn authorize(&self, body: &Value) -> Result<Authorization, Failure> {
+        let mut request =
+            self.request(Method::POST, &[ACCOUNTS, "cluster_authorizations"]).json(body);
+        if let Some(trace) = telemetry::current_traceparent() {
+            request = request.header("traceparent", trace);
+        }
+        let response = request.send().await.map_err(|error| {
+            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
+            Failure::new(reach, Error::unavailable(SYSTEM, error.without_url()))
+        })?;
+        let status = response.status();
+        let answer = outbound::body(response, BODY_BYTES_MAX).await?;
+        if let Ok(authorization) = serde_json::from_slice::<Authorization>(&answer)
+            && (status.is_success() || !authorization.allowed)
+        {
+            return Ok(authorization);
+        }
+        let reach = match status {
+            StatusCode::TOO_MANY_REQUESTS => Reach::Busy,
+            status if status.is_server_error() => Reach::Unknown,
+            _ => Reach::Answered,
+        };
+        Err(Failure::new(reach, refusal("reserve", status, &answer)))
+    }
+}
+
+#[async_trait]
+impl Ams for Http {
+    async fn quota(&self, org: &str, product: &str, billing_model: &str) -> Result<Option<Quota>> {
+        let Some(id) = self.org_id(org).await? else { return Ok(None) };
+        let path = [ACCOUNTS, "organizations", &id, "quota_cost"];
+        let query = [("fetchRelatedResources", "true")];
+        let costs: Vec<Cost> = self.list("quota_cost", &path, &query).await?;
+        let ours = costs.iter().filter(|cost| {
+            let mut related = cost.related_resources.iter();
+            related.any(|one| one.product == product && pays(&one.billing_model, billing_model))
+        });
+        let sum = |total: Option<Quota>, cost: &Cost| {
+            let Quota { allowed, consumed } = total.unwrap_or(Quota { allowed: 0, consumed: 0 });
+            Some(Quota {
+                allowed: allowed.saturating_add(cost.allowed),
+                consumed: consumed.saturating_add(cost.consumed),
+            })
+        };
+        Ok(ours.fold(None, sum))
+    }
+
+    async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>> {
+        // An answer may have been lost, here or before a crash.
+        if let Some(subscription) = self.reserved(&reservation.instance).await? {
+            return Ok(Some(subscription));
+        }
+        let body = authorization_request(reservation);
+        let authorization = self.system.call("reserve", false, |_| self.authorize(&body)).await?;
+        match authorization {
+            Authorization { allowed: false, .. } => Ok(None),
+            Authorization { subscription: Some(subscription), .. } => Ok(Some(subscription.id)),
+            _ => Err(Error::unavailable(SYSTEM, "it reserved, but names no subscription")),
+        }
+    }
+
+    async fn release(&self, subscription: &str) -> Result<()> {
+        if subscription.is_empty() {
+            return Ok(());
+        }
+        let request = self.request(Method::DELETE, &[ACCOUNTS, "subscriptions", subscription]);
+        let response = self.system.http("release", request).await?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
+            status => {
+                let body = outbound::body(response, BODY_BYTES_MAX).await?;
+                Err(refusal("release", status, &body))
+            }
+        }
+    }
+
+    async fn terms_accepted(&self, account: &str, site: &str, event: &str) -> Result<bool> {
+        let body = json!({"account_username": account, "site_code": site, "event_code": event});
+        let request = self.request(Method::POST, &[TERMS]).json(&body);
+        // It is a question, although it is asked by POST.
+        let request = request.header("idempotency-key", "terms");
+        let response = self.system.http("terms_review", request).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            // Whoever it does not know has accepted nothing.
+            return Ok(false);
+        }
+        let review: Value = read("terms_review", response).await?;
+        match review["terms_required"].as_bool() {
+            Some(required) => Ok(!required),
+            None => Err(Error::unavailable(SYSTEM, "it does not say whether terms are required")),
+        }
+    }
+
+    async fn account(&self, username: &str) -> Result<Option<Account>> {
+        let found: Vec<FoundAccount> = self.search("accounts", "username", username).await?;
+        let Some(found) = found.into_iter().find(|one| one.username == username) else {
+            return Ok(None);
+        };
+        let org = match found.organization {
+            Some(org) if org.external_id.is_empty() => {
+                let request = self.request(Method::GET, &[ACCOUNTS, "organizations", &org.id]);
+                let response = self.system.http("organizations", request).await?;
+                read::<Organization>("organizations", response).await?.external_id
+            }
+            Some(org) => org.external_id,
+            None => String::new(),
+        };
+        Ok(Some(Account { id: found.id, org, banned: found.banned }))
+    }
+}
+
+fn authorization_request(reservation: &Reservation) -> Value {
+    let mut resource = json!({
+        "resource_name": reservation.resource,
+        "billing_model": charged(&reservation.billing_model, &reservation.marketplace),
+        "availability_zone_type": reservation.az_type,
+        "byoc": false,
+        "count": reservation.units,
+    });
+    if let Some(account) = &reservation.billing_account {
+        resource["billing_marketplace_account"] = json!(account);
+    }
+    json!({
+        "account_username": reservation.account,
+        "product_id": reservation.product,
+        "cluster_id": reservation.instance,
+        "external_cluster_id": reservation.instance,
+        "display_name": reservation.display_name,
+        "availability_zone": reservation.az_type,
+        "managed": true,
+        "disconnected": false,
+        "byoc": false,
+        "reserve": true,
+        "resources": [resource],
+    })
+}
+
+/// What is charged has the marketplace in its name, except the first one there was.
+fn charged(billing_model: &str, marketplace: &str) -> String {
+    match (billing_model, marketplace) {
+        ("marketplace", "" | "rhm") => "marketplace".into(),
+        ("marketplace", marketplace) => format!("marketplace-{marketplace}"),
+        (other, _) => other.to_owned(),
+    }
+}
+
+/// Whether a quota's billing model is good for the one that is asked for.
+fn pays(offered: &str, asked: &str) -> bool {
+    let of_marketplace = asked == "marketplace" && offered.starts_with("marketplace-");
+    offered == asked || offered == "any" || of_marketplace
+}
+
+fn has_control(text: &str) -> bool {
+    text.chars().any(char::is_control)
+}
+
+async fn read<T: DeserializeOwned>(operation: &str, response: Response) -> Result<T> {
+    let status = response.status();
+    let body = outbound::body(response, BODY_BYTES_MAX).await?;
+    if !status.is_success() {
+        return Err(refusal(operation, status, &body));
+    }
+    serde_json::from_slice(&body).map_err(|e| {
+        Error::unavailable(SYSTEM, format!("{operation} answered what cannot be read: {e}"))
+    })
+}
+
+/// What it says when it does not do what we want.
+fn refusal(operation: &str, status: StatusCode, body: &[u8]) -> Error {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let reason = said["reason"].as_str().unwrap_or("no reason given");
+    let help = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; check ams.token and what it may do",
+        StatusCode::NOT_FOUND => "; check ams.url",
+        _ => "",
+    };
+    Error::unavailable(SYSTEM, format!("{operation} answered {status}: {reason}{help}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marketplace_is_part_of_what_is_charged_and_of_what_is_offered() {
+        assert_eq!(charged("standard", "aws"), "standard");
+        assert_eq!(charged("marketplace", ""), "marketplace");
+        assert_eq!(charged("marketplace", "rhm"), "marketplace");
+        assert_eq!(charged("marketplace", "aws"), "marketplace-aws");
+        for (offered, asked, good) in [
+            ("standard", "standard", true),
+            ("any", "standard", true),
+            ("marketplace-aws", "marketplace", true),
+            ("marketplace", "marketplace", true),
+            ("marketplace-aws", "marketplace-aws", true),
+            ("marketplace-aws", "marketplace-gcp", false),
+            ("marketplace", "standard", false),
+            ("", "standard", false),
+        ] {
+            assert_eq!(pays(offered, asked), good, "{offered} for {asked}");
+        }
+    }
+}

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod ams;
+mod ams_server;
 mod dns;
+mod prometheus;
 mod sso;
 
 use std::sync::Arc;
