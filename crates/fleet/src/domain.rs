@@ -16,7 +16,7 @@ use crate::api::{reply, router};
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
 use crate::model::{account, cluster};
-use crate::ports::ams::AmsHttp;
+use crate::ports::ams;
 use crate::ports::dns::Route53;
 use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
@@ -43,7 +43,7 @@ impl FleetDomain {
     }
 
     fn ports(&self, app: &App) -> Result<Ports> {
-        let Config { dns, keycloak, prometheus, ams, .. } = &self.config;
+        let Config { dns, keycloak, prometheus, ams: accounts, .. } = &self.config;
         let outside = keycloak.is_on();
         Ok(Ports {
             sso: match outside {
@@ -60,7 +60,7 @@ impl FleetDomain {
                 false => None,
             },
             ams: match self.config.quota_type == QuotaType::Ams || self.config.terms.required {
-                true => Some(Arc::new(AmsHttp::new(ams, &app.outbound)?)),
+                true => Some(Arc::new(ams::Http::new(accounts, &app.outbound)?)),
                 false => None,
             },
         })
