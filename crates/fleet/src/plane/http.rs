@@ -17,9 +17,10 @@ pub async fn run(dir: impl AsRef<Path>, port: u16, name: &str) -> Result<()> {
     let address = (Ipv4Addr::LOCALHOST, port);
     let problem =
         |error| Error::unavailable(format!("the service on 127.0.0.1:{port} ({error})"), error);
-    let listener = TcpListener::bind(address).await.map_err(problem)?;
+    // Before anyone can connect and take it for ready.
     let facts = [("flavour", "small HTTP service"), ("version", env!("CARGO_PKG_VERSION"))];
     tell_facts(dir.as_ref(), &facts).map_err(problem)?;
+    let listener = TcpListener::bind(address).await.map_err(problem)?;
     let greeting = format!("This is {name}.\n");
     let router = Router::new()
         .route("/", get(|| async { greeting }))

@@ -1,5 +1,6 @@
 //! The server comes and goes; the instances stay.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -86,19 +87,24 @@ async fn a_stranger_with_a_number_of_ours_is_left_alone() {
         .again(async |root| {
             kill("-KILL", pid);
             eventually("it is dead", || (!is_alive(pid)).then_some(())).await;
-            // The kernel gave the number to someone else.
-            edit_record(root, "a", |record| record["attempt"]["process"]["pid"] = json!(number));
+            reuse(root, number);
         })
         .await;
     plane.until_ready("a").await;
     assert_ne!(plane.pid("a"), number);
-    let plane = plane
-        .again(async |root| {
-            edit_record(root, "a", |record| record["attempt"]["process"]["pid"] = json!(number));
-        })
-        .await;
+    let plane = plane.again(async |root| reuse(root, number)).await;
     plane.close().await;
     assert!(is_alive(number));
+}
+
+/// As if the kernel had given the number to someone else since.
+fn reuse(root: &Path, number: u32) {
+    edit_record(root, "a", |record| {
+        let process = &mut record["attempt"]["process"];
+        process["pid"] = json!(number);
+        let born = process["born"].as_str().unwrap();
+        process["born"] = json!(format!("{}/1", born.split_once('/').unwrap().0));
+    });
 }
 
 struct Stranger(Child);
