@@ -25,7 +25,8 @@ pub struct Call {
     pub rules: Arc<Rules>,
     pub context: Arc<RequestContext>,
     pub parts: Parts,
-    pub body: Body,
+    /// In a lock only so that calls can be shared between threads.
+    body: parking_lot::Mutex<Body>,
     /// The parts of the path that stand for something.
     pub args: Vec<String>,
 }
@@ -51,7 +52,7 @@ impl Call {
 
     /// The body as it came.
     pub async fn bytes(&mut self) -> Result<axum::body::Bytes> {
-        let body = std::mem::take(&mut self.body);
+        let body = std::mem::take(self.body.get_mut());
         axum::body::to_bytes(body, BODY_BYTES_MAX)
             .await
             .map_err(|error| Code::Malformed.error(format!("invalid request format: {error}")))
@@ -301,6 +302,7 @@ async fn dispatch(
     };
     let (method, path, guard, route, _) = line;
     context.set_route(template(&kind, path));
+    let body = parking_lot::Mutex::new(body);
     let call = Call { fleet, app, kind, rules: rules.clone(), context, parts, body, args };
     match who {
         None => open(call, *route),
