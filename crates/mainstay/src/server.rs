@@ -210,7 +210,6 @@ async fn signals(stop: CancellationToken) -> Result<()> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use std::sync::Mutex;
 

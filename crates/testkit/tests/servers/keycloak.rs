@@ -80,6 +80,7 @@ async fn a_token_tells_which_program_it_is_and_whose_agent() {
         let principal = identity.authenticate(&token).await.unwrap();
         assert_eq!(principal.subject, format!("service-account-{client}"));
         assert_eq!((principal.org.as_str(), principal.agent_of.as_deref()), (org, agent_of));
+        assert_eq!(principal.client, client);
         assert!(!principal.is_admin() && !principal.org_admin);
     }
 }
