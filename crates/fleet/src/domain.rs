@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::{reply, router};
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
+use crate::plane::runner;
 use crate::model::{account, cluster};
 use crate::ports::ams;
 use crate::ports::dns::Route53;
@@ -64,6 +65,12 @@ impl FleetDomain {
                 false => None,
             },
         })
+    }
+
+    /// Whether this machine runs instances itself.
+    fn is_data_plane(&self) -> bool {
+        let alone = self.embedded && self.config.clusters_file.is_none();
+        self.config.local.enabled.unwrap_or(alone)
     }
 
     fn tls(&self) -> Result<(String, String)> {
@@ -123,6 +130,9 @@ impl Domain for FleetDomain {
             app.url.clone(),
         ));
         follow(&fleet, tasks, stop).await?;
+        if self.is_data_plane() {
+            runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
+        }
         let _ = self.fleet.set(fleet);
         Ok(())
     }

@@ -72,6 +72,9 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Audit(verb::audit::Audit),
     /// Show the queue: what is due, running, retrying, stopped and why
     Work(verb::work::Work),
+    /// Run one instance of a managed service; the local data plane calls it
+    #[command(subcommand, hide = true)]
+    Plane(verb::plane::Plane),
     /// Print the completions of a shell
     Completions(verb::shell::Completions),
     /// Print the manual page, or write all of them
@@ -101,6 +104,7 @@ impl Cli {
             Verb::Events(verb) => one_thread(verb.run()),
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
+            Verb::Plane(verb) => many_threads(verb.run()),
             Verb::Completions(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),
             Verb::Version => {

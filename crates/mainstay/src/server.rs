@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fleet::FleetDomain;
 use kernel::driver::{self, Driver, Workers};
 use kernel::http::{self, Routes};
 use kernel::identity::{self, Identity};
@@ -22,7 +23,13 @@ use crate::output::{program, quoted, say};
 use crate::progress::patiently;
 
 /// Runs a server until it is told to stop.
-pub async fn run(loaded: Loaded, domains: Vec<Box<dyn Domain>>) -> Result<()> {
+pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()> {
+    let config = &loaded.config;
+    domains.push(Box::new(FleetDomain::new(
+        config.fleet.clone(),
+        config.data_dir.clone(),
+        config.database.is_empty(),
+    )));
     let stop = CancellationToken::new();
     tokio::select! {
         ended = compose(&loaded.config, &domains, stop.clone()) => ended,

@@ -7,6 +7,7 @@ pub mod get;
 pub mod list;
 pub mod login;
 pub mod migrate;
+pub mod plane;
 pub mod shell;
 pub mod token;
 pub mod work;
