@@ -180,7 +180,8 @@ impl Runner {
 
     /// Makes one instance so, as far as that goes at once, and says how it is.
     async fn carry_out(&self, kind: &Kind, instance: &Instance) -> Option<Value> {
-        if instance.seen.cluster_id != CLUSTER {
+        let told = instance.status.is_visible_to_agent() && instance.is_on_data_plane();
+        if instance.seen.cluster_id != CLUSTER || !told {
             return None;
         }
         let local = kind.file.local.as_ref()?;
