@@ -121,6 +121,21 @@ impl Fleet {
             .collect()
     }
 
+    /// What a cluster's agent is started with.
+    pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
+        let client = agent_client(&cluster.id);
+        let agent = &self.config.agent;
+        vec![
+            ("sso-auth-server-url", self.sso.endpoints().issuer),
+            ("sso-secret", self.secrets.of(&client, cluster.spec.rotation)),
+            ("sso-client-id", client),
+            ("control-plane-url", self.url.clone()),
+            ("cluster-id", cluster.id.clone()),
+            ("poll-interval", agent.poll_interval.clone()),
+            ("resync-interval", agent.resync_interval.clone()),
+        ]
+    }
+
     /// What the agent of an instance's cluster is told beside the instance.
     pub fn for_agent(&self, instance: &Instance) -> ForAgent {
         ForAgent {
@@ -143,4 +158,9 @@ impl Fleet {
         };
         View { kind, instance, browser_url, secrets }
     }
+}
+
+/// The client that a cluster's agent signs in as.
+pub fn agent_client(cluster: &str) -> String {
+    format!("kas-fleetshard-agent-{cluster}")
 }

@@ -31,9 +31,6 @@ pub struct Call {
     pub args: Vec<String>,
 }
 
-/// The bodies of agents' reports are the largest.
-const BODY_BYTES_MAX: usize = 32 << 20;
-
 impl Call {
     /// A parameter of the query; the first, if it is given more than once.
     pub fn query(&self, name: &str) -> Option<String> {
@@ -53,9 +50,7 @@ impl Call {
     /// The body as it came.
     pub async fn bytes(&mut self) -> Result<axum::body::Bytes> {
         let body = std::mem::take(self.body.get_mut());
-        axum::body::to_bytes(body, BODY_BYTES_MAX)
-            .await
-            .map_err(|error| Code::Malformed.error(format!("invalid request format: {error}")))
+        kernel::http::read_body(&self.context, body).await
     }
 
     /// The body as a JSON object.

@@ -3,6 +3,7 @@
 pub mod http;
 pub mod kafka;
 pub mod local;
+pub mod runner;
 
 /// For the programs that a data plane runs: until SIGTERM.
 async fn until_told_to_end() -> std::io::Result<()> {

@@ -33,6 +33,7 @@ pub struct Config {
     pub identity: kernel::identity::Config,
     pub telemetry: kernel::telemetry::Config,
     pub outbound: kernel::outbound::Config,
+    pub fleet: fleet::Config,
 }
 
 /// The port that a server listens on, and that a client looks for one at, unless told otherwise.
@@ -51,6 +52,7 @@ impl Default for Config {
             identity: Default::default(),
             telemetry: Default::default(),
             outbound: Default::default(),
+            fleet: Default::default(),
         }
     }
 }
