@@ -51,4 +51,25 @@ pub const ANSWERS: &[Chosen] = &[
     },
 ];
 
-pub const FIELDS: &[Field] = &[];
+pub const FIELDS: &[Field] = &[
+    Field {
+        shown: ".name: \"mas_sso\", \"mainstay\"",
+        field: "`name` of `GET /sso_providers`",
+        why: "names the sign-in system in use: `mainstay` is the built-in issuer",
+    },
+    Field {
+        shown: "\"Kafka is being deleted\"",
+        field: "body of `DELETE`, 202",
+        why: "was empty, which some generated clients refuse: it has the shape of an error now, with code 0",
+    },
+    Field {
+        shown: ".items[0].name: \"laa3\", \"laa2\"",
+        field: "order of what `orderBy` does not tell apart",
+        why: "is by name; was whatever the database came upon first",
+    },
+    Field {
+        shown: "www-authenticate: \"\", ours is \"Bearer realm",
+        field: "`WWW-Authenticate` of a 401",
+        why: "is there for every 401, as HTTP wants it; was missing where the token was good but had no organisation",
+    },
+];

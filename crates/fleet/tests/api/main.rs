@@ -12,3 +12,5 @@ mod prometheus;
 mod recorded;
 mod shape;
 mod stage;
+mod stream;
+mod watch;
