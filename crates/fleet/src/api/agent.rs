@@ -199,13 +199,11 @@ pub async fn status(mut call: Call) -> Result<Response> {
     Ok(reply::empty(&call.context, 204))
 }
 
-const UUID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
-
 /// Whether the agent's cluster has this external id.
 pub async fn verify(call: &Call, who: &Principal) -> Result<Response> {
     let id = &call.args[0];
     if !super::is_uuid(id) {
-        let why = format!("external cluster id does not match {UUID_PATTERN}");
+        let why = format!("external cluster id does not match {}", super::UUID_PATTERN);
         return Err(Code::ExternalClusterId.error(why));
     }
     call.fleet.index.fresh().await?;
