@@ -6,7 +6,7 @@ use kernel::{Ambient, Store};
 use parking_lot::RwLock;
 
 use crate::config::Config;
-use crate::decide::place::{Candidate, Judgement, Request, judge};
+use crate::decide::place::{Judgement, Request, judge};
 use crate::index::Index;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Instance;
@@ -95,7 +95,7 @@ impl Fleet {
     }
 
     /// All clusters, the best for this instance first.
-    pub fn judge(&self, instance: &Instance) -> Vec<(Judgement, Option<Arc<Cluster>>)> {
+    pub fn judge(&self, instance: &Instance) -> Vec<Judgement> {
         let spec = &instance.spec;
         let request = Request {
             kind: &instance.kind,
@@ -109,20 +109,7 @@ impl Fleet {
             refused_by: &instance.seen.refused_by,
             scaling: self.config.scaling,
         };
-        let clusters = self.index.clusters();
-        let used = |cluster: &Cluster| match cluster.spec.limit {
-            Some(_) => self.index.used_in_all(&cluster.id),
-            None => self.index.used(&cluster.id, &spec.instance_type),
-        };
-        let candidates: Vec<Candidate> = clusters
-            .iter()
-            .map(|cluster| Candidate { used: used(cluster), cluster: cluster.clone() })
-            .collect();
-        let of = |judged: &Judgement| clusters.iter().find(|c| c.id == judged.cluster).cloned();
-        judge(&request, &candidates)
-            .into_iter()
-            .map(|judged| (judged.clone(), of(&judged)))
-            .collect()
+        judge(&request, self.index.candidates(&spec.instance_type))
     }
 
     /// What a cluster's agent is started with.

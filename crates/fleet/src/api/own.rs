@@ -93,10 +93,10 @@ async fn explain(
         "" => waits(instance.status),
         text => text.to_owned(),
     };
-    let opinions = fleet.judge(instance).into_iter().map(|(judged, _)| {
-        let chosen = judged.cluster == seen.cluster_id;
-        let against = judged.against.filter(|_| !chosen);
-        Opinion { chosen, against, left: judged.left, cluster: judged.cluster }
+    let opinions = fleet.judge(instance).into_iter().map(|judged| {
+        let chosen = judged.cluster.id == seen.cluster_id;
+        let against = judged.why().filter(|_| !chosen);
+        Opinion { chosen, against, left: judged.left, cluster: judged.cluster.id.clone() }
     });
     Ok(Body(Explanation {
         status: instance.status.label(),
