@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::{own, reply, router};
+use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
 use crate::plane::runner;
@@ -24,6 +25,7 @@ use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
 use crate::rules::Rules;
 use crate::secrets::Secrets;
+use crate::work::account::Accounts;
 use crate::work::instance::Instances;
 use crate::Fleet;
 
@@ -131,6 +133,9 @@ impl Domain for FleetDomain {
             app.url.clone(),
         ));
         follow(&fleet, tasks, stop).await?;
+        if let Some(builtin) = app.identity.builtin() {
+            builtin.set_clients(Arc::new(Known(fleet.clone())));
+        }
         if self.is_data_plane() {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
@@ -152,6 +157,7 @@ impl Domain for FleetDomain {
     }
 
     fn workers(&self, _: &App) -> Workers {
-        vec![Arc::new(Instances(self.fleet().clone()))]
+        let fleet = self.fleet();
+        vec![Arc::new(Instances(fleet.clone())), Arc::new(Accounts(fleet.clone()))]
     }
 }

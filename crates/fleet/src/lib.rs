@@ -2,6 +2,7 @@
 //! service is called, offers and needs is data: a kind file.
 
 pub mod api;
+pub mod clients;
 pub mod config;
 pub mod decide;
 pub mod domain;

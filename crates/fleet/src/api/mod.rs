@@ -16,6 +16,8 @@ pub mod reply;
 pub mod router;
 pub mod watch;
 
+pub const UUID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+
 /// Whether a text is a UUID in its usual form, lower case.
 pub fn is_uuid(text: &str) -> bool {
     let lengths = [8, 4, 4, 4, 12];

@@ -222,6 +222,9 @@ pub struct Metrics {
     pub namespace: bool,
     #[serde(default)]
     pub without: BTreeMap<String, String>,
+    /// The labels that callers see beside the one above; empty: all.
+    #[serde(default)]
+    pub labels: Vec<String>,
     pub series: Vec<String>,
 }
 

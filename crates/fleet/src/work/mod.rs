@@ -1,4 +1,5 @@
 //! Observes the world around an object and carries out one step at a time. The driver does the
 //! rest.
 
+pub mod account;
 pub mod instance;

@@ -4,6 +4,13 @@
 
 mod agent;
 mod callers;
+mod differences;
 mod files;
 mod flow;
+mod golden;
+mod prometheus;
+mod recorded;
+mod shape;
 mod stage;
+mod stream;
+mod watch;
