@@ -9,6 +9,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use support::{Plan, wait_for};
 
 fn plan(dir: &std::path::Path) -> Plan {
+    kernel::outbound::install_tls();
     Plan::new(env!("CARGO_BIN_EXE_e2e"), dir).set("fleet.local.enabled", true)
 }
 
@@ -26,8 +27,9 @@ async fn produce_and_consume(at: &str, text: &str) {
             .create()
             .unwrap();
         consumer.subscribe(&["demo"]).unwrap();
-        let message = consumer.poll(Duration::from_secs(60)).expect("a message").unwrap();
-        assert_eq!(message.payload(), Some(text.as_bytes()));
+        // What is not there yet is told as an error, and comes.
+        let message = (0..600).find_map(|_| consumer.poll(Duration::from_millis(100))?.ok());
+        assert_eq!(message.expect("a message").payload(), Some(text.as_bytes()));
     });
     read.await.unwrap();
 }

@@ -19,6 +19,7 @@ fn blocks(page: &str) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn the_page_about_kinds_does_what_it_says() {
+    kernel::outbound::install_tls();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(root.join("docs/kinds.md")).unwrap();
     let blocks = blocks(&page);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kernel::{Ambient, Store};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::decide::place::{Judgement, Request, judge};
@@ -21,6 +22,7 @@ use crate::view::{ForAgent, View, canary_id};
 pub struct Fleet {
     pub config: Config,
     rules: RwLock<Arc<Rules>>,
+    rules_bell: watch::Sender<()>,
     pub index: Index,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
@@ -65,6 +67,7 @@ impl Fleet {
             edition,
             config,
             rules: RwLock::new(Arc::new(rules)),
+            rules_bell: watch::Sender::new(()),
             index: Index::default(),
             store,
             ambient,
@@ -87,6 +90,12 @@ impl Fleet {
 
     pub fn set_rules(&self, rules: Rules) {
         *self.rules.write() = Arc::new(rules);
+        self.rules_bell.send_replace(());
+    }
+
+    /// Rings when the rules were replaced.
+    pub fn rules_bell(&self) -> watch::Receiver<()> {
+        self.rules_bell.subscribe()
     }
 
     /// Whether some kind's API has this path.
