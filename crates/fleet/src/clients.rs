@@ -82,7 +82,7 @@ fn grant(fleet: &Fleet, id: &str, secret: &str) -> Option<ClientGrant> {
         let cluster = fleet.index.cluster(cluster)?;
         let is = fleet.secrets.is(id, cluster.spec.rotation, secret);
         return is.then(|| ClientGrant {
-            subject: id.to_owned(),
+            subject: subject(id),
             agent_of: Some(cluster.id.clone()),
             ..ClientGrant::default()
         });
@@ -96,11 +96,16 @@ fn grant(fleet: &Fleet, id: &str, secret: &str) -> Option<ClientGrant> {
     is.then(|| program(id, &instance.org, &instance.spec.account))
 }
 
-/// A program of an organisation, under the name that a Keycloak would give it.
+/// The name that a Keycloak would give it.
+fn subject(id: &str) -> String {
+    format!("service-account-{id}")
+}
+
+/// A program of an organisation.
 fn program(id: &str, org: &str, account: &str) -> ClientGrant {
     let said = claims(org, account).map(|(name, value)| (name, Value::String(value)));
     ClientGrant {
-        subject: format!("service-account-{id}"),
+        subject: subject(id),
         org: org.to_owned(),
         claims: said.collect::<Map<_, _>>(),
         ..ClientGrant::default()

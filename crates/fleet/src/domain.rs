@@ -12,11 +12,12 @@ use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{reply, router};
+use crate::api::{own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
 use crate::plane::runner;
+use crate::reload;
 use crate::model::{account, cluster};
 use crate::ports::ams;
 use crate::ports::dns::Route53;
@@ -138,6 +139,8 @@ impl Domain for FleetDomain {
         if self.is_data_plane() {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
+        tasks.spawn(reload::watch(fleet.clone(), stop.clone()));
+        app.share(fleet.clone());
         let _ = self.fleet.set(fleet);
         Ok(())
     }
@@ -146,7 +149,7 @@ impl Domain for FleetDomain {
         let fleet = self.fleet().clone();
         let (take, of) = (fleet.clone(), fleet.clone());
         let paths = move |path: &str| take.takes(path);
-        Routes::new()
+        own::routes()
             .errors_where(paths.clone(), reply::mapper(fleet))
             .surfaces(paths, move |app, context, request| {
                 router::answer(of.clone(), app, context, request).boxed()

@@ -6,7 +6,7 @@ use kernel::{Ambient, Store};
 use parking_lot::RwLock;
 
 use crate::config::Config;
-use crate::decide::place::{Candidate, Judgement, Request, judge};
+use crate::decide::place::{Judgement, Request, judge};
 use crate::index::Index;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Instance;
@@ -91,7 +91,7 @@ impl Fleet {
     }
 
     /// All clusters, the best for this instance first.
-    pub fn judge(&self, instance: &Instance) -> Vec<(Judgement, Option<Arc<Cluster>>)> {
+    pub fn judge(&self, instance: &Instance) -> Vec<Judgement> {
         let spec = &instance.spec;
         let request = Request {
             kind: &instance.kind,
@@ -105,20 +105,22 @@ impl Fleet {
             refused_by: &instance.seen.refused_by,
             scaling: self.config.scaling,
         };
-        let clusters = self.index.clusters();
-        let used = |cluster: &Cluster| match cluster.spec.limit {
-            Some(_) => self.index.used_in_all(&cluster.id),
-            None => self.index.used(&cluster.id, &spec.instance_type),
-        };
-        let candidates: Vec<Candidate> = clusters
-            .iter()
-            .map(|cluster| Candidate { used: used(cluster), cluster: cluster.clone() })
-            .collect();
-        let of = |judged: &Judgement| clusters.iter().find(|c| c.id == judged.cluster).cloned();
-        judge(&request, &candidates)
-            .into_iter()
-            .map(|judged| (judged.clone(), of(&judged)))
-            .collect()
+        judge(&request, self.index.candidates(&spec.instance_type))
+    }
+
+    /// What a cluster's agent is started with.
+    pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
+        let client = agent_client(&cluster.id);
+        let agent = &self.config.agent;
+        vec![
+            ("sso-auth-server-url", self.sso.endpoints().issuer),
+            ("sso-secret", self.secrets.of(&client, cluster.spec.rotation)),
+            ("sso-client-id", client),
+            ("control-plane-url", self.url.clone()),
+            ("cluster-id", cluster.id.clone()),
+            ("poll-interval", agent.poll_interval.clone()),
+            ("resync-interval", agent.resync_interval.clone()),
+        ]
     }
 
     /// What the agent of an instance's cluster is told beside the instance.
@@ -143,4 +145,9 @@ impl Fleet {
         };
         View { kind, instance, browser_url, secrets }
     }
+}
+
+/// The client that a cluster's agent signs in as.
+pub fn agent_client(cluster: &str) -> String {
+    format!("kas-fleetshard-agent-{cluster}")
 }

@@ -11,6 +11,7 @@ use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Status};
@@ -38,7 +39,7 @@ struct Inner {
     clusters: BTreeMap<String, Arc<Cluster>>,
     accounts: BTreeMap<String, Arc<Account>>,
     /// Units by cluster and instance type.
-    used: HashMap<(String, String), i64>,
+    used: HashMap<String, BTreeMap<String, i64>>,
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
@@ -273,14 +274,29 @@ impl Index {
 
     /// Units of a type that a cluster holds.
     pub fn used(&self, cluster: &str, instance_type: &str) -> i64 {
-        let key = (cluster.to_owned(), instance_type.to_owned());
-        self.inner.read().used.get(&key).copied().unwrap_or(0)
+        let inner = self.inner.read();
+        inner.used.get(cluster).and_then(|held| held.get(instance_type)).copied().unwrap_or(0)
     }
 
     /// Units of all types that a cluster holds.
     pub fn used_in_all(&self, cluster: &str) -> i64 {
         let inner = self.inner.read();
-        inner.used.iter().filter(|((id, _), _)| id == cluster).map(|(_, units)| units).sum()
+        inner.used.get(cluster).map_or(0, |held| held.values().sum())
+    }
+
+    /// All clusters with the units that they hold: of this type, or of all where one limit is for
+    /// all.
+    pub fn candidates(&self, instance_type: &str) -> Vec<Candidate> {
+        let inner = self.inner.read();
+        let used = |cluster: &Arc<Cluster>| {
+            let held = inner.used.get(&cluster.id);
+            match cluster.spec.limit {
+                Some(_) => held.map_or(0, |held| held.values().sum()),
+                None => held.and_then(|held| held.get(instance_type)).copied().unwrap_or(0),
+            }
+        };
+        let each = |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
+        inner.clusters.values().map(each).collect()
     }
 
     /// Units of a type that a region holds, on clusters of ours.
@@ -474,8 +490,8 @@ impl Inner {
         }
         let cluster = &instance.seen.cluster_id;
         if !cluster.is_empty() && instance.status != Status::Deleting {
-            let place = (cluster.clone(), instance.spec.instance_type.clone());
-            *self.used.entry(place).or_default() += by * instance.spec.units;
+            let held = self.used.entry(cluster.clone()).or_default();
+            *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod index;
 pub mod model;
 pub mod plane;
 pub mod ports;
+mod reload;
 pub mod rules;
 pub mod secrets;
 pub mod view;
@@ -19,4 +20,4 @@ pub mod work;
 
 pub use config::Config;
 pub use domain::FleetDomain;
-pub use fleet::{Fleet, Ports};
+pub use fleet::{Fleet, Ports, agent_client};

@@ -11,6 +11,7 @@ pub mod list;
 pub mod metrics;
 pub mod offers;
 pub mod openapi;
+pub mod own;
 pub mod reply;
 pub mod router;
 pub mod watch;
