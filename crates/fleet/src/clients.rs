@@ -20,7 +20,8 @@ const AGENT: &str = "kas-fleetshard-agent-";
 const ACCOUNT: &str = "srvc-acct-";
 const CANARY: &str = "canary-";
 
-pub fn agent_id(cluster: &str) -> String {
+/// The client that a cluster's agent signs in as.
+pub fn agent_client(cluster: &str) -> String {
     format!("{AGENT}{cluster}")
 }
 
@@ -50,7 +51,7 @@ pub fn account(fleet: &Fleet, account: &Account) -> Client {
 
 /// The client of a cluster's agent. Its id alone says of which cluster it is.
 pub fn agent(fleet: &Fleet, cluster: &Cluster) -> Client {
-    let id = agent_id(&cluster.id);
+    let id = agent_client(&cluster.id);
     Client {
         secret: fleet.secrets.of(&id, cluster.spec.rotation),
         name: id.clone(),

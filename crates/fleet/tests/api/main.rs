@@ -2,8 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod accounts;
+mod accounts_outside;
+mod admin;
 mod agent;
 mod callers;
+mod clusters;
 mod files;
 mod flow;
+mod metrics;
+mod sign_in;
 mod stage;
