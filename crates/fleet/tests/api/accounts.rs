@@ -37,7 +37,18 @@ async fn an_account_is_made_signs_in_is_read_and_goes() {
     assert_eq!(made.status, 202, "{}", made.text);
     assert_eq!(
         keys(&made.body),
-        ["id", "kind", "href", "name", "description", "client_id", "client_secret", "owner", "created_by", "created_at"]
+        [
+            "id",
+            "kind",
+            "href",
+            "name",
+            "description",
+            "client_id",
+            "client_secret",
+            "owner",
+            "created_by",
+            "created_at"
+        ]
     );
     let (id, secret) = (text(&made, "id"), text(&made, "client_secret"));
     let client = text(&made, "client_id");
@@ -57,7 +68,17 @@ async fn an_account_is_made_signs_in_is_read_and_goes() {
     assert_eq!(list.body["kind"], "ServiceAccountList");
     assert_eq!(
         keys(&list.items()[0]),
-        ["id", "kind", "href", "client_id", "name", "owner", "created_by", "created_at", "description"]
+        [
+            "id",
+            "kind",
+            "href",
+            "client_id",
+            "name",
+            "owner",
+            "created_by",
+            "created_at",
+            "description"
+        ]
     );
     let one = stage.get("bob", &path(&format!("/{id}"))).await;
     assert_eq!((one.status, one.body.get("client_secret")), (200, None));
@@ -159,13 +180,15 @@ async fn every_change_is_on_record_and_no_secret_is_anywhere() {
     let filter = AuditFilter { target, ..AuditFilter::default() };
     let audit = stage.store.audit(&filter, 100).await.unwrap();
     let actions: Vec<&str> = audit.iter().map(|one| one.entry.action.as_str()).collect();
-    let expected = ["create", "reset_credentials", "delete"].map(|what| format!("service-account.{what}"));
+    let expected =
+        ["create", "reset_credentials", "delete"].map(|what| format!("service-account.{what}"));
     assert_eq!(actions, expected);
     assert!(audit.iter().all(|one| one.entry.actor == "alice"));
     let events = stage.store.events(0, &EventFilter::default(), 1000).await.unwrap();
     let of = events.iter().filter(|event| event.subject.kind() == "service-account");
     let kinds: Vec<&str> = of.map(|event| event.kind.as_str()).collect();
-    let expected = ["ready", "reset", "deleted"].map(|what| format!("mainstay.service-account.{what}"));
+    let expected =
+        ["ready", "reset", "deleted"].map(|what| format!("mainstay.service-account.{what}"));
     assert_eq!(kinds, expected);
     let kept = format!("{audit:?} {events:?}");
     for secret in [text(&made, "client_secret"), text(&new, "client_secret")] {

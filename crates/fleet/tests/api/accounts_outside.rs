@@ -97,8 +97,7 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
     let id = "00000000-0000-4000-8000-000000000001";
     let client = account::client_id(id);
     let begun = Timestamp(stage.app.ambient.now().0 - 61_000);
-    let mut object =
-        Object::new(account::key(id), ORG, "alice", "half", account::CREATING, begun);
+    let mut object = Object::new(account::key(id), ORG, "alice", "half", account::CREATING, begun);
     object.spec = Json::of(&Spec { client_id: client.clone(), ..Spec::default() });
     let take = Take {
         counter: account::counter(ORG),

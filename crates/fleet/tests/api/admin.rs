@@ -30,7 +30,10 @@ async fn admins_see_everyones_and_every_read_is_on_record() {
     let id = stage.create_ready(KAFKA, "alice", "one").await;
     stage.create(KAFKA, "mallory", "two").await;
     let list = stage.get("admin-read", &path("?search=name%20like%20%25")).await;
-    assert_eq!((list.status, &list.body["kind"], list.items().len()), (200, &json!("KafkaList"), 2));
+    assert_eq!(
+        (list.status, &list.body["kind"], list.items().len()),
+        (200, &json!("KafkaList"), 2)
+    );
     let one = stage.get("admin-read", &path(&format!("/{id}"))).await;
     assert_eq!(one.body["organisation_id"], "13640203");
     assert_eq!(one.body["actual_kafka_version"], "2.8.2");
@@ -54,22 +57,33 @@ async fn an_admin_upgrades_grows_suspends_and_resumes() {
     assert_eq!(says(&patch(&stage, "admin-write", "nobody", json!({})).await), (404, 7));
     let down = patch(&stage, "admin-write", &id, json!({"kafka_version": "2.0.0"})).await;
     assert_eq!(says(&down), (400, 8));
-    assert_eq!(down.body["reason"], format!("unable to update kafka: {id} with kafka version: 2.0.0"));
+    assert_eq!(
+        down.body["reason"],
+        format!("unable to update kafka: {id} with kafka version: 2.0.0")
+    );
     let other = patch(&stage, "admin-write", &id, json!({"kafka_version": "2.8.1"})).await;
     assert_eq!(other.status, 200, "{}", other.text);
     assert_eq!(other.body["desired_kafka_version"], "2.8.1");
     let told = stage.agent(KAFKA).list().await;
     assert_eq!(told.items()[0]["spec"]["versions"]["kafka"], "2.8.1", "the agent is told");
 
-    let grown = patch(&stage, "admin-write", &id, json!({"max_data_retention_size": "1100Gi"})).await;
+    let grown =
+        patch(&stage, "admin-write", &id, json!({"max_data_retention_size": "1100Gi"})).await;
     assert_eq!(grown.body["max_data_retention_size"]["bytes"], 1_181_116_006_400_i64);
-    let less = patch(&stage, "admin-write", &id, json!({"max_data_retention_size": "1050Gi"})).await;
+    let less =
+        patch(&stage, "admin-write", &id, json!({"max_data_retention_size": "1050Gi"})).await;
     assert_eq!(says(&less), (400, 37));
 
     let off = patch(&stage, "admin-write", &id, json!({"suspended": true})).await;
     assert_eq!((off.status, &off.body["status"]), (200, &json!("suspending")), "{}", off.text);
-    assert_eq!(says(&patch(&stage, "admin-write", &id, json!({"suspended": true})).await), (400, 8));
-    assert_eq!(says(&patch(&stage, "admin-write", &id, json!({"suspended": false})).await), (400, 8));
+    assert_eq!(
+        says(&patch(&stage, "admin-write", &id, json!({"suspended": true})).await),
+        (400, 8)
+    );
+    assert_eq!(
+        says(&patch(&stage, "admin-write", &id, json!({"suspended": false})).await),
+        (400, 8)
+    );
     stage.agent(KAFKA).until(&id, "suspended").await;
     let on = patch(&stage, "admin-write", &id, json!({"suspended": false})).await;
     assert_eq!((on.status, &on.body["status"]), (200, &json!("resuming")), "{}", on.text);

@@ -45,20 +45,37 @@ async fn a_cluster_is_registered_reports_holds_an_instance_and_goes() {
     assert_eq!(
         keys,
         [
-            "id", "kind", "href", "access_kafkas_via_private_network", "cluster_id", "status", "multi_az",
-            "supported_instance_types", "capacity_information", "fleetshard_parameters"
+            "id",
+            "kind",
+            "href",
+            "access_kafkas_via_private_network",
+            "cluster_id",
+            "status",
+            "multi_az",
+            "supported_instance_types",
+            "capacity_information",
+            "fleetshard_parameters"
         ]
     );
     assert_eq!(made.body["kind"], "Cluster");
     assert_eq!(made.body["status"], "waiting_for_kas_fleetshard_operator");
     assert_eq!(made.body["supported_instance_types"]["instance_types"][0]["id"], "standard");
-    let ids: Vec<&Value> =
-        made.body["fleetshard_parameters"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    let ids: Vec<&Value> = made.body["fleetshard_parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["id"])
+        .collect();
     assert_eq!(
         ids,
         [
-            "sso-auth-server-url", "sso-client-id", "sso-secret", "control-plane-url", "cluster-id",
-            "poll-interval", "resync-interval"
+            "sso-auth-server-url",
+            "sso-client-id",
+            "sso-secret",
+            "control-plane-url",
+            "cluster-id",
+            "poll-interval",
+            "resync-interval"
         ]
     );
     let one = path(&format!("/{ID}"));
@@ -109,14 +126,21 @@ async fn a_cluster_is_registered_reports_holds_an_instance_and_goes() {
 async fn quota_organisation_and_role_decide_who_may() {
     let stage = Stage::new().await;
     for (who, method, rest) in [
-        ("mallory", "GET", ""), ("mallory", "POST", ""), ("race", "GET", ""), ("mallory", "GET", "/x"),
-        ("mallory", "DELETE", "/x?async=true"), ("mallory", "GET", "/x/addon_parameters"),
+        ("mallory", "GET", ""),
+        ("mallory", "POST", ""),
+        ("race", "GET", ""),
+        ("mallory", "GET", "/x"),
+        ("mallory", "DELETE", "/x?async=true"),
+        ("mallory", "GET", "/x/addon_parameters"),
     ] {
         let answer = stage.call(who, method, &path(rest), &body(ID)).await;
         assert_eq!(says(&answer), (403, 120), "{who} {method} {rest}: {}", answer.text);
     }
     let empty = stage.get("alice", &path("")).await;
-    assert_eq!(empty.body, json!({"kind": "ClusterList", "page": 1, "size": 0, "total": 0, "items": []}));
+    assert_eq!(
+        empty.body,
+        json!({"kind": "ClusterList", "page": 1, "size": 0, "total": 0, "items": []})
+    );
     assert_eq!(says(&register(&stage, "alice", ID).await), (403, 11));
     assert_eq!(says(&register(&stage, "alice", "x").await), (400, 33), "what is wrong comes first");
     assert_eq!(register(&stage, "carol", ID).await.status, 200);

@@ -23,15 +23,24 @@ async fn without_a_prometheus_there_is_nothing_to_see_and_mistakes_are_told() {
     assert_eq!((now.status, now.body), (200, json!({"kind": "MetricsInstantQueryList", "id": id})));
     let range = path(&id, "query_range?duration=5&interval=30");
     let range = stage.get("bob", &range).await;
-    assert_eq!((range.status, range.body), (200, json!({"kind": "MetricsRangeQueryList", "id": id})));
+    assert_eq!(
+        (range.status, range.body),
+        (200, json!({"kind": "MetricsRangeQueryList", "id": id}))
+    );
     let text = stage.get("service-account", &path(&id, "federate")).await;
     assert_eq!((text.status, text.text.as_str()), (200, ""));
     assert_eq!(text.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     assert!(text.header("vary").eq_ignore_ascii_case("accept-encoding"), "{:?}", text.headers);
     assert!(!text.header("x-operation-id").is_empty());
-    for query in ["", "?duration=abc&interval=30", "?duration=5", "?duration=0&interval=30",
-        "?duration=4321&interval=30", "?duration=5&interval=10801", "?duration=5&interval=-1"]
-    {
+    for query in [
+        "",
+        "?duration=abc&interval=30",
+        "?duration=5",
+        "?duration=0&interval=30",
+        "?duration=4321&interval=30",
+        "?duration=5&interval=10801",
+        "?duration=5&interval=-1",
+    ] {
         let answer = stage.get("bob", &path(&id, &format!("query_range{query}"))).await;
         assert_eq!(says(&answer), (400, 21), "{query}: {}", answer.text);
     }
@@ -58,7 +67,8 @@ fn kind() -> String {
 
 fn namespace(name: String, memory: f64) -> Namespace {
     let container = |name: &str| Container::new(name, Load::steady(0.5), Load::steady(memory));
-    let workload = Workload::new(Kind::StatefulSet, "kafka", 2, vec![container("broker"), container("other")]);
+    let workload =
+        Workload::new(Kind::StatefulSet, "kafka", 2, vec![container("broker"), container("other")]);
     Namespace { name, quota: None, workloads: vec![workload] }
 }
 
@@ -77,10 +87,8 @@ async fn values_come_from_prometheus_and_are_the_instances_alone() {
     // Another organisation's has the same name.
     let theirs = stage.create_ready(KAFKA, "mallory", "broker").await;
     let now_s = stage.app.ambient.now().seconds();
-    let namespaces = vec![
-        namespace(format!("kafka-{mine}"), 7.0),
-        namespace(format!("kafka-{theirs}"), 9.0),
-    ];
+    let namespaces =
+        vec![namespace(format!("kafka-{mine}"), 7.0), namespace(format!("kafka-{theirs}"), 9.0)];
     let history = History { end_s: now_s, length_s: 600, step_s: 60 };
     server.write(&Cluster { seed: 1, namespaces }, history).await;
 
@@ -93,7 +101,11 @@ async fn values_come_from_prometheus_and_are_the_instances_alone() {
         let range = stage.get(who, &path(id, "query_range?duration=5&interval=60")).await;
         let [one] = range.items() else { panic!("{}", range.text) };
         let values = one["values"].as_array().unwrap();
-        assert!(values.len() >= 5 && values.iter().all(|one| one["value"] == memory), "{}", range.text);
+        assert!(
+            values.len() >= 5 && values.iter().all(|one| one["value"] == memory),
+            "{}",
+            range.text
+        );
         let text = stage.get(who, &path(id, "federate")).await.text;
         let sample = format!("{MEMORY}{{container=\"broker\",pod=\"kafka-0\"}} {memory}\n");
         assert_eq!(text, format!("# TYPE {MEMORY} gauge\n{sample}"));

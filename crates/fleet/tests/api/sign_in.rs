@@ -15,8 +15,7 @@ use crate::stage::{Answer, Stage};
 pub async fn token(stage: &Stage, client: &str, secret: &str) -> Option<String> {
     let config = http::Config { rate_per_s: 0, ..http::Config::default() };
     let router = http::router(stage.app.clone(), routes(), &config).unwrap();
-    let form =
-        format!("grant_type=client_credentials&client_id={client}&client_secret={secret}");
+    let form = format!("grant_type=client_credentials&client_id={client}&client_secret={secret}");
     let request = Request::post("/oauth/token")
         .header("content-type", "application/x-www-form-urlencoded")
         .body(Body::from(form))

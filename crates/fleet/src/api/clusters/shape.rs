@@ -13,13 +13,8 @@ fn href(call: &Call, cluster: &Cluster) -> String {
 
 pub fn one(call: &Call, cluster: &Cluster) -> Value {
     let spec = &cluster.spec;
-    let types: Vec<&InstanceType> = call
-        .kind
-        .file
-        .types
-        .iter()
-        .filter(|of| cluster.takes(call.kind.name(), &of.id))
-        .collect();
+    let types: Vec<&InstanceType> =
+        call.kind.file.types.iter().filter(|of| cluster.takes(call.kind.name(), &of.id)).collect();
     let mut shown = json!({
         "id": cluster.id,
         "kind": "Cluster",
