@@ -36,6 +36,8 @@ pub struct Fleet {
     /// This server, as others reach it.
     pub url: String,
     pub(crate) heard: crate::heard::Heard,
+    /// Names this start of this process: what is told by one may be told otherwise by another.
+    pub(crate) edition: String,
 }
 
 /// The systems that a fleet uses.
@@ -58,7 +60,9 @@ impl Fleet {
         url: String,
     ) -> Fleet {
         let Ports { sso, sso_is_outside, dns, metrics, ams } = ports;
+        let edition = ambient.id();
         Fleet {
+            edition,
             config,
             rules: RwLock::new(Arc::new(rules)),
             index: Index::default(),

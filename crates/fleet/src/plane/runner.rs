@@ -196,7 +196,7 @@ impl Runner {
                     failed => failed,
                 }
             }
-            _ => self.supervisor.run(wanted(local, instance)).await,
+            _ => self.supervisor.run(wanted(&self.fleet, kind, local, instance)).await,
         };
         if let Err(error) = done {
             return Some(condition("False", "Error", &error.to_string()));
@@ -225,8 +225,9 @@ impl Runner {
     }
 }
 
-fn wanted(local: &Local, instance: &Instance) -> Wanted {
-    let fill = |text: &String| text.replace("${name}", &instance.name);
+fn wanted(fleet: &Fleet, kind: &Kind, local: &Local, instance: &Instance) -> Wanted {
+    let view = fleet.view(kind, instance, None);
+    let fill = |text: &String| kind.file.fill(text, &view);
     let ready = match (&local.ready.http, &local.ready.line) {
         (Some(path), _) => Ready::Http { path: path.clone() },
         (None, Some(text)) => Ready::Line { text: text.clone() },

@@ -77,6 +77,12 @@ impl<'s> Agent<'s> {
         .await;
     }
 
+    /// Waits until it is told of an instance.
+    pub async fn until_told(&self, id: &str) {
+        let told = async || self.list().await.items().iter().any(|item| item["id"] == id);
+        eventually("the agent is told", told).await;
+    }
+
     pub async fn make_ready(&self, id: &str) {
         self.until(id, "ready").await;
     }

@@ -21,8 +21,9 @@ pub const OTHER_CLUSTER: &str = "c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2";
 
 pub const ACCOUNT: &str = "srvc-acct-8c1a5f0e-6b0a-4f4e-9d53-0d8f1c2b3a4d";
 
-pub const CALLERS: [&str; 16] = [
+pub const CALLERS: [&str; 17] = [
     "alice",
+    "alice-as-admin",
     "bob",
     "carol",
     "mallory",
@@ -55,6 +56,8 @@ fn principal(name: &str) -> Principal {
     };
     match name {
         "alice" | "bob" => person(ORG),
+        // Whose answers were recorded: alice, who is an admin of her organisation.
+        "alice-as-admin" => Principal { org_admin: true, ..principal("alice") },
         "carol" => Principal { org_admin: true, ..person(ORG) },
         "mallory" => person(OTHER_ORG),
         "race" => person(SMALL_ORG),
@@ -70,7 +73,7 @@ fn principal(name: &str) -> Principal {
         }
         "no-org" => person(""),
         // Whoever forges a token says that they are alice.
-        _ => Principal { subject: "alice".into(), account: "acc-alice".into(), ..person(ORG) },
+        _ => principal("alice"),
     }
 }
 

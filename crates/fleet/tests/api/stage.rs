@@ -21,6 +21,7 @@ use kernel::{Ambient, App, Change, Domain as _, Json, Object, Parts, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stores::{self, Fresh};
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
@@ -65,6 +66,7 @@ pub struct Stage {
     pub router: Surface,
     pub domain: FleetDomain,
     tokens: HashMap<&'static str, String>,
+    workers: (CancellationToken, JoinHandle<()>),
     _stop: DropGuard,
     _dir: TempDir,
     _fresh: Fresh,
@@ -122,10 +124,18 @@ impl Stage {
             config: Default::default(),
             observe: Arc::new(|_, _, _, _| {}),
         };
-        tasks.spawn(driver.run(stop.clone()));
+        let rest = stop.child_token();
+        let workers = (rest.clone(), tasks.spawn(driver.run(rest)));
         let tokens = callers::tokens(dir.path());
         let _stop = stop.drop_guard();
-        Stage { app, store, router, domain, tokens, _stop, _dir: dir, _fresh: fresh }
+        Stage { app, store, router, domain, tokens, workers, _stop, _dir: dir, _fresh: fresh }
+    }
+
+    /// From here on, instances stay as they are until an agent or a caller does something.
+    pub async fn stop_workers(&mut self) {
+        self.workers.0.cancel();
+        let ended = &mut self.workers.1;
+        ended.await.expect("the workers end");
     }
 
     /// The token of someone; what is no name is a token itself.
