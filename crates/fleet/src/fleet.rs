@@ -123,12 +123,12 @@ impl Fleet {
 
     /// What a cluster's agent is started with.
     pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
-        let client = agent_client(&cluster.id);
+        let client = crate::clients::agent(self, cluster);
         let agent = &self.config.agent;
         vec![
             ("sso-auth-server-url", self.sso.endpoints().issuer),
-            ("sso-secret", self.secrets.of(&client, cluster.spec.rotation)),
-            ("sso-client-id", client),
+            ("sso-client-id", client.id),
+            ("sso-secret", client.secret),
             ("control-plane-url", self.url.clone()),
             ("cluster-id", cluster.id.clone()),
             ("poll-interval", agent.poll_interval.clone()),
@@ -158,9 +158,4 @@ impl Fleet {
         };
         View { kind, instance, browser_url, secrets }
     }
-}
-
-/// The client that a cluster's agent signs in as.
-pub fn agent_client(cluster: &str) -> String {
-    format!("kas-fleetshard-agent-{cluster}")
 }

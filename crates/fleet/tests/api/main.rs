@@ -2,15 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod accounts;
+mod accounts_outside;
+mod admin;
 mod agent;
 mod callers;
+mod clusters;
 mod differences;
 mod files;
 mod flow;
 mod golden;
+mod metrics;
 mod prometheus;
 mod recorded;
 mod shape;
+mod sign_in;
 mod stage;
 mod stream;
 mod watch;
