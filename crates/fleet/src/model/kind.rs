@@ -369,6 +369,11 @@ impl Kind {
         self.file.types.iter().find(|of| of.trial)
     }
 
+    /// What a promotion calls the billing model that it leads to.
+    pub fn promotion_field(&self) -> String {
+        format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
+    }
+
     pub fn href(&self, id: &str) -> String {
         format!("{}/v1/{}/{id}", self.prefix, self.file.plural)
     }
