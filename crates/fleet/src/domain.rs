@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use kernel::driver::Workers;
+use kernel::driver::{AnyWorker, Workers};
 use kernel::http::Routes;
 use kernel::mirror::{Mirror, Sight};
 use kernel::{App, Domain, Error, Result};
@@ -21,8 +21,11 @@ use crate::ports::ams;
 use crate::ports::dns::Route53;
 use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
+use crate::ports::terraform::Terraform;
 use crate::rules::Rules;
 use crate::secrets::Secrets;
+use crate::work::cluster::Clusters;
+use crate::work::declared::sync_clusters;
 use crate::work::instance::Instances;
 use crate::Fleet;
 
@@ -32,11 +35,18 @@ pub struct FleetDomain {
     /// Whether the store is this process's alone.
     pub embedded: bool,
     fleet: OnceLock<Arc<Fleet>>,
+    clusters: OnceLock<Arc<Clusters>>,
 }
 
 impl FleetDomain {
     pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
-        FleetDomain { config, data_dir, embedded, fleet: OnceLock::new() }
+        FleetDomain {
+            config,
+            data_dir,
+            embedded,
+            fleet: OnceLock::new(),
+            clusters: OnceLock::new(),
+        }
     }
 
     fn fleet(&self) -> &Arc<Fleet> {
@@ -130,6 +140,11 @@ impl Domain for FleetDomain {
             app.url.clone(),
         ));
         follow(&fleet, tasks, stop).await?;
+        let terraform =
+            Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
+        let clusters = Clusters::start(&fleet, terraform, tasks, stop);
+        let _ = self.clusters.set(Arc::new(clusters));
+        sync_clusters(&fleet).await?;
         if self.is_data_plane() {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
@@ -149,6 +164,9 @@ impl Domain for FleetDomain {
     }
 
     fn workers(&self, _: &App) -> Workers {
-        vec![Arc::new(Instances(self.fleet().clone()))]
+        let clusters = self.clusters.get().cloned();
+        let clusters = clusters.map(|clusters| clusters as Arc<dyn AnyWorker>);
+        let instances: Arc<dyn AnyWorker> = Arc::new(Instances(self.fleet().clone()));
+        std::iter::once(instances).chain(clusters).collect()
     }
 }
