@@ -195,3 +195,22 @@ async fn every_change_is_on_record_and_no_secret_is_anywhere() {
         assert!(!kept.contains(secret));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_canary_of_an_instance_signs_in_until_it_is_gone() {
+    let stage = Stage::new().await;
+    let id = stage.create_ready(KAFKA, "alice", "demo").await;
+    let told = stage.agent(KAFKA).list().await;
+    let canary = &told.items()[0]["spec"]["serviceAccounts"][0];
+    let client = canary["principal"].as_str().unwrap();
+    let secret = canary["password"].as_str().unwrap();
+    assert_eq!(client, format!("canary-{id}"));
+    let token_of_it = token(&stage, client, secret).await.unwrap();
+    assert_eq!(claims(&token_of_it)["rh-org-id"], ORG);
+    let refused = stage.get(&token_of_it, &KAFKA.path("")).await;
+    assert_eq!(refused.status, 401, "it is for the data plane: {}", refused.text);
+    let gone = KAFKA.path(&format!("/{id}?async=true"));
+    assert_eq!(stage.call("alice", "DELETE", &gone, &Value::Null).await.status, 202);
+    stage.agent(KAFKA).make_gone(&id).await;
+    assert_eq!(token(&stage, client, secret).await, None);
+}
