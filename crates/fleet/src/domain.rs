@@ -123,6 +123,17 @@ pub async fn follow(
     Ok(())
 }
 
+/// Every kind's API, and our own routes beside.
+pub fn routes(fleet: &Arc<Fleet>) -> Routes {
+    let (take, of) = (fleet.clone(), fleet.clone());
+    let paths = move |path: &str| take.takes(path);
+    own::routes()
+        .errors_where(paths.clone(), reply::mapper(fleet.clone()))
+        .surfaces(paths, move |app, context, request| {
+            router::answer(of.clone(), app, context, request).boxed()
+        })
+}
+
 #[async_trait]
 impl Domain for FleetDomain {
     fn name(&self) -> &'static str {
@@ -161,14 +172,7 @@ impl Domain for FleetDomain {
     }
 
     fn routes(&self) -> Routes {
-        let fleet = self.fleet().clone();
-        let (take, of) = (fleet.clone(), fleet.clone());
-        let paths = move |path: &str| take.takes(path);
-        own::routes()
-            .errors_where(paths.clone(), reply::mapper(fleet))
-            .surfaces(paths, move |app, context, request| {
-                router::answer(of.clone(), app, context, request).boxed()
-            })
+        routes(self.fleet())
     }
 
     fn workers(&self, _: &App) -> Workers {

@@ -78,7 +78,6 @@ impl Worker for Instances {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Instance::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
             Ok(instance) => decide(object, &instance, world, now),
             Err(error) => Decision::rest(Next::Stopped(error.to_string())),
         }
