@@ -4,10 +4,13 @@
 
 mod agent;
 mod callers;
+mod conformance;
+mod contract;
 mod differences;
 mod files;
 mod flow;
 mod golden;
+mod openapi;
 mod prometheus;
 mod recorded;
 mod shape;
