@@ -10,6 +10,7 @@ mod differences;
 mod files;
 mod flow;
 mod golden;
+mod matrix;
 mod openapi;
 mod prometheus;
 mod recorded;

@@ -276,7 +276,7 @@ impl Answer {
 
     /// The number of the error; 0 if it is none.
     pub fn code(&self) -> u32 {
-        let code = self.body["code"].as_str().unwrap_or_default();
+        let code = self.body["code"].as_str().filter(|_| self.status >= 400).unwrap_or_default();
         code.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
