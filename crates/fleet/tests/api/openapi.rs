@@ -5,19 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::contract::Contract;
+use crate::differences::DOCUMENTS;
 use crate::stage::{Api, DINOSAUR, KAFKA, Stage};
 
-/// What our document says otherwise than the contract.
-const OTHERWISE: [(&str, &str); 5] = [
-    ("createServiceAccount 200", "is answered with 202, by the existing service too"),
-    ("deleteServiceAccountById 204", "has no body, as 204 means"),
-    ("getVersionMetadata 200", "server_version is there for dinosaurs, too"),
-    ("values", "is called Values, as in the other contract"),
-    ("MetricsFederationResult", "is a text, and needs no name"),
-];
-
 fn otherwise(what: &str) -> bool {
-    OTHERWISE.iter().any(|(of, _)| *of == what)
+    DOCUMENTS.iter().any(|(of, _)| *of == what)
 }
 
 async fn served(stage: &Stage, api: Api) -> Value {
