@@ -20,7 +20,8 @@ const AGENT: &str = "kas-fleetshard-agent-";
 const ACCOUNT: &str = "srvc-acct-";
 const CANARY: &str = "canary-";
 
-pub fn agent_id(cluster: &str) -> String {
+/// The client that a cluster's agent signs in as.
+pub fn agent_client(cluster: &str) -> String {
     format!("{AGENT}{cluster}")
 }
 
@@ -50,7 +51,7 @@ pub fn account(fleet: &Fleet, account: &Account) -> Client {
 
 /// The client of a cluster's agent. Its id alone says of which cluster it is.
 pub fn agent(fleet: &Fleet, cluster: &Cluster) -> Client {
-    let id = agent_id(&cluster.id);
+    let id = agent_client(&cluster.id);
     Client {
         secret: fleet.secrets.of(&id, cluster.spec.rotation),
         name: id.clone(),
@@ -82,7 +83,7 @@ fn grant(fleet: &Fleet, id: &str, secret: &str) -> Option<ClientGrant> {
         let cluster = fleet.index.cluster(cluster)?;
         let is = fleet.secrets.is(id, cluster.spec.rotation, secret);
         return is.then(|| ClientGrant {
-            subject: id.to_owned(),
+            subject: subject(id),
             agent_of: Some(cluster.id.clone()),
             ..ClientGrant::default()
         });
@@ -96,11 +97,16 @@ fn grant(fleet: &Fleet, id: &str, secret: &str) -> Option<ClientGrant> {
     is.then(|| program(id, &instance.org, &instance.spec.account))
 }
 
-/// A program of an organisation, under the name that a Keycloak would give it.
+/// The name that a Keycloak would give it.
+fn subject(id: &str) -> String {
+    format!("service-account-{id}")
+}
+
+/// A program of an organisation.
 fn program(id: &str, org: &str, account: &str) -> ClientGrant {
     let said = claims(org, account).map(|(name, value)| (name, Value::String(value)));
     ClientGrant {
-        subject: format!("service-account-{id}"),
+        subject: subject(id),
         org: org.to_owned(),
         claims: said.collect::<Map<_, _>>(),
         ..ClientGrant::default()

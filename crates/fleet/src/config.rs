@@ -1,5 +1,6 @@
 //! The fleet's section of the configuration.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Config {
     pub prometheus: ports::prometheus::Config,
     pub ams: ports::ams::Config,
     pub terms: Terms,
+    pub kubernetes: ports::kubernetes::Config,
+    pub terraform: ports::terraform::Config,
+    pub dynamic: Dynamic,
 }
 
 impl Default for Config {
@@ -75,6 +79,9 @@ impl Default for Config {
             prometheus: Default::default(),
             ams: Default::default(),
             terms: Terms::default(),
+            kubernetes: Default::default(),
+            terraform: Default::default(),
+            dynamic: Dynamic::default(),
         }
     }
 }
@@ -142,6 +149,8 @@ pub struct Agent {
     pub poll_interval: String,
     pub resync_interval: String,
     pub lost_after_s: u64,
+    /// Versions that our own agent offers, by kind and component; what is not named is `latest`.
+    pub offers: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     pub observability_repository: String,
     pub observability_channel: String,
     pub observability_tag: String,
@@ -154,6 +163,7 @@ impl Default for Agent {
             poll_interval: "15s".into(),
             resync_interval: "60s".into(),
             lost_after_s: 300,
+            offers: BTreeMap::new(),
             observability_repository: String::new(),
             observability_channel: "resources".into(),
             observability_tag: "latest".into(),
@@ -172,6 +182,8 @@ pub struct Timeouts {
     pub preparing_s: u64,
     pub provisioning_s: u64,
     pub resuming_s: u64,
+    /// A cluster, from the moment that its provider was asked.
+    pub cluster_s: u64,
     /// How often what is outside is compared with what should be there.
     pub recheck_s: u64,
 }
@@ -184,6 +196,7 @@ impl Default for Timeouts {
             preparing_s: 300,
             provisioning_s: 3_600,
             resuming_s: 3_600,
+            cluster_s: 14_400,
             recheck_s: 3_600,
         }
     }
@@ -204,4 +217,23 @@ pub struct Terms {
     pub required: bool,
     pub site: String,
     pub event: String,
+}
+
+/// Clusters that come and go by themselves (`scaling = "auto"`). What is not switched on is only
+/// written to the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Dynamic {
+    pub scale_up: bool,
+    pub scale_down: bool,
+    /// A cluster that has been empty for so long may go.
+    pub idle_s: u64,
+    /// Units that a new one may hold; not given: as many as its agent says.
+    pub instance_limit: Option<i64>,
+}
+
+impl Default for Dynamic {
+    fn default() -> Dynamic {
+        Dynamic { scale_up: false, scale_down: false, idle_s: 600, instance_limit: None }
+    }
 }

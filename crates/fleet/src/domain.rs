@@ -12,7 +12,7 @@ use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{own, reply, router};
+use crate::api::{openapi, own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
@@ -23,9 +23,12 @@ use crate::ports::ams;
 use crate::ports::dns::Route53;
 use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
+use crate::ports::terraform::Terraform;
 use crate::rules::Rules;
 use crate::secrets::Secrets;
 use crate::work::account::Accounts;
+use crate::work::cluster::Clusters;
+use crate::work::declared::sync_clusters;
 use crate::work::instance::Instances;
 use crate::Fleet;
 
@@ -35,11 +38,18 @@ pub struct FleetDomain {
     /// Whether the store is this process's alone.
     pub embedded: bool,
     fleet: OnceLock<Arc<Fleet>>,
+    clusters: OnceLock<Arc<Clusters>>,
 }
 
 impl FleetDomain {
     pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
-        FleetDomain { config, data_dir, embedded, fleet: OnceLock::new() }
+        FleetDomain {
+            config,
+            data_dir,
+            embedded,
+            fleet: OnceLock::new(),
+            clusters: OnceLock::new(),
+        }
     }
 
     fn fleet(&self) -> &Arc<Fleet> {
@@ -136,6 +146,11 @@ impl Domain for FleetDomain {
         if let Some(builtin) = app.identity.builtin() {
             builtin.set_clients(Arc::new(Known(fleet.clone())));
         }
+        let terraform =
+            Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
+        let clusters = Clusters::start(&fleet, terraform, tasks, stop);
+        let _ = self.clusters.set(Arc::new(clusters));
+        sync_clusters(&fleet).await?;
         if self.is_data_plane() {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
@@ -147,9 +162,10 @@ impl Domain for FleetDomain {
 
     fn routes(&self) -> Routes {
         let fleet = self.fleet().clone();
-        let (take, of) = (fleet.clone(), fleet.clone());
+        let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
         let paths = move |path: &str| take.takes(path);
         own::routes()
+            .documented_by(move || openapi::documents(&documented))
             .errors_where(paths.clone(), reply::mapper(fleet))
             .surfaces(paths, move |app, context, request| {
                 router::answer(of.clone(), app, context, request).boxed()
@@ -158,6 +174,11 @@ impl Domain for FleetDomain {
 
     fn workers(&self, _: &App) -> Workers {
         let fleet = self.fleet();
-        vec![Arc::new(Instances(fleet.clone())), Arc::new(Accounts(fleet.clone()))]
+        let mut workers: Workers =
+            vec![Arc::new(Instances(fleet.clone())), Arc::new(Accounts(fleet.clone()))];
+        if let Some(clusters) = self.clusters.get() {
+            workers.push(clusters.clone());
+        }
+        workers
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kernel::{Ambient, Store};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::decide::place::{Judgement, Request, judge};
@@ -21,6 +22,7 @@ use crate::view::{ForAgent, View, canary_id};
 pub struct Fleet {
     pub config: Config,
     rules: RwLock<Arc<Rules>>,
+    rules_bell: watch::Sender<()>,
     pub index: Index,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
@@ -65,6 +67,7 @@ impl Fleet {
             edition,
             config,
             rules: RwLock::new(Arc::new(rules)),
+            rules_bell: watch::Sender::new(()),
             index: Index::default(),
             store,
             ambient,
@@ -87,6 +90,12 @@ impl Fleet {
 
     pub fn set_rules(&self, rules: Rules) {
         *self.rules.write() = Arc::new(rules);
+        self.rules_bell.send_replace(());
+    }
+
+    /// Rings when the rules were replaced.
+    pub fn rules_bell(&self) -> watch::Receiver<()> {
+        self.rules_bell.subscribe()
     }
 
     /// Whether some kind's API has this path.
@@ -114,12 +123,12 @@ impl Fleet {
 
     /// What a cluster's agent is started with.
     pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
-        let client = agent_client(&cluster.id);
+        let client = crate::clients::agent(self, cluster);
         let agent = &self.config.agent;
         vec![
             ("sso-auth-server-url", self.sso.endpoints().issuer),
-            ("sso-secret", self.secrets.of(&client, cluster.spec.rotation)),
-            ("sso-client-id", client),
+            ("sso-client-id", client.id),
+            ("sso-secret", client.secret),
             ("control-plane-url", self.url.clone()),
             ("cluster-id", cluster.id.clone()),
             ("poll-interval", agent.poll_interval.clone()),
@@ -149,9 +158,4 @@ impl Fleet {
         };
         View { kind, instance, browser_url, secrets }
     }
-}
-
-/// The client that a cluster's agent signs in as.
-pub fn agent_client(cluster: &str) -> String {
-    format!("kas-fleetshard-agent-{cluster}")
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use kernel::change::{EventDraft, Write};
+use kernel::change::{EventDraft, Release, Write};
 use kernel::{Change, Error, Json, Refusal, Result, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::Fleet;
-use crate::decide::cluster::reported;
+use crate::decide::cluster::{reported, scale};
 use crate::model::cluster::{self, Cluster, Status};
 use crate::model::instance;
 use crate::model::kind::Kind;
@@ -58,8 +58,15 @@ impl Fleet {
                     || before.seen.operators != after.seen.operators
                     || before.seen.agent_lost);
             let wakes = if room { self.waiting_instances(now) } else { Vec::new() };
+            // One that the rules asked for has come: the next may.
+            let came = after.status == Status::Ready && before.status != after.status;
+            let holder = before.key().to_string();
+            let releases = scale::counters(&before).filter(|_| came);
             let change = Change {
                 event: Some(EventDraft::of(&written, what)),
+                releases: releases
+                    .map(|counter| Release { counter, holder: holder.clone() })
+                    .collect(),
                 wakes,
                 write: Some(Write::Transition(written)),
                 ..Change::default()

@@ -18,6 +18,7 @@ pub mod secrets;
 pub mod view;
 pub mod work;
 
+pub use clients::agent_client;
 pub use config::Config;
 pub use domain::FleetDomain;
-pub use fleet::{Fleet, Ports, agent_client};
+pub use fleet::{Fleet, Ports};

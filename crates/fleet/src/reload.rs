@@ -10,6 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::Fleet;
+use crate::model::cluster::Provider;
+use crate::plane::runner::{CLUSTER, register};
 use crate::rules::Rules;
 
 /// How often the files' times are looked at: a configuration that is mounted tells nobody.
@@ -37,6 +39,10 @@ impl Fleet {
             });
         }
         self.set_rules(next);
+        // This machine takes new kinds at once.
+        if self.index.cluster(CLUSTER).is_some_and(|c| c.spec.provider == Provider::Local) {
+            register(self).await?;
+        }
         if audit.is_some() || !wakes.is_empty() {
             let change = Change { wakes, audit, ..Change::default() };
             kernel::store::commit(self.store.as_ref(), change, now).await?;

@@ -45,9 +45,10 @@ pub async fn query_range(call: &Call, who: &Principal) -> Result<Response> {
         _ => Vec::new(),
     };
     let items = series.iter().map(|one| {
-        let values = one.values.iter().filter_map(|(at, value)| {
-            Some(json!({ "timestamp": at, "value": number(*value)? }))
-        });
+        let values = one
+            .values
+            .iter()
+            .filter_map(|(at, value)| Some(json!({ "timestamp": at, "value": number(*value)? })));
         json!({ "metric": labels(&call.kind, one), "values": values.collect::<Vec<_>>() })
     });
     Ok(list(call, "MetricsRangeQueryList", &row.instance.id, items.collect()))
@@ -122,7 +123,8 @@ fn whole(call: &Call, name: &str, max: i64) -> Result<i64> {
 
 fn in_range(name: &str, text: &str, max: i64) -> Result<i64> {
     let number: i64 = text.parse().map_err(|_| {
-        Code::BadRequest.error(format!("bad request, cannot parse query parameter '{name}' '{text}'"))
+        Code::BadRequest
+            .error(format!("bad request, cannot parse query parameter '{name}' '{text}'"))
     })?;
     if !(1..=max).contains(&number) {
         let why = format!("bad request, query parameter '{name}' must be 1 to {max}, not {number}");
@@ -200,8 +202,14 @@ mod tests {
             let error = in_range("duration", text, 4_320).unwrap_err();
             (code_of(&error).number(), error.to_string())
         };
-        assert_eq!(says(""), (21, "bad request, cannot parse query parameter 'duration' ''".into()));
-        assert_eq!(says("abc"), (21, "bad request, cannot parse query parameter 'duration' 'abc'".into()));
+        assert_eq!(
+            says(""),
+            (21, "bad request, cannot parse query parameter 'duration' ''".into())
+        );
+        assert_eq!(
+            says("abc"),
+            (21, "bad request, cannot parse query parameter 'duration' 'abc'".into())
+        );
         for text in ["0", "-1", "4321"] {
             assert_eq!(says(text).0, 21);
         }
@@ -211,7 +219,13 @@ mod tests {
     #[test]
     fn labels_of_the_data_plane_are_not_shown() {
         let kind = kafka();
-        let pairs = [("__name__", "up"), ("strimzi_io_cluster", "demo"), ("topic", "t"), ("namespace", "n"), ("node", "ip-1")];
+        let pairs = [
+            ("__name__", "up"),
+            ("strimzi_io_cluster", "demo"),
+            ("topic", "t"),
+            ("namespace", "n"),
+            ("node", "ip-1"),
+        ];
         let labels = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let shown = super::labels(&kind, &Series { labels, values: Vec::new() });
         let names: Vec<&String> = shown.keys().collect();

@@ -29,12 +29,7 @@ pub enum Step {
     Remove,
 }
 
-pub fn decide(
-    object: &Object,
-    account: &Account,
-    world: &World,
-    now: Timestamp,
-) -> Decision<Step> {
+pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp) -> Decision<Step> {
     let end = account.created_at.plus(PATIENCE);
     let wait = Next::After(now.until(end));
     let nothing = Change::default;
@@ -118,11 +113,9 @@ mod tests {
         let id = "6f1f5b9e-0000-4000-8000-000000000001";
         let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, MADE);
         let client_id = account::client_id(id);
-        object.spec =
-            Json::of(&account::Spec { client_id, deleting, ..account::Spec::default() });
+        object.spec = Json::of(&account::Spec { client_id, deleting, ..account::Spec::default() });
         let account = Account::of(&object).unwrap();
-        let world =
-            World { outside: true, client_is_so: so, recheck: Duration::from_secs(3_600) };
+        let world = World { outside: true, client_is_so: so, recheck: Duration::from_secs(3_600) };
         decide(&object, &account, &world, MADE.plus(Duration::from_secs(seconds)))
     }
 
@@ -156,9 +149,15 @@ mod tests {
         assert_eq!(phase(&asked), Some((account::DELETING, true)));
         assert_eq!(asked.change.releases[0].counter, account::counter("acme"));
         let failed = after(account::DELETING, false, 5, true);
-        assert_eq!((failed.steps, failed.next), (vec![Step::Remove], Next::After(Duration::from_secs(55))));
+        assert_eq!(
+            (failed.steps, failed.next),
+            (vec![Step::Remove], Next::After(Duration::from_secs(55)))
+        );
         assert!(failed.change.write.is_none(), "its request may still be on its way");
         let late = after(account::DELETING, false, 60, true);
-        assert_eq!((late.steps.clone(), phase(&late)), (vec![Step::Remove], Some((account::DELETING, true))));
+        assert_eq!(
+            (late.steps.clone(), phase(&late)),
+            (vec![Step::Remove], Some((account::DELETING, true)))
+        );
     }
 }

@@ -1,11 +1,14 @@
 //! What to do about an instance, from what is wanted and what was seen. Pure.
 
+mod orphan;
+
 use std::time::Duration;
 
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::driver::{Decision, Next};
 use kernel::{Change, Lane, Object, Timestamp};
 
+use super::cluster::scale::Need;
 use super::lifecycle::{Event, Then, then};
 use super::place::Judgement;
 use crate::config::Timeouts;
@@ -20,6 +23,8 @@ pub struct World {
     pub cluster: Option<std::sync::Arc<Cluster>>,
     /// Clusters it could go to, best first, if it is on none.
     pub judged: Vec<Judgement>,
+    /// What its region will be short of.
+    pub need: Option<Need>,
     /// A new id, in case one is needed.
     pub fresh_id: String,
     /// The component whose versions it needs; none: it needs none.
@@ -63,6 +68,8 @@ pub enum Step {
     RemoveClient,
     ReleaseReservation,
     Promote,
+    /// Asks for one more cluster.
+    NewCluster(Need),
 }
 
 /// How long a lost wake-up may cost where the other side is to tell us.
@@ -81,6 +88,9 @@ pub fn decide(
         return plan.leave(instance);
     }
     if let Some(decision) = plan.end_of_life(instance) {
+        return decision;
+    }
+    if let Some(decision) = plan.orphaned(instance) {
         return decision;
     }
     match instance.status {
@@ -109,10 +119,7 @@ impl Plan<'_> {
         if next.seen.cluster_id.is_empty() {
             match self.choose(&mut next) {
                 Some(take) => takes = take,
-                None => {
-                    let why = self.no_cluster();
-                    return self.wait(instance, why, self.world.timeouts.accepted_s);
-                }
+                None => return self.wait_for_cluster(instance),
             }
         }
         let of = |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
@@ -129,7 +136,7 @@ impl Plan<'_> {
         next.seen.waiting_for.clear();
         let (mut change, entered) = self.enter(&next, Event::Placed);
         change.takes = takes;
-        let mut steps = Vec::new();
+        let mut steps: Vec<Step> = self.world.need.clone().map(Step::NewCluster).into_iter().collect();
         if self.world.reserves && instance.spec.subscription_id.is_empty() {
             // The reservation's name is written down by the step; what follows is another look.
             return Decision {
@@ -205,10 +212,7 @@ impl Plan<'_> {
     /// A cluster refused it: another one, and the agent there is told.
     fn place_again(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
-        let Some(takes) = self.choose(&mut next) else {
-            let why = self.no_cluster();
-            return self.wait(instance, why, self.world.timeouts.accepted_s);
-        };
+        let Some(takes) = self.choose(&mut next) else { return self.wait_for_cluster(instance) };
         if let (Some(operator), Some(cluster)) = (&self.world.operator, self.cluster_of(&next)) {
             let Some(versions) = cluster.newest_versions(&instance.kind, operator) else {
                 let why = format!("cluster {} has no version that is ready", cluster.id);
@@ -346,6 +350,12 @@ impl Plan<'_> {
         let id = &instance.seen.cluster_id;
         let judged = self.world.judged.iter().map(|judged| &judged.cluster);
         self.world.cluster.iter().chain(judged).find(|cluster| cluster.id == *id).cloned()
+    }
+
+    fn wait_for_cluster(&self, instance: &Instance) -> Decision<Step> {
+        let mut decision = self.wait(instance, self.no_cluster(), self.world.timeouts.accepted_s);
+        decision.steps.extend(self.world.need.clone().map(Step::NewCluster));
+        decision
     }
 
     fn no_cluster(&self) -> String {

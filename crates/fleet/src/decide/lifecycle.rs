@@ -24,12 +24,14 @@ pub enum Event {
     Resume,
     /// It took too long, or what it needs cannot be had.
     GiveUp,
+    /// The cluster that it was on is gone for good.
+    ClusterGone,
     /// Nothing of it is left anywhere.
     Cleaned,
 }
 
 impl Event {
-    pub const ALL: [Event; 12] = [
+    pub const ALL: [Event; 13] = [
         Event::Placed,
         Event::Prepared,
         Event::Ready,
@@ -41,6 +43,7 @@ impl Event {
         Event::Suspend,
         Event::Resume,
         Event::GiveUp,
+        Event::ClusterGone,
         Event::Cleaned,
     ];
 }
@@ -64,6 +67,11 @@ pub fn then(status: Status, event: Event) -> Then {
         (S::Deleting, E::Cleaned) => Then::Gone,
         (S::Deprovision | S::Deleting, _) => Then::Stays,
         (_, E::Delete) => Then::To(S::Deprovision),
+        // What nobody uses yet is placed elsewhere; else its data went with the cluster.
+        (S::Accepted | S::Preparing, E::ClusterGone) => Then::To(S::Accepted),
+        (S::Provisioning, E::ClusterGone) => Then::To(S::Provisioning),
+        (S::Failed, E::ClusterGone) => Then::Stays,
+        (_, E::ClusterGone) => Then::To(S::Failed),
         (S::Accepted, E::Placed) => Then::To(S::Preparing),
         (S::Preparing, E::Prepared) => Then::To(S::Provisioning),
         // It stays in provisioning, and is placed elsewhere.
@@ -89,7 +97,7 @@ pub fn then(status: Status, event: Event) -> Then {
 mod tests {
     use super::*;
 
-    /// Everything that changes something. All other pairs of the 120 must stay.
+    /// Everything that changes something. All other pairs of the 130 must stay.
     const TABLE: &[(Status, Event, Then)] = {
         use Event as E;
         use Status as S;
@@ -124,6 +132,13 @@ mod tests {
             (S::Resuming, E::Delete, Then::To(S::Deprovision)),
             (S::Resuming, E::Suspend, Then::To(S::Suspending)),
             (S::Resuming, E::GiveUp, Then::To(S::Failed)),
+            (S::Accepted, E::ClusterGone, Then::To(S::Accepted)),
+            (S::Preparing, E::ClusterGone, Then::To(S::Accepted)),
+            (S::Provisioning, E::ClusterGone, Then::To(S::Provisioning)),
+            (S::Ready, E::ClusterGone, Then::To(S::Failed)),
+            (S::Suspending, E::ClusterGone, Then::To(S::Failed)),
+            (S::Suspended, E::ClusterGone, Then::To(S::Failed)),
+            (S::Resuming, E::ClusterGone, Then::To(S::Failed)),
             (S::Deprovision, E::Removed, Then::To(S::Deleting)),
             (S::Deleting, E::Cleaned, Then::Gone),
         ]

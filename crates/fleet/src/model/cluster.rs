@@ -100,6 +100,12 @@ pub struct Spec {
     /// It should go, once it is empty.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
+    /// It is gone already, whatever still seems to be on it: nothing is asked of it any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// The file of clusters declares it: it goes when the file does not any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub from_file: bool,
     /// How often its agent's secret was changed.
     #[serde(skip_serializing_if = "num_is_zero")]
     pub rotation: i64,
@@ -123,6 +129,12 @@ pub struct Seen {
     /// Its agent has been silent for too long.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_lost: bool,
+    /// Its provider was asked for it once: something of it may be there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provider_asked: bool,
+    /// Since when nothing is on it, as far as it matters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty_since: Option<Timestamp>,
     /// Units by instance type, as the agent counts them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Capacity>,

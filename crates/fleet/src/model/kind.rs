@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::template::{Path, Template};
+use super::template::{Path, Scope, Template};
 
 /// The file, as it is written. [`Kind`] is what is made of it.
 #[derive(Debug, Clone, Deserialize)]
@@ -387,6 +387,21 @@ fn placed(name: &str, why: String) -> (String, String) {
 }
 
 impl KindFile {
+    /// A text with the values of its expressions; those that someone else fills in stay.
+    pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some(start) = rest.find("${") {
+            let Some(end) = rest[start..].find('}').map(|end| start + end) else { break };
+            out.push_str(&rest[..start]);
+            match Path::parse(&rest[start + 2..end]) {
+                Ok(path) if self.knows(&path) => scope.get(&path).write_plain(&mut out),
+                _ => out.push_str(&rest[start..=end]),
+            }
+            rest = &rest[end + 1..];
+        }
+        out + rest
+    }
+
     fn knows(&self, path: &Path) -> bool {
         let Path { root, leaf } = path;
         if leaf.is_empty() {

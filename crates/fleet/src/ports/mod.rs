@@ -2,5 +2,7 @@
 
 pub mod ams;
 pub mod dns;
+pub mod kubernetes;
 pub mod prometheus;
 pub mod sso;
+pub mod terraform;

@@ -58,6 +58,7 @@ impl Worker for Instances {
         let grace_days = billing.map_or(0, |billing| billing.grace_days);
         Ok(World {
             cluster,
+            need: unplaced.then(|| super::scale::need(fleet, &kind, &instance)).flatten(),
             judged,
             fresh_id: look.ambient().id(),
             operator: kind.file.versions.as_ref().map(|versions| versions.operator.clone()),
@@ -113,6 +114,7 @@ impl Worker for Instances {
                 None => Ok(()),
             },
             Step::Promote => self.promote(look, instance).await,
+            Step::NewCluster(need) => super::scale::add(fleet, need).await,
         }
     }
 }

@@ -2,4 +2,7 @@
 //! rest.
 
 pub mod account;
+pub mod cluster;
+pub mod declared;
 pub mod instance;
+pub mod scale;

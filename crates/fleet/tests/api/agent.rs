@@ -28,6 +28,11 @@ impl<'s> Agent<'s> {
         self
     }
 
+    /// Whose token it shows.
+    pub fn who(&self) -> &str {
+        self.who
+    }
+
     pub fn path(&self, rest: &str) -> String {
         format!("{}/agent-clusters/{}{rest}", self.api.prefix, self.cluster)
     }

@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod accounts;
+mod accounts_outside;
+mod admin;
 mod agent;
 mod callers;
+mod clusters;
 mod conformance;
 mod contract;
 mod differences;
@@ -11,10 +15,12 @@ mod files;
 mod flow;
 mod golden;
 mod matrix;
+mod metrics;
 mod openapi;
 mod prometheus;
 mod recorded;
 mod shape;
+mod sign_in;
 mod stage;
 mod stream;
 mod watch;

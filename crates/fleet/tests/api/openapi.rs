@@ -130,3 +130,12 @@ async fn the_documents_are_whole() {
         assert!(ids.len() > 10, "{ids:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documents_are_offered_on_the_page_that_shows_documents() {
+    let stage = Stage::new().await;
+    let start = stage.get("", "/api/v1/doc/swagger-initializer.js").await;
+    for api in [KAFKA, DINOSAUR] {
+        assert!(start.text.contains(&format!("{}/openapi", api.prefix)), "{}", start.text);
+    }
+}

@@ -106,7 +106,9 @@ fn check(name: &str, description: &str) -> Result<()> {
         return Err(Code::AccountName.error(format!("name does not match {NAME_PATTERN}")));
     }
     let plain = |c: char| {
-        c.is_ascii_alphanumeric() || ".,-".contains(c) || matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c')
+        c.is_ascii_alphanumeric()
+            || ".,-".contains(c)
+            || matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c')
     };
     if !description.chars().all(plain) {
         let why = format!("description does not match {DESCRIPTION_PATTERN}");

@@ -37,20 +37,21 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
     let row = found(&call, who, "patch", &wanted.asked()).await?;
     wanted.must_ask_something(&call.kind)?;
     call.fleet.index.fresh().await?;
-    let after = instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
-        let cluster = call.fleet.index.cluster(&instance.seen.cluster_id);
-        let (next, event) = wanted.apply(&call.kind, instance, cluster.as_deref(), now)?;
-        let (mut change, after) = match event {
-            Some(event) => transition(object, &next, event, now),
-            None if next == *instance => (Change::default(), next),
-            None => (written(object, &next, "updated", now), next),
-        };
-        if change.write.is_some() {
-            change.wakes.push(instances::wake(instance, now));
-        }
-        Ok((change, after))
-    })
-    .await?;
+    let after =
+        instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
+            let cluster = call.fleet.index.cluster(&instance.seen.cluster_id);
+            let (next, event) = wanted.apply(&call.kind, instance, cluster.as_deref(), now)?;
+            let (mut change, after) = match event {
+                Some(event) => transition(object, &next, event, now),
+                None if next == *instance => (Change::default(), next),
+                None => (written(object, &next, "updated", now), next),
+            };
+            if change.write.is_some() {
+                change.wakes.push(instances::wake(instance, now));
+            }
+            Ok((change, after))
+        })
+        .await?;
     Ok(shown(&call, &after))
 }
 

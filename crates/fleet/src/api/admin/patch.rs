@@ -124,9 +124,8 @@ fn grow(kind: &Kind, next: &mut Instance, name: &str, value: &str) -> Result<()>
     let current = next.spec.raised.get(name).or_else(|| size?.values.get(name));
     let title = &kind.file.title;
     let wrong = |why: String| {
-        Err(Code::Field.error(format!(
-            "Field validation failed: failed to update {title} Request. {why}"
-        )))
+        Err(Code::Field
+            .error(format!("Field validation failed: failed to update {title} Request. {why}")))
     };
     let asked = json!(value);
     let Some(more) = quantity_of(&asked) else {

@@ -43,14 +43,18 @@ fn cluster() -> Cluster {
     let operator = |version: &str, ready: bool| Operator {
         version: version.into(),
         ready,
-        components: [("kafka", ["2.7.0", "2.8.1", "2.8.2", "3.0.0"]), ("kafkaIbp", ["2.7", "2.8", "3.0", "3.1"])]
-            .map(|(name, all)| (name.to_owned(), all.map(str::to_owned).to_vec()))
-            .into(),
+        components: [
+            ("kafka", ["2.7.0", "2.8.1", "2.8.2", "3.0.0"]),
+            ("kafkaIbp", ["2.7", "2.8", "3.0", "3.1"]),
+        ]
+        .map(|(name, all)| (name.to_owned(), all.map(str::to_owned).to_vec()))
+        .into(),
     };
     let key = cluster::key("c1");
     let mut object = Object::new(key, "", "", "c1", cluster::Status::Ready.label(), Timestamp(0));
     object.spec = kernel::Json::of(&cluster::Spec::default());
-    let operators = BTreeMap::from([("kafka".to_owned(), vec![operator("v1", true), operator("v2", false)])]);
+    let operators =
+        BTreeMap::from([("kafka".to_owned(), vec![operator("v1", true), operator("v2", false)])]);
     object.status = kernel::Json::of(&cluster::Seen { operators, ..cluster::Seen::default() });
     Cluster::of(&object).unwrap()
 }
@@ -71,7 +75,8 @@ fn says(body: Value, instance: &Instance) -> (u32, String) {
 
 #[test]
 fn at_least_one_field_is_needed_and_all_are_named() {
-    let error = wanted(json!({"kafka_version": "", "other": 1})).must_ask_something(&kafka()).unwrap_err();
+    let error =
+        wanted(json!({"kafka_version": "", "other": 1})).must_ask_something(&kafka()).unwrap_err();
     assert_eq!(code_of(&error), Code::Field);
     assert_eq!(
         error.to_string(),
@@ -124,12 +129,21 @@ fn nothing_is_changed_while_it_is_being_changed() {
     let mut busy = instance(Status::Ready);
     busy.seen.upgrading = vec!["kafka".into()];
     let (code, why) = says(json!({"kafka_version": "3.0.0"}), &busy);
-    assert_eq!((code, why.as_str()), (8, "unable to update kafka version. Another upgrade is already in progress"));
-    assert!(apply(json!({"kafka_version": "2.8.2"}), &busy).is_ok(), "what it has may be said again");
+    assert_eq!(
+        (code, why.as_str()),
+        (8, "unable to update kafka version. Another upgrade is already in progress")
+    );
+    assert!(
+        apply(json!({"kafka_version": "2.8.2"}), &busy).is_ok(),
+        "what it has may be said again"
+    );
     for status in [Status::Accepted, Status::Deprovision, Status::Deleting] {
         let (code, why) = says(json!({"max_data_retention_size": "2000Gi"}), &instance(status));
         assert_eq!(code, 8);
-        assert!(why.starts_with(&format!("unable to update kafka in {} status", status.label())), "{why}");
+        assert!(
+            why.starts_with(&format!("unable to update kafka in {} status", status.label())),
+            "{why}"
+        );
     }
 }
 
@@ -140,7 +154,10 @@ fn what_grows_only_grows() {
     assert_eq!(next.spec.raised["max_data_retention_size"], json!("1100Gi"));
     let (code, why) = says(json!({"max_data_retention_size": "1050Gi"}), &next);
     assert_eq!(code, 37);
-    assert!(why.ends_with("Requested size: '1050Gi' should be greater than current size: '1100Gi'"), "{why}");
+    assert!(
+        why.ends_with("Requested size: '1050Gi' should be greater than current size: '1100Gi'"),
+        "{why}"
+    );
     assert_eq!(says(json!({"max_data_retention_size": "much"}), &ready).0, 37);
     let (same, _) = apply(json!({"max_data_retention_size": "1000Gi"}), &ready).unwrap();
     assert_eq!(same, ready, "as much as it has is no change");
@@ -152,8 +169,14 @@ fn only_what_is_ready_is_suspended_and_only_what_is_suspended_resumes() {
         let one = instance(status);
         let on = apply(json!({"suspended": true}), &one);
         let off = apply(json!({"suspended": false}), &one);
-        assert_eq!(on.is_ok_and(|(_, event)| event == Some(Event::Suspend)), status == Status::Ready);
-        assert_eq!(off.is_ok_and(|(_, event)| event == Some(Event::Resume)), status == Status::Suspended);
+        assert_eq!(
+            on.is_ok_and(|(_, event)| event == Some(Event::Suspend)),
+            status == Status::Ready
+        );
+        assert_eq!(
+            off.is_ok_and(|(_, event)| event == Some(Event::Resume)),
+            status == Status::Suspended
+        );
     }
     assert_eq!(
         says(json!({"suspended": true}), &instance(Status::Suspending)),

@@ -7,7 +7,8 @@ use crate::model::code::Code;
 
 const ID_LENGTH: usize = 32;
 const ID_PATTERN: &str = "^[a-zA-Z0-9]*$";
-const DNS_PATTERN: &str = r"^(?:[_a-z0-9](?:[_a-z0-9-]{0,61}[a-z0-9])?\.)+(?:[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)?$";
+const DNS_PATTERN: &str =
+    r"^(?:[_a-z0-9](?:[_a-z0-9-]{0,61}[a-z0-9])?\.)+(?:[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)?$";
 /// One for each zone.
 const NODES_MIN: i64 = 3;
 
@@ -125,12 +126,26 @@ mod tests {
 
     #[test]
     fn dns_names_are_what_the_pattern_says() {
-        for good in ["apps.example.com", "a.b", "_a-b.c1", "a.", "1.x", &format!("{}.com", "a".repeat(63))] {
+        for good in
+            ["apps.example.com", "a.b", "_a-b.c1", "a.", "1.x", &format!("{}.com", "a".repeat(63))]
+        {
             assert!(is_dns_name(good), "{good}");
         }
         for bad in [
-            "", ".", "..", "a", "appsexamplecom", "-a.b", "a-.b", "A.b", "a.1b", "a.b-", "a_.b",
-            "a.b c", "a.b_", &format!("{}.com", "a".repeat(64)),
+            "",
+            ".",
+            "..",
+            "a",
+            "appsexamplecom",
+            "-a.b",
+            "a-.b",
+            "A.b",
+            "a.1b",
+            "a.b-",
+            "a_.b",
+            "a.b c",
+            "a.b_",
+            &format!("{}.com", "a".repeat(64)),
         ] {
             assert!(!is_dns_name(bad), "{bad}");
         }

@@ -59,7 +59,8 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let fleet = &call.fleet;
     let now = fleet.ambient.now();
     let key = cluster::key(&asked.id);
-    let taken = || Code::ClusterTaken.error(format!("cluster id {} is already registered", asked.id));
+    let taken =
+        || Code::ClusterTaken.error(format!("cluster id {} is already registered", asked.id));
     let before = fleet.store.object(&key).await?;
     if before.as_ref().is_some_and(|before| before.deleted_at.is_none()) {
         return Err(taken());
@@ -167,8 +168,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
         after.spec = Json::of(&Spec { deleting: true, ..spec });
         after.generation += 1;
         after.updated_at = now;
-        let mut audit =
-            call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
+        let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
         (audit.before, audit.after) = (before.spec.clone(), after.spec.clone());
         let change = Change {
             event: Some(EventDraft::of(&after, "deleting")),

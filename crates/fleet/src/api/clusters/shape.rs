@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::api::offers;
 use crate::api::router::Call;
-use crate::clients;
 use crate::model::cluster::Cluster;
 use crate::model::kind::InstanceType;
 
@@ -14,13 +13,8 @@ fn href(call: &Call, cluster: &Cluster) -> String {
 
 pub fn one(call: &Call, cluster: &Cluster) -> Value {
     let spec = &cluster.spec;
-    let types: Vec<&InstanceType> = call
-        .kind
-        .file
-        .types
-        .iter()
-        .filter(|of| cluster.takes(call.kind.name(), &of.id))
-        .collect();
+    let types: Vec<&InstanceType> =
+        call.kind.file.types.iter().filter(|of| cluster.takes(call.kind.name(), &of.id)).collect();
     let mut shown = json!({
         "id": cluster.id,
         "kind": "Cluster",
@@ -66,18 +60,8 @@ pub fn addon_parameters(call: &Call, cluster: &Cluster) -> Value {
 
 /// What the agent needs to find us and to sign in.
 fn parameters(call: &Call, cluster: &Cluster) -> Value {
-    let fleet = &call.fleet;
-    let agent = clients::agent(fleet, cluster);
-    let parameters = [
-        ("sso-auth-server-url", fleet.sso.endpoints().issuer),
-        ("sso-client-id", agent.id),
-        ("sso-secret", agent.secret),
-        ("control-plane-url", fleet.url.clone()),
-        ("cluster-id", cluster.id.clone()),
-        ("poll-interval", fleet.config.agent.poll_interval.clone()),
-        ("resync-interval", fleet.config.agent.resync_interval.clone()),
-    ];
-    parameters.into_iter().map(|(id, value)| json!({ "id": id, "value": value })).collect()
+    let parameters = call.fleet.agent_parameters(cluster).into_iter();
+    parameters.map(|(id, value)| json!({ "id": id, "value": value })).collect()
 }
 
 /// What every generated client can read as the answer to a deletion.

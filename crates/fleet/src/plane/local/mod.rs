@@ -5,7 +5,7 @@
 mod keeper;
 mod output;
 mod ports;
-mod process;
+pub(crate) mod process;
 mod ready;
 mod record;
 mod start;

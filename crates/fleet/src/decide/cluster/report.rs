@@ -3,7 +3,8 @@
 use kernel::{Result, Timestamp};
 use serde_json::Value;
 
-use crate::model::cluster::{Capacity, Cluster, Operator, Status, version_order};
+use super::life::{Event, Then, then};
+use crate::model::cluster::{Capacity, Cluster, Operator, version_order};
 use crate::model::code::Code;
 use crate::model::kind::Kind;
 
@@ -54,13 +55,17 @@ pub fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) ->
         "False" | "false" | "FALSE" | "0" | "f" | "F" => Some(false),
         _ => None,
     });
-    let status = match (cluster.status, says) {
-        (Status::Waiting, Some(true)) => Status::Ready,
-        (Status::Ready, Some(false)) => Status::Waiting,
-        (status, _) => status,
+    let event = match says {
+        Some(true) => then(cluster.status, Event::AgentReady),
+        Some(false) => then(cluster.status, Event::AgentNotReady),
+        None => Then::Stays,
     };
-    if status != cluster.status {
+    if cluster.seen.agent_lost {
+        next.seen.reason.clear();
+    }
+    if let Then::To(status) = event {
         next.status = status;
+        next.seen.waiting_for.clear();
         next.seen.since = now;
         next.seen.reason = ready
             .and_then(|condition| condition["message"].as_str())

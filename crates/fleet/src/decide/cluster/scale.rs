@@ -1,0 +1,201 @@
+//! Whether a region needs one cluster more, or could do with one less. Pure.
+
+use std::sync::Arc;
+
+use crate::model::cluster::{Cluster, Status};
+use crate::model::providers::Offer;
+
+/// A region is short of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    pub cloud_provider: String,
+    pub region: String,
+    pub instance_type: String,
+    pub multi_az: bool,
+    pub why: String,
+}
+
+/// What a region is asked for: one kind's instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand<'a> {
+    pub kind: &'a str,
+    pub cloud_provider: &'a str,
+    pub region: &'a str,
+    pub instance_type: &'a str,
+    pub multi_az: bool,
+    /// Of the largest size: there should always be room for one.
+    pub biggest: i64,
+    /// Used in the region, with what is being placed.
+    pub used: i64,
+}
+
+/// A cluster, and the units of the type that it holds.
+#[derive(Debug, Clone)]
+pub struct Holding {
+    pub cluster: Arc<Cluster>,
+    pub used: i64,
+}
+
+/// Why the region needs one more; none if it does not, or may not have one.
+pub fn more(demand: &Demand<'_>, offer: &Offer, all: &[Holding]) -> Option<String> {
+    if offer.limit.is_some_and(|limit| demand.used >= limit) {
+        return None;
+    }
+    let mut here = all.iter().filter(|holding| serves(&holding.cluster, demand));
+    if here.any(|holding| is_under_way(&holding.cluster)) {
+        return None;
+    }
+    short(demand, offer, all, None)
+}
+
+/// Whether the region would be short without this cluster.
+pub fn is_needed(cluster: &str, demand: &Demand<'_>, offer: &Offer, all: &[Holding]) -> bool {
+    short(demand, offer, all, Some(cluster)).is_some()
+}
+
+fn short(
+    demand: &Demand<'_>,
+    offer: &Offer,
+    all: &[Holding],
+    without: Option<&str>,
+) -> Option<String> {
+    let here = all.iter().filter(|holding| {
+        serves(&holding.cluster, demand)
+            && takes_new(&holding.cluster)
+            && Some(holding.cluster.id.as_str()) != without
+    });
+    let free: Vec<i64> = here
+        .map(|holding| match holding.cluster.limit(demand.instance_type) {
+            Some(limit) => (limit - holding.used).max(0),
+            None => i64::MAX,
+        })
+        .collect();
+    let Demand { instance_type: of, biggest, .. } = demand;
+    if !free.iter().any(|free| free >= biggest) {
+        return Some(format!("no cluster has room for {biggest} units of {of}"));
+    }
+    let slack = offer.min_available_capacity_slack_streaming_units;
+    let free = free.into_iter().fold(0_i64, i64::saturating_add);
+    (free < slack).then(|| format!("{free} units of {of} are free, {slack} should be"))
+}
+
+fn serves(cluster: &Cluster, demand: &Demand<'_>) -> bool {
+    let spec = &cluster.spec;
+    let is = |has: &str, asked: &str| has.is_empty() || has == asked;
+    cluster.org.is_empty()
+        && is(&spec.cloud_provider, demand.cloud_provider)
+        && is(&spec.region, demand.region)
+        && (spec.multi_az || !demand.multi_az)
+        && cluster.takes(demand.kind, demand.instance_type)
+}
+
+fn takes_new(cluster: &Cluster) -> bool {
+    cluster.status == Status::Ready
+        && cluster.spec.schedulable
+        && !cluster.spec.deleting
+        && !cluster.seen.agent_lost
+}
+
+fn is_under_way(cluster: &Cluster) -> bool {
+    let early = [Status::Accepted, Status::Provisioning, Status::Provisioned, Status::Waiting];
+    cluster.spec.schedulable && !cluster.spec.deleting && early.contains(&cluster.status)
+}
+
+/// The counter that only one cluster under way can hold: two who see the same need make one
+/// cluster. It is held until the cluster is ready, or gone.
+pub fn counter(cloud_provider: &str, region: &str, instance_type: &str) -> String {
+    format!("fleet/scaling/{cloud_provider}/{region}/{instance_type}")
+}
+
+/// The counters that a cluster of the rules may hold.
+pub fn counters(cluster: &Cluster) -> impl Iterator<Item = String> + '_ {
+    let spec = &cluster.spec;
+    let types = spec.instance_types.iter().filter(|_| spec.dynamic);
+    types.map(|of| counter(&spec.cloud_provider, &spec.region, of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cluster::{Seen, Spec};
+    use kernel::Timestamp;
+
+    fn holding(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Holding {
+        let mut cluster = Cluster {
+            id: id.into(),
+            org: String::new(),
+            owner: String::new(),
+            name: id.into(),
+            status: Status::Ready,
+            created_at: Timestamp(0),
+            updated_at: Timestamp(0),
+            revision: 1,
+            spec: Spec {
+                cloud_provider: "aws".into(),
+                region: "r1".into(),
+                multi_az: true,
+                schedulable: true,
+                limit: Some(limit),
+                ..Spec::default()
+            },
+            seen: Seen::default(),
+        };
+        change(&mut cluster);
+        Holding { cluster: Arc::new(cluster), used }
+    }
+
+    fn demand() -> Demand<'static> {
+        Demand {
+            kind: "kafka",
+            cloud_provider: "aws",
+            region: "r1",
+            instance_type: "standard",
+            multi_az: true,
+            biggest: 2,
+            used: 3,
+        }
+    }
+
+    #[test]
+    fn one_more_is_needed_when_the_biggest_does_not_fit_or_the_slack_is_gone() {
+        let open = Offer::default();
+        let full = [holding("a", 5, 4, |_| {})];
+        assert!(more(&demand(), &open, &full).unwrap().contains("room for 2"));
+        assert!(more(&demand(), &open, &[]).is_some());
+        let room = [holding("a", 10, 4, |_| {})];
+        assert_eq!(more(&demand(), &open, &room), None);
+        let slack = Offer { min_available_capacity_slack_streaming_units: 7, ..open };
+        assert!(more(&demand(), &slack, &room).unwrap().contains("6 units of standard are free"));
+    }
+
+    #[test]
+    fn not_while_one_is_under_way_nor_at_the_regions_limit() {
+        let open = Offer::default();
+        for status in Status::ALL {
+            let coming = [holding("a", 5, 5, |_| {}), holding("b", 5, 0, |c| c.status = status)];
+            let early = matches!(
+                status,
+                Status::Accepted | Status::Provisioning | Status::Provisioned | Status::Waiting
+            );
+            let needed = !early && status != Status::Ready;
+            assert_eq!(more(&demand(), &open, &coming).is_some(), needed, "{status:?}");
+        }
+        let closed = Offer { limit: Some(3), ..open };
+        assert_eq!(more(&demand(), &closed, &[]), None);
+        let elsewhere = [holding("a", 5, 0, |c| {
+            c.status = Status::Accepted;
+            c.spec.region = "r2".into();
+        })];
+        assert!(more(&demand(), &open, &elsewhere).is_some());
+    }
+
+    #[test]
+    fn the_last_one_with_room_is_needed_and_a_second_is_not() {
+        let open = Offer::default();
+        let two = [holding("a", 5, 0, |_| {}), holding("b", 5, 0, |_| {})];
+        assert!(!is_needed("a", &demand(), &open, &two));
+        assert!(is_needed("a", &demand(), &open, &two[..1]));
+        let lost = [two[0].clone(), holding("b", 5, 0, |c| c.seen.agent_lost = true)];
+        assert!(is_needed("a", &demand(), &open, &lost), "one that is lost does not count");
+    }
+}

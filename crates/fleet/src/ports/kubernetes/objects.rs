@@ -1,0 +1,113 @@
+//! Objects as values: what they are called, and whether one is as it should be.
+
+use std::fmt;
+
+use kernel::{Error, Result};
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+
+/// Names one object on an API server.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    pub api_version: String,
+    pub kind: String,
+    /// Empty for what is in none.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Name {
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Name {
+        let own = str::to_owned;
+        Name { api_version: own(api_version), kind: own(kind), namespace: own(namespace), name: own(name) }
+    }
+
+    pub fn of(object: &Value) -> Result<Name> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = Name {
+            api_version: text(&object["apiVersion"]),
+            kind: text(&object["kind"]),
+            namespace: text(&object["metadata"]["namespace"]),
+            name: text(&object["metadata"]["name"]),
+        };
+        for (field, value) in
+            [("apiVersion", &name.api_version), ("kind", &name.kind), ("metadata.name", &name.name)]
+        {
+            if value.is_empty() {
+                return Err(Error::invalid(format!("manifest.{field}"), "must be given"));
+            }
+        }
+        Ok(name)
+    }
+
+    pub fn kind(&self) -> GroupVersionKind {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
+        GroupVersionKind::gvk(group, version, &self.kind)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+/// Whether all that is wanted is there. The server adds defaults and what others write; lists have
+/// as many entries as they should, in any order.
+pub fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (_, Value::Null) => true,
+        (Value::Object(found), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| covers(found.get(key).unwrap_or(&Value::Null), wanted)),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && wanted.iter().all(|wanted| found.iter().any(|found| covers(found, wanted)))
+        }
+        // What is empty is left out.
+        (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::String(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Bool(wanted)) => !wanted,
+        (found, wanted) => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_of_the_server_are_no_difference_and_edits_are() {
+        let wanted = json!({"spec": {"replicas": 1, "ports": [{"port": 80}], "hostNetwork": false}});
+        let found = json!({"spec": {
+            "replicas": 1,
+            "ports": [{"port": 80, "protocol": "TCP"}],
+            "revisionHistoryLimit": 10,
+        }, "status": {}});
+        assert!(covers(&found, &wanted));
+        for (path, value) in [
+            ("/spec/replicas", json!(2)),
+            ("/spec/ports", json!([])),
+            ("/spec/ports", json!([{"port": 80}, {"port": 81}])),
+            ("/spec/ports/0/port", json!(81)),
+        ] {
+            let mut other = found.clone();
+            *other.pointer_mut(path).unwrap() = value;
+            assert!(!covers(&other, &wanted), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_object_without_a_name_is_refused_by_the_field() {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}});
+        assert!(Name::of(&object).unwrap_err().to_string().contains("metadata.name"));
+        let name = Name::new("apps/v1", "Deployment", "a", "b");
+        assert_eq!((name.kind().group.as_str(), name.to_string().as_str()), ("apps", "Deployment a/b"));
+        assert_eq!(Name::new("v1", "Service", "", "b").kind().version, "v1");
+    }
+}

@@ -1,0 +1,349 @@
+//! Clusters that Terraform (or OpenTofu) makes: a working directory for each, with a copy of the
+//! module and the state.
+//!
+//! A run is never cut off in the middle if it can be helped: what was half made then would be
+//! known to nobody. It leads its own process group and writes to a file, so that it goes on when
+//! this process dies, and whoever comes next waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use kernel::telemetry::Secret;
+use kernel::{Error, Result};
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::plane::local::process::Identity;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// `terraform` or `tofu`, or where it is.
+    pub program: PathBuf,
+    /// The module that makes a cluster. Its outputs `kubeconfig`, `dns_name` and `external_id` say
+    /// what came of it; it may declare the variables `cluster_id`, `cluster_name`,
+    /// `cloud_provider`, `region` and `multi_az`. None: clusters are not made here.
+    pub module_dir: Option<PathBuf>,
+    /// More variables of the module.
+    pub variables: BTreeMap<String, Secret>,
+    /// A run that takes longer is ended.
+    pub timeout_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            program: "terraform".into(),
+            module_dir: None,
+            variables: BTreeMap::new(),
+            timeout_s: 7_200,
+        }
+    }
+}
+
+/// What a cluster is made from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wanted {
+    pub id: String,
+    pub name: String,
+    pub cloud_provider: String,
+    pub region: String,
+    pub multi_az: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Default, PartialEq)]
+pub struct Outputs {
+    /// The text of one; empty if the module has no such output.
+    pub kubeconfig: String,
+    pub dns_name: String,
+    pub external_id: String,
+}
+
+pub struct Terraform {
+    config: Config,
+    dir: PathBuf,
+    /// What was read once; it stays until the next run.
+    known: Mutex<HashMap<String, Outputs>>,
+}
+
+/// Says in the working directory that the last run made everything.
+const APPLIED: &str = "mainstay-applied";
+/// Says that everything was removed; all else is gone.
+const DESTROYED: &str = "mainstay-destroyed";
+/// Names the process that runs, in case nobody waits for it any more.
+const RUNNING: &str = "mainstay-running.json";
+const LOG: &str = "mainstay-run.log";
+/// How long a run that was told to end may take to save what it has.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+impl Terraform {
+    /// `dir` is made when it is needed.
+    pub fn new(config: Config, dir: PathBuf) -> Terraform {
+        Terraform { config, dir, known: Mutex::default() }
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.config.timeout_s)
+    }
+
+    fn place(&self, id: &str) -> PathBuf {
+        self.dir.join(id)
+    }
+
+    /// Makes the cluster, or what is missing of it.
+    pub async fn apply(&self, wanted: &Wanted) -> Result<Outputs> {
+        let Some(module) = &self.config.module_dir else {
+            let why = "fleet.terraform.module_dir must name the module that makes a cluster";
+            return Err(Error::unavailable("Terraform", why));
+        };
+        let place = self.place(&wanted.id);
+        self.wait_for_the_last(&place).await?;
+        self.known.lock().remove(&wanted.id);
+        files("preparing", || {
+            std::fs::create_dir_all(&place)?;
+            remove_if_there(&place.join(DESTROYED))?;
+            remove_if_there(&place.join(APPLIED))?;
+            copy(module, &place)
+        })?;
+        self.run(&place, wanted, &["init", "-input=false", "-no-color"]).await?;
+        let apply = ["apply", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
+        self.run(&place, wanted, &apply).await?;
+        files("writing", || std::fs::write(place.join(APPLIED), ""))?;
+        self.read_outputs(&wanted.id).await
+    }
+
+    /// What came of the last run; none if there was none, or it did not make everything.
+    pub async fn outputs(&self, id: &str) -> Result<Option<Outputs>> {
+        if let Some(known) = self.known.lock().get(id) {
+            return Ok(Some(known.clone()));
+        }
+        if !self.place(id).join(APPLIED).exists() {
+            return Ok(None);
+        }
+        self.read_outputs(id).await.map(Some)
+    }
+
+    async fn read_outputs(&self, id: &str) -> Result<Outputs> {
+        let place = self.place(id);
+        let mut command = self.command(&place, &["output", "-json"]);
+        let output = command.kill_on_drop(true).output().await.map_err(|e| self.no_program(e))?;
+        let read: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        let Some(read) = read.filter(|_| output.status.success()) else {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::unavailable(format!("Terraform's outputs of {id}"), why));
+        };
+        let text = |name: &str| read[name]["value"].as_str().unwrap_or_default().to_owned();
+        let outputs = Outputs {
+            kubeconfig: text("kubeconfig"),
+            dns_name: text("dns_name"),
+            external_id: text("external_id"),
+        };
+        self.known.lock().insert(id.to_owned(), outputs.clone());
+        Ok(outputs)
+    }
+
+    /// Removes everything that was made, with the module that made it. `begun` says whether
+    /// something may have been: then it must be here.
+    pub async fn destroy(&self, wanted: &Wanted, begun: bool) -> Result<()> {
+        let place = self.place(&wanted.id);
+        if place.join(DESTROYED).exists() || !begun && !place.exists() {
+            return Ok(());
+        }
+        if !place.exists() {
+            let what = format!("the working directory of cluster {}, without which what Terraform made cannot be removed,", wanted.id);
+            return Err(Error::unavailable(what, format!("{} is not there", place.display())));
+        }
+        self.wait_for_the_last(&place).await?;
+        self.known.lock().remove(&wanted.id);
+        files("preparing", || remove_if_there(&place.join(APPLIED)))?;
+        self.run(&place, wanted, &["init", "-input=false", "-no-color"]).await?;
+        let destroy = ["destroy", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
+        self.run(&place, wanted, &destroy).await?;
+        files("removing", || {
+            std::fs::write(place.join(DESTROYED), "")?;
+            for entry in std::fs::read_dir(&place)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => std::fs::remove_dir_all(entry.path())?,
+                    false if entry.file_name() != DESTROYED => std::fs::remove_file(entry.path())?,
+                    false => {}
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A run that nobody waits for any more: it is let end, within its time.
+    async fn wait_for_the_last(&self, place: &Path) -> Result<()> {
+        let record = place.join(RUNNING);
+        let running = std::fs::read(&record).ok();
+        let running: Option<Identity> = running.and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(last) = running.filter(Identity::is_alive) {
+            tracing::info!(pid = last.pid, place = %place.display(), "waiting for an earlier run of Terraform");
+            self.let_end(&last).await?;
+        }
+        files("cleaning up", || {
+            remove_if_there(&record)?;
+            // Whoever wrote it is gone: no one holds the lock any more.
+            remove_if_there(&place.join(".terraform.tfstate.lock.info"))
+        })
+    }
+
+    /// Waits for a process; after the time of a run it is asked to end, and then made to.
+    async fn let_end(&self, process: &Identity) -> Result<()> {
+        let signals = [(self.timeout(), Signal::INT), (FAREWELL, Signal::KILL), (FAREWELL, Signal::KILL)];
+        for (patience, signal) in signals {
+            if tokio::time::timeout(patience, process.ended()).await.is_ok() {
+                return Ok(());
+            }
+            tracing::warn!(pid = process.pid, ?signal, "a run of Terraform takes too long");
+            files("ending a run", || process.signal(signal))?;
+        }
+        Err(Error::unavailable("Terraform", "a run does not end, not even by SIGKILL"))
+    }
+
+    async fn run(&self, place: &Path, wanted: &Wanted, args: &[&str]) -> Result<()> {
+        let log = place.join(LOG);
+        let mut options = std::fs::OpenOptions::new();
+        let out = options.create(true).write(true).truncate(true).mode(0o600).open(&log);
+        let out = files("writing", || out)?;
+        let err = files("writing", || out.try_clone())?;
+        let mut command = self.command(place, args);
+        command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+        let given = [
+            ("cluster_id", wanted.id.clone()),
+            ("cluster_name", wanted.name.clone()),
+            ("cloud_provider", wanted.cloud_provider.clone()),
+            ("region", wanted.region.clone()),
+            ("multi_az", wanted.multi_az.to_string()),
+        ];
+        // In the environment: there it is no secret told to everyone, and no error if the module
+        // does not declare it.
+        let more = self.config.variables.iter().map(|(name, value)| (name.as_str(), value.expose().clone()));
+        for (name, value) in given.into_iter().chain(more) {
+            command.env(format!("TF_VAR_{name}"), value);
+        }
+        let mut child = command.spawn().map_err(|error| self.no_program(error))?;
+        // Not there: it has ended already.
+        if let Some(identity) = child.id().and_then(Identity::of) {
+            let record = serde_json::to_vec(&identity).expect("two plain fields");
+            files("writing", || std::fs::write(place.join(RUNNING), record))?;
+            self.let_end(&identity).await?;
+        }
+        let status = child.wait().await;
+        files("cleaning up", || remove_if_there(&place.join(RUNNING)))?;
+        self.judge(&log, args[0], files("waiting", || status)?.success())
+    }
+
+    fn judge(&self, log: &Path, what: &str, well: bool) -> Result<()> {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        let (progress, why) = read_log(&said);
+        tracing::info!(run = what, well, progress = self.redacted(&progress), "Terraform");
+        if well {
+            return Ok(());
+        }
+        let why = self.redacted(&why);
+        Err(Error::unavailable(format!("Terraform ({what}: {why}); what it makes"), why))
+    }
+
+    /// Without the values that were given to it: any of them may be a secret.
+    fn redacted(&self, text: &str) -> String {
+        let values = self.config.variables.values().map(Secret::expose);
+        values
+            .filter(|value| value.len() > 3)
+            .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
+    }
+
+    fn command(&self, place: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.config.program);
+        command.args(args).current_dir(place).env("TF_IN_AUTOMATION", "1");
+        command.env("TF_INPUT", "0").env("CHECKPOINT_DISABLE", "1");
+        command
+    }
+
+    fn no_program(&self, error: std::io::Error) -> Error {
+        let program = self.config.program.display();
+        Error::unavailable(format!("the program {program} (fleet.terraform.program)"), error)
+    }
+}
+
+fn files<T>(what: &str, work: impl FnOnce() -> std::io::Result<T>) -> Result<T> {
+    work().map_err(|error| Error::unavailable(format!("Terraform's working directory ({what})"), error))
+}
+
+fn remove_if_there(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A module's files, without what a run by hand may have left.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        if text == ".terraform" || text.starts_with("terraform.tfstate") || text.starts_with(".git") {
+            continue;
+        }
+        let target = to.join(&name);
+        match entry.path().is_dir() {
+            true => {
+                std::fs::create_dir_all(&target)?;
+                copy(&entry.path(), &target)?;
+            }
+            false => drop(std::fs::copy(entry.path(), &target)?),
+        }
+    }
+    Ok(())
+}
+
+/// What a run did in short, and what it says is wrong.
+fn read_log(log: &str) -> (String, String) {
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind);
+    let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+    let progress = of("change_summary").last().map(|line| text(&line["@message"]));
+    let errors = of("diagnostic").filter(|line| line["@level"] == "error").map(|line| {
+        let (what, more) = (text(&line["diagnostic"]["summary"]), text(&line["diagnostic"]["detail"]));
+        if more.is_empty() { what } else { format!("{what}: {more}") }
+    });
+    let mut why = errors.collect::<Vec<_>>().join("; ");
+    if why.is_empty() {
+        // What is not in JSON (`init`, a crash) ends with the reason.
+        let last: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+        why = last[last.len().saturating_sub(6)..].join(" ");
+    }
+    (progress.unwrap_or_default(), why.chars().take(1_024).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_read_from_what_a_run_printed() {
+        let log = concat!(
+            r#"{"@level":"info","@message":"Plan: 1 to add","type":"change_summary"}"#, "\n",
+            r#"{"@level":"error","type":"diagnostic","diagnostic":{"summary":"No","detail":"quota"}}"#, "\n",
+        );
+        assert_eq!(read_log(log), ("Plan: 1 to add".into(), "No: quota".into()));
+        assert_eq!(read_log("\nError: no module\n").1, "Error: no module");
+        assert_eq!(read_log(""), Default::default());
+    }
+
+    #[test]
+    fn what_was_given_is_not_repeated() {
+        let variables = [("token".to_owned(), Secret::from("hunter2"))].into();
+        let terraform = Terraform::new(Config { variables, ..Config::default() }, "/x".into());
+        assert_eq!(terraform.redacted("bad hunter2!"), "bad [redacted]!");
+    }
+}

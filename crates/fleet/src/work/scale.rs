@@ -1,0 +1,139 @@
+//! Clusters by the rules: one more where a region is short, one less where it is not.
+
+use std::time::Duration;
+
+use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::{Change, Error, Json, Lane, Object, Refusal, Result};
+
+use crate::Fleet;
+use crate::config::Scaling;
+use crate::decide::cluster::plan::Spare;
+use crate::decide::cluster::scale::{Demand, Holding, Need, counter, is_needed, more};
+use crate::model::cluster::{self, Cluster, Provider, Seen, Spec, Status};
+use crate::model::instance::Instance;
+use crate::model::kind::Kind;
+use crate::model::providers::Offer;
+
+/// What the region of an instance that is being placed will be short of.
+pub fn need(fleet: &Fleet, kind: &Kind, instance: &Instance) -> Option<Need> {
+    let spec = &instance.spec;
+    if fleet.config.scaling != Scaling::Auto || !spec.own_cluster_id.is_empty() {
+        return None;
+    }
+    let (cloud_provider, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
+    let (demand, offer) = demand(fleet, kind, cloud_provider, region, of)?;
+    let why = more(&demand, &offer, &holdings(fleet, of))?;
+    Some(Need {
+        cloud_provider: cloud_provider.clone(),
+        region: region.clone(),
+        instance_type: of.clone(),
+        multi_az: demand.multi_az,
+        why,
+    })
+}
+
+fn demand<'a>(
+    fleet: &Fleet,
+    kind: &'a Kind,
+    cloud_provider: &'a str,
+    region: &'a str,
+    of: &'a str,
+) -> Option<(Demand<'a>, Offer)> {
+    let rules = fleet.rules();
+    let offer = rules.providers.cloud(cloud_provider)?.region(region)?.offer(of)?;
+    let kind_of = kind.of_type(of)?;
+    let demand = Demand {
+        kind: kind.name(),
+        cloud_provider,
+        region,
+        instance_type: of,
+        multi_az: kind_of.multi_az,
+        biggest: kind_of.sizes.last().map_or(1, |size| size.units),
+        used: fleet.index.used_in_region(kind.name(), cloud_provider, region, of),
+    };
+    Some((demand, offer))
+}
+
+fn holdings(fleet: &Fleet, of: &str) -> Vec<Holding> {
+    let used = |cluster: &Cluster| match cluster.spec.limit {
+        Some(_) => fleet.index.used_in_all(&cluster.id),
+        None => fleet.index.used(&cluster.id, of),
+    };
+    let clusters = fleet.index.clusters().into_iter();
+    clusters.map(|cluster| Holding { used: used(&cluster), cluster }).collect()
+}
+
+/// Whether a cluster may go: the rules made it, nothing is on it, and no region needs it.
+pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
+    let theirs = fleet.config.scaling == Scaling::Auto
+        && cluster.spec.dynamic
+        && cluster.status == Status::Ready
+        && instances == 0;
+    if !theirs {
+        return Spare::No;
+    }
+    let rules = fleet.rules();
+    let spec = &cluster.spec;
+    let needed = rules.kinds.values().any(|kind| {
+        let types = kind.file.types.iter().filter(|of| cluster.takes(kind.name(), &of.id));
+        types.into_iter().any(|of| {
+            let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &of.id);
+            found.is_some_and(|(demand, offer)| {
+                // Where nobody has anything and nothing is to be kept free, nothing is needed.
+                let idle = demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
+                !idle && is_needed(&cluster.id, &demand, &offer, &holdings(fleet, &of.id))
+            })
+        })
+    });
+    match needed {
+        true => Spare::No,
+        false => Spare::After {
+            idle: Duration::from_secs(fleet.config.dynamic.idle_s),
+            dry_run: !fleet.config.dynamic.scale_down,
+        },
+    }
+}
+
+/// One more cluster, unless one is under way; only said, in a dry run.
+pub async fn add(fleet: &Fleet, need: &Need) -> Result<()> {
+    let Need { cloud_provider, region, instance_type, multi_az, why } = need;
+    if !fleet.config.dynamic.scale_up {
+        tracing::info!(cloud_provider, region, instance_type, why, "dry run: a cluster would be made");
+        return Ok(());
+    }
+    let now = fleet.ambient.now();
+    let id = fleet.ambient.id();
+    let spec = Spec {
+        provider: Provider::Terraform,
+        cloud_provider: cloud_provider.clone(),
+        region: region.clone(),
+        multi_az: *multi_az,
+        schedulable: true,
+        limit: fleet.config.dynamic.instance_limit,
+        instance_types: vec![instance_type.clone()],
+        dynamic: true,
+        ..Spec::default()
+    };
+    let key = cluster::key(&id);
+    let name = format!("{region}-{id}");
+    let mut object = Object::new(key.clone(), "", "mainstay", &name, Status::Accepted.label(), now);
+    object.spec = Json::of(&spec);
+    object.status = Json::of(&Seen { since: now, reason: why.clone(), ..Seen::default() });
+    let change = Change {
+        event: Some(EventDraft::of(&object, Status::Accepted.label())),
+        write: Some(Write::Create(object)),
+        takes: vec![Take {
+            counter: counter(cloud_provider, region, instance_type),
+            holder: key.to_string(),
+            amount: 1,
+            limit: 1,
+        }],
+        wakes: vec![Wake { key, org: String::new(), lane: Lane::Normal, due: now }],
+        ..Change::default()
+    };
+    match kernel::store::commit(fleet.store.as_ref(), change, now).await {
+        // Someone else saw the same need.
+        Err(Error::Refused(Refusal::Limit { .. })) => Ok(()),
+        done => done.map(drop),
+    }
+}
