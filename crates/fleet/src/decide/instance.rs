@@ -250,7 +250,10 @@ impl Plan<'_> {
             repair.steps.extend(steps);
             return repair;
         }
-        Decision { steps, change: Change::default(), next: self.rest(instance) }
+        let mut next = instance.clone();
+        next.seen.routes_created |= instance.seen.routes.is_some();
+        let change = self.note(instance, next);
+        Decision { steps, change, next: self.rest(instance) }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -332,7 +335,9 @@ impl Plan<'_> {
     /// What takes away everything of it outside.
     fn removals(&self, instance: &Instance) -> Vec<Step> {
         let mut steps = Vec::new();
-        let records = records(instance.seen.routes.as_deref().unwrap_or_default());
+        let names = instance.seen.names.iter();
+        let records: Vec<Record> =
+            names.map(|name| Record { name: name.clone(), target: String::new() }).collect();
         if self.world.has_dns && !records.is_empty() {
             steps.push(Step::RemoveRecords(records));
         }

@@ -24,6 +24,11 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
         let well = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let alive = fleet.report_cluster(&kind, cluster, &well);
         let _ = tokio::time::timeout(Duration::from_secs(60), alive).await;
+        // As the API does: what an agent is told is never older than what it was told before.
+        let fresh = tokio::time::timeout(Duration::from_secs(60), fleet.index.fresh()).await;
+        if !matches!(fresh, Ok(Ok(()))) {
+            continue;
+        }
         let told = fleet.index.for_agent("kafka", cluster, None).changed;
         let mut reports = Map::new();
         for row in &told {
