@@ -2,6 +2,8 @@
 //! kernel` builds and runs it; nothing here is a test, and no test depends on a time.
 
 mod figures;
+mod fleet;
+mod fleet_data;
 mod load;
 mod server;
 mod transitions;
@@ -17,12 +19,18 @@ fn main() -> anyhow::Result<()> {
     let mut figures = Figures::new(json);
     match names.first() {
         Some(&"kernel") => kernel(&mut figures, names.get(1).copied().unwrap_or("")),
+        Some(&"fleet") => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(fleet::run(&mut figures, names.get(1).copied().unwrap_or("")))?;
+            figures.print();
+            Ok(())
+        }
         // The bare server that a figure is compared with.
         Some(&"echo") if names.len() == 3 => {
             let port = names[2].parse()?;
             tokio::runtime::Runtime::new()?.block_on(server::echo(names[1].into(), port))
         }
-        _ => anyhow::bail!("usage: benches kernel [PART] [--json]"),
+        _ => anyhow::bail!("usage: benches kernel|fleet [PART] [--json]"),
     }
 }
 

@@ -16,11 +16,11 @@ use crate::load::{self, Connection};
 const OBJECTS: usize = 100_000;
 
 /// A server process that ends with this value.
-struct Server {
-    child: Child,
-    address: SocketAddr,
+pub struct Server {
+    pub child: Child,
+    pub address: SocketAddr,
     /// From the start of the process until it was ready.
-    started_ms: f64,
+    pub started_ms: f64,
 }
 
 impl Drop for Server {
@@ -30,17 +30,26 @@ impl Drop for Server {
     }
 }
 
-fn binary(variable: &str) -> anyhow::Result<PathBuf> {
+pub fn binary(variable: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os(variable)
         .with_context(|| format!("{variable} is not set; run `cargo xtask bench kernel`"))?;
     Ok(path.into())
 }
 
-fn free_port() -> anyhow::Result<u16> {
+pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 async fn start(binary: &Path, data: &Path) -> anyhow::Result<Server> {
+    start_with(binary, data, &[]).await
+}
+
+/// Starts a server with further settings, as in `("MAINSTAY_DATABASE", "postgres://…")`.
+pub async fn start_with(
+    binary: &Path,
+    data: &Path,
+    settings: &[(&str, String)],
+) -> anyhow::Result<Server> {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let begun = Instant::now();
     let mut command = Command::new(binary);
@@ -56,6 +65,7 @@ async fn start(binary: &Path, data: &Path) -> anyhow::Result<Server> {
         .env("MAINSTAY_HTTP__RATE_PER_S", u32::MAX.to_string())
         .env("MAINSTAY_HTTP__RATE_BURST", u32::MAX.to_string())
         .env("WIDGET_WORKSHOP", data.join("workshop"))
+        .envs(settings.iter().map(|(name, value)| (*name, value.as_str())))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
@@ -74,8 +84,12 @@ async fn start(binary: &Path, data: &Path) -> anyhow::Result<Server> {
 }
 
 fn token(binary: &Path, data: &Path) -> anyhow::Result<String> {
-    let output =
-        Command::new(binary).env_clear().args(["token", "--data-dir"]).arg(data).output()?;
+    token_for(binary, data, &[])
+}
+
+pub fn token_for(binary: &Path, data: &Path, words: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(binary);
+    let output = command.env_clear().args(["token", "--data-dir"]).arg(data).args(words).output()?;
     anyhow::ensure!(
         output.status.success(),
         "no token: {}",
@@ -85,14 +99,14 @@ fn token(binary: &Path, data: &Path) -> anyhow::Result<String> {
 }
 
 /// Resident memory in MiB.
-fn rss_mib(pid: u32) -> anyhow::Result<f64> {
+pub fn rss_mib(pid: u32) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? / 1024.0)
 }
 
 /// Processor time so far in seconds.
-fn cpu_s(pid: u32) -> anyhow::Result<f64> {
+pub fn cpu_s(pid: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit_once(") ").context("odd stat")?.1.split(' ').collect();
     Ok((fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) / 100.0)
@@ -218,22 +232,8 @@ pub async fn get_one(figures: &mut Figures) -> anyhow::Result<()> {
     let server = start(&binary, dir.path()).await?;
     let request = load::get("/api/v1/objects/widget/rest-000001", &token(&binary, dir.path())?);
     let (_, body) = Connection::open(server.address).await?.send(&request).await?;
-    let port = free_port()?;
-    let child = Command::new(std::env::current_exe()?)
-        .args(["echo", std::str::from_utf8(&body)?, &port.to_string()])
-        .spawn()?;
-    let bare = Server { child, address: SocketAddr::from(([127, 0, 0, 1], port)), started_ms: 0.0 };
-    while Connection::open(bare.address).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    // Turn by turn, so that a noisy neighbour meets both.
-    let (mut ours, mut theirs) = (0.0, 0.0);
-    const ROUNDS: usize = 4;
-    for _ in 0..ROUNDS {
-        let time = Duration::from_secs(2);
-        ours += load::rate(server.address, request.clone(), 32, time).await? / ROUNDS as f64;
-        theirs += load::rate(bare.address, load::get("/echo", ""), 32, time).await? / ROUNDS as f64;
-    }
+    let bare = bare(&body).await?;
+    let (ours, theirs) = against(&server, &request, &bare).await?;
     figures.add(
         "GET of one object over HTTP, SQLite, 32 connections",
         ours,
@@ -242,4 +242,34 @@ pub async fn get_one(figures: &mut Figures) -> anyhow::Result<()> {
         Target::Share(0.5),
     );
     Ok(())
+}
+
+/// A bare server that answers `/echo` with these bytes.
+pub async fn bare(body: &[u8]) -> anyhow::Result<Server> {
+    let port = free_port()?;
+    let child = Command::new(std::env::current_exe()?)
+        .args(["echo", std::str::from_utf8(body)?.trim_end(), &port.to_string()])
+        .spawn()?;
+    let bare = Server { child, address: SocketAddr::from(([127, 0, 0, 1], port)), started_ms: 0.0 };
+    while Connection::open(bare.address).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(bare)
+}
+
+/// Requests per second of a server and of a bare one, turn by turn, so that a noisy neighbour
+/// meets both.
+pub async fn against(
+    server: &Server,
+    request: &[u8],
+    bare: &Server,
+) -> anyhow::Result<(f64, f64)> {
+    let (mut ours, mut theirs) = (0.0, 0.0);
+    const ROUNDS: usize = 4;
+    for _ in 0..ROUNDS {
+        let time = Duration::from_secs(2);
+        ours += load::rate(server.address, request.to_vec(), 32, time).await? / ROUNDS as f64;
+        theirs += load::rate(bare.address, load::get("/echo", ""), 32, time).await? / ROUNDS as f64;
+    }
+    Ok((ours, theirs))
 }

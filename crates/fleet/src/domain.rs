@@ -5,17 +5,19 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use kernel::driver::{AnyWorker, Workers};
+use kernel::driver::Workers;
 use kernel::http::Routes;
 use kernel::mirror::{Mirror, Sight};
 use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{reply, router};
+use crate::api::{own, reply, router};
+use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
 use crate::plane::runner;
+use crate::reload;
 use crate::model::{account, cluster};
 use crate::ports::ams;
 use crate::ports::dns::Route53;
@@ -24,6 +26,7 @@ use crate::ports::sso::{BuiltIn, Keycloak};
 use crate::ports::terraform::Terraform;
 use crate::rules::Rules;
 use crate::secrets::Secrets;
+use crate::work::account::Accounts;
 use crate::work::cluster::Clusters;
 use crate::work::declared::sync_clusters;
 use crate::work::instance::Instances;
@@ -140,6 +143,9 @@ impl Domain for FleetDomain {
             app.url.clone(),
         ));
         follow(&fleet, tasks, stop).await?;
+        if let Some(builtin) = app.identity.builtin() {
+            builtin.set_clients(Arc::new(Known(fleet.clone())));
+        }
         let terraform =
             Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
         let clusters = Clusters::start(&fleet, terraform, tasks, stop);
@@ -148,6 +154,8 @@ impl Domain for FleetDomain {
         if self.is_data_plane() {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
+        tasks.spawn(reload::watch(fleet.clone(), stop.clone()));
+        app.share(fleet.clone());
         let _ = self.fleet.set(fleet);
         Ok(())
     }
@@ -156,7 +164,7 @@ impl Domain for FleetDomain {
         let fleet = self.fleet().clone();
         let (take, of) = (fleet.clone(), fleet.clone());
         let paths = move |path: &str| take.takes(path);
-        Routes::new()
+        own::routes()
             .errors_where(paths.clone(), reply::mapper(fleet))
             .surfaces(paths, move |app, context, request| {
                 router::answer(of.clone(), app, context, request).boxed()
@@ -164,9 +172,12 @@ impl Domain for FleetDomain {
     }
 
     fn workers(&self, _: &App) -> Workers {
-        let clusters = self.clusters.get().cloned();
-        let clusters = clusters.map(|clusters| clusters as Arc<dyn AnyWorker>);
-        let instances: Arc<dyn AnyWorker> = Arc::new(Instances(self.fleet().clone()));
-        std::iter::once(instances).chain(clusters).collect()
+        let fleet = self.fleet();
+        let mut workers: Workers =
+            vec![Arc::new(Instances(fleet.clone())), Arc::new(Accounts(fleet.clone()))];
+        if let Some(clusters) = self.clusters.get() {
+            workers.push(clusters.clone());
+        }
+        workers
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use kernel::{Ambient, Store};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::decide::place::{Candidate, Judgement, Request, judge};
+use crate::decide::place::{Judgement, Request, judge};
 use crate::index::Index;
 use crate::model::cluster::Cluster;
 use crate::model::instance::Instance;
@@ -21,6 +22,7 @@ use crate::view::{ForAgent, View, canary_id};
 pub struct Fleet {
     pub config: Config,
     rules: RwLock<Arc<Rules>>,
+    rules_bell: watch::Sender<()>,
     pub index: Index,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
@@ -36,6 +38,8 @@ pub struct Fleet {
     /// This server, as others reach it.
     pub url: String,
     pub(crate) heard: crate::heard::Heard,
+    /// Names this start of this process: what is told by one may be told otherwise by another.
+    pub(crate) edition: String,
 }
 
 /// The systems that a fleet uses.
@@ -58,9 +62,12 @@ impl Fleet {
         url: String,
     ) -> Fleet {
         let Ports { sso, sso_is_outside, dns, metrics, ams } = ports;
+        let edition = ambient.id();
         Fleet {
+            edition,
             config,
             rules: RwLock::new(Arc::new(rules)),
+            rules_bell: watch::Sender::new(()),
             index: Index::default(),
             store,
             ambient,
@@ -83,6 +90,12 @@ impl Fleet {
 
     pub fn set_rules(&self, rules: Rules) {
         *self.rules.write() = Arc::new(rules);
+        self.rules_bell.send_replace(());
+    }
+
+    /// Rings when the rules were replaced.
+    pub fn rules_bell(&self) -> watch::Receiver<()> {
+        self.rules_bell.subscribe()
     }
 
     /// Whether some kind's API has this path.
@@ -91,7 +104,7 @@ impl Fleet {
     }
 
     /// All clusters, the best for this instance first.
-    pub fn judge(&self, instance: &Instance) -> Vec<(Judgement, Option<Arc<Cluster>>)> {
+    pub fn judge(&self, instance: &Instance) -> Vec<Judgement> {
         let spec = &instance.spec;
         let request = Request {
             kind: &instance.kind,
@@ -105,20 +118,22 @@ impl Fleet {
             refused_by: &instance.seen.refused_by,
             scaling: self.config.scaling,
         };
-        let clusters = self.index.clusters();
-        let used = |cluster: &Cluster| match cluster.spec.limit {
-            Some(_) => self.index.used_in_all(&cluster.id),
-            None => self.index.used(&cluster.id, &spec.instance_type),
-        };
-        let candidates: Vec<Candidate> = clusters
-            .iter()
-            .map(|cluster| Candidate { used: used(cluster), cluster: cluster.clone() })
-            .collect();
-        let of = |judged: &Judgement| clusters.iter().find(|c| c.id == judged.cluster).cloned();
-        judge(&request, &candidates)
-            .into_iter()
-            .map(|judged| (judged.clone(), of(&judged)))
-            .collect()
+        judge(&request, self.index.candidates(&spec.instance_type))
+    }
+
+    /// What a cluster's agent is started with.
+    pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
+        let client = crate::clients::agent(self, cluster);
+        let agent = &self.config.agent;
+        vec![
+            ("sso-auth-server-url", self.sso.endpoints().issuer),
+            ("sso-client-id", client.id),
+            ("sso-secret", client.secret),
+            ("control-plane-url", self.url.clone()),
+            ("cluster-id", cluster.id.clone()),
+            ("poll-interval", agent.poll_interval.clone()),
+            ("resync-interval", agent.resync_interval.clone()),
+        ]
     }
 
     /// What the agent of an instance's cluster is told beside the instance.

@@ -2,8 +2,9 @@
 //! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
 //! store, and never older than the last commit ([`Index::fresh`]).
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+mod feed;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use kernel::mirror::Mirror;
@@ -11,6 +12,10 @@ use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+pub use feed::Delta;
+use feed::{Feed, delta};
+
+use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Status};
@@ -38,103 +43,11 @@ struct Inner {
     clusters: BTreeMap<String, Arc<Cluster>>,
     accounts: BTreeMap<String, Arc<Account>>,
     /// Units by cluster and instance type.
-    used: HashMap<(String, String), i64>,
+    used: HashMap<String, BTreeMap<String, i64>>,
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
 }
-
-/// Instances that someone follows: in the order of their names, and of their changes.
-struct Feed {
-    by_name: BTreeSet<ByName>,
-    /// How often each name is there: once, where names are unique.
-    names: HashMap<Box<str>, u32>,
-    by_seq: BTreeSet<BySeq>,
-    /// What went, with the number of the event; the oldest are forgotten.
-    gone: VecDeque<(i64, String)>,
-    /// What went at or before this is not known any more.
-    floor: i64,
-    bell: watch::Sender<i64>,
-}
-
-/// How many of those that went a feed remembers.
-const GONE_MAX: usize = 1_000;
-
-impl Feed {
-    fn new(seq: i64) -> Feed {
-        Feed {
-            by_name: BTreeSet::new(),
-            names: HashMap::new(),
-            by_seq: BTreeSet::new(),
-            gone: VecDeque::new(),
-            floor: seq,
-            bell: watch::Sender::new(seq),
-        }
-    }
-
-    fn insert(&mut self, row: &Arc<Row>) {
-        self.by_name.insert(ByName(row.clone()));
-        *self.names.entry(row.instance.name.as_str().into()).or_default() += 1;
-        self.by_seq.insert(BySeq(row.clone()));
-        self.bell.send_replace(row.seq);
-    }
-
-    fn remove(&mut self, row: &Arc<Row>) {
-        self.by_name.remove(&ByName(row.clone()));
-        let name = row.instance.name.as_str();
-        match self.names.get_mut(name) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.names.remove(name)),
-        }
-        self.by_seq.remove(&BySeq(row.clone()));
-    }
-
-    fn went(&mut self, id: &str, seq: i64) {
-        self.gone.push_back((seq, id.into()));
-        if self.gone.len() > GONE_MAX {
-            self.floor = self.gone.pop_front().map_or(self.floor, |(seq, _)| seq);
-        }
-        self.bell.send_replace(seq);
-    }
-}
-
-struct ByName(Arc<Row>);
-struct BySeq(Arc<Row>);
-
-impl ByName {
-    fn key(&self) -> (&str, &str) {
-        (&self.0.instance.name, &self.0.instance.id)
-    }
-}
-
-impl BySeq {
-    fn key(&self) -> (i64, &str) {
-        (self.0.seq, &self.0.instance.id)
-    }
-}
-
-macro_rules! ordered_by_key {
-    ($type:ty) => {
-        impl PartialEq for $type {
-            fn eq(&self, other: &Self) -> bool {
-                self.key() == other.key()
-            }
-        }
-        impl Eq for $type {}
-        impl PartialOrd for $type {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-        impl Ord for $type {
-            fn cmp(&self, other: &Self) -> Ordering {
-                self.key().cmp(&other.key())
-            }
-        }
-    };
-}
-ordered_by_key!(ByName);
-ordered_by_key!(BySeq);
 
 /// What someone may see: an organisation's, or only their own.
 #[derive(Debug, Clone)]
@@ -142,16 +55,6 @@ pub enum Scope<'a> {
     Org(&'a str),
     Owner(&'a str),
     All,
-}
-
-/// What changed since a place in the log.
-#[derive(Debug, Default)]
-pub struct Delta {
-    pub seq: i64,
-    /// All there is, because it is not known any more what went.
-    pub full: bool,
-    pub changed: Vec<Arc<Row>>,
-    pub gone: Vec<String>,
 }
 
 /// A part of a list, and how many there are in all.
@@ -171,6 +74,11 @@ impl Index {
             Some(mirror) => mirror.fresh().await,
             None => Err(Error::Unavailable { what: "the index".into(), source: None }),
         }
+    }
+
+    /// Returns once the event of this number, and all before it, are in the picture.
+    pub async fn reached(&self, seq: i64) {
+        futures::future::OptionFuture::from(self.mirror.get().map(|m| m.reached(seq))).await;
     }
 
     pub fn seq(&self) -> i64 {
@@ -273,14 +181,29 @@ impl Index {
 
     /// Units of a type that a cluster holds.
     pub fn used(&self, cluster: &str, instance_type: &str) -> i64 {
-        let key = (cluster.to_owned(), instance_type.to_owned());
-        self.inner.read().used.get(&key).copied().unwrap_or(0)
+        let inner = self.inner.read();
+        inner.used.get(cluster).and_then(|held| held.get(instance_type)).copied().unwrap_or(0)
     }
 
     /// Units of all types that a cluster holds.
     pub fn used_in_all(&self, cluster: &str) -> i64 {
         let inner = self.inner.read();
-        inner.used.iter().filter(|((id, _), _)| id == cluster).map(|(_, units)| units).sum()
+        inner.used.get(cluster).map_or(0, |held| held.values().sum())
+    }
+
+    /// All clusters with the units that they hold: of this type, or of all where one limit is for
+    /// all.
+    pub fn candidates(&self, instance_type: &str) -> Vec<Candidate> {
+        let inner = self.inner.read();
+        let used = |cluster: &Arc<Cluster>| {
+            let held = inner.used.get(&cluster.id);
+            match cluster.spec.limit {
+                Some(_) => held.map_or(0, |held| held.values().sum()),
+                None => held.and_then(|held| held.get(instance_type)).copied().unwrap_or(0),
+            }
+        };
+        let each = |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
+        inner.clusters.values().map(each).collect()
     }
 
     /// Units of a type that a region holds, on clusters of ours.
@@ -399,9 +322,14 @@ impl Index {
 
     /// When the newest change of anything an agent is told was.
     pub fn agent_seq(&self, kind: &str, cluster: &str) -> i64 {
-        let inner = self.inner.read();
-        let feed = inner.agents.get(&(kind.to_owned(), cluster.to_owned()));
-        feed.map_or(0, |feed| *feed.bell.borrow())
+        let of = (kind.to_owned(), cluster.to_owned());
+        self.inner.read().agents.get(&of).map_or(0, Feed::newest)
+    }
+
+    /// When the newest change of an organisation's was.
+    pub fn org_seq(&self, kind: &str, org: &str) -> i64 {
+        let of = (kind.to_owned(), org.to_owned());
+        self.inner.read().orgs.get(&of).map_or(0, Feed::newest)
     }
 
     /// Since when each instance of a kind has its status, for the metrics.
@@ -409,25 +337,6 @@ impl Index {
         let inner = self.inner.read();
         let of_kind = inner.rows.values().filter(|row| row.instance.kind == kind);
         of_kind.for_each(|row| visit(&row.instance));
-    }
-}
-
-fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta {
-    let Some(feed) = feed else {
-        return Delta { seq, full: true, ..Delta::default() };
-    };
-    match after {
-        Some(after) if after >= feed.floor => {
-            let changed = feed.by_seq.iter().rev().take_while(|row| row.0.seq > after);
-            let mut changed: Vec<_> = changed.map(|row| row.0.clone()).collect();
-            changed.reverse();
-            let gone = feed.gone.iter().filter(|(at, _)| *at > after).map(|(_, id)| id.clone());
-            Delta { seq, full: false, changed, gone: gone.collect() }
-        }
-        _ => {
-            let changed = feed.by_name.iter().map(|row| row.0.clone()).collect();
-            Delta { seq, full: true, changed, gone: Vec::new() }
-        }
     }
 }
 
@@ -474,8 +383,8 @@ impl Inner {
         }
         let cluster = &instance.seen.cluster_id;
         if !cluster.is_empty() && instance.status != Status::Deleting {
-            let place = (cluster.clone(), instance.spec.instance_type.clone());
-            *self.used.entry(place).or_default() += by * instance.spec.units;
+            let held = self.used.entry(cluster.clone()).or_default();
+            *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;
         }
     }
 }

@@ -43,15 +43,12 @@ impl Rules {
         };
         named(config.quota_file.as_deref(), quota.check())?;
         named(config.providers_file.as_deref(), providers.check())?;
-        let denied: Vec<Listed> = optional(config.deny_file.as_deref())?;
-        let allowed = config.access_file.as_deref().map(read::<Vec<Listed>>).transpose()?;
-        let names = |listed: Vec<Listed>| -> BTreeSet<String> {
-            listed.into_iter().map(|Listed(name)| name).collect()
-        };
+        let denied = config.deny_file.as_deref().map(names).transpose()?.unwrap_or_default();
+        let allowed = config.access_file.as_deref().map(names).transpose()?;
         Ok(Rules {
             kinds: kinds(config.kinds_dir.as_deref())?,
             quota,
-            access: AccessRules { denied: names(denied), allowed: allowed.map(names) },
+            access: AccessRules { denied, allowed },
             providers,
             clusters: clusters.clusters,
         })
@@ -71,9 +68,16 @@ impl Rules {
     }
 }
 
-/// Lists of names may be numbers, too.
-#[derive(serde::Deserialize)]
-struct Listed(#[serde(deserialize_with = "crate::model::quota::text_or_number")] String);
+/// A list of names, which may be numbers.
+fn names(file: &Path) -> Result<BTreeSet<String>> {
+    let listed: Vec<serde_yaml_ng::Value> = read(file)?;
+    let name = |(i, value): (usize, serde_yaml_ng::Value)| match value {
+        serde_yaml_ng::Value::String(name) => Ok(name),
+        serde_yaml_ng::Value::Number(number) => Ok(number.to_string()),
+        _ => Err(Error::invalid(format!("{}: [{i}]", file.display()), "must be a name")),
+    };
+    listed.into_iter().enumerate().map(name).collect()
+}
 
 fn optional<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T> {
     file.map_or_else(|| Ok(T::default()), read)
@@ -164,6 +168,6 @@ mod tests {
         let config = Config { deny_file: Some(file.clone()), ..Config::default() };
         assert!(Rules::read(&config).unwrap().access.denied.contains("5"));
         std::fs::write(&file, "- alice\n- {a: b}\n").unwrap();
-        assert!(Rules::read(&config).unwrap_err().to_string().contains("deny:2"));
+        assert!(Rules::read(&config).unwrap_err().to_string().contains("deny: [1]"));
     }
 }

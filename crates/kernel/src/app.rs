@@ -1,9 +1,12 @@
 //! What a handler and a worker can reach: the parts of one running process.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -12,11 +15,14 @@ use crate::http::Routes;
 use crate::identity::Identity;
 use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
-use crate::{Ambient, Result, Store};
+use crate::{Ambient, Error, Result, Store};
 
 /// The parts of a running Mainstay. Cheap to clone; also the state of every route.
 #[derive(Clone)]
-pub struct App(Arc<Parts>);
+pub struct App(Arc<Parts>, Arc<Shared>);
+
+/// What domains share with their routes and with each other, one of each type.
+type Shared = RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>;
 
 pub struct Parts {
     pub store: Arc<dyn Store>,
@@ -30,7 +36,19 @@ pub struct Parts {
 
 impl App {
     pub fn new(parts: Parts) -> App {
-        App(Arc::new(parts))
+        App(Arc::new(parts), Arc::default())
+    }
+
+    /// Lets everyone who has the app have this too.
+    pub fn share<T: Send + Sync + 'static>(&self, part: Arc<T>) {
+        self.1.write().insert(TypeId::of::<T>(), part);
+    }
+
+    /// What some domain shares.
+    pub fn shared<T: Send + Sync + 'static>(&self) -> Result<Arc<T>> {
+        let part = self.1.read().get(&TypeId::of::<T>()).cloned();
+        let part = part.and_then(|part| part.downcast::<T>().ok());
+        part.ok_or_else(|| Error::internal(std::any::type_name::<T>(), "nobody shares it"))
     }
 }
 

@@ -76,12 +76,16 @@ impl Mirror {
         if self.seq() >= newest {
             return Ok(());
         }
-        let mut seq = self.seq.subscribe();
-        let there = seq.wait_for(|seq| *seq >= newest);
-        match tokio::time::timeout(FRESH_WAIT, there).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(Error::unavailable("what was written last", "the copy in memory is behind")),
-        }
+        let behind = "the copy in memory is behind";
+        tokio::time::timeout(FRESH_WAIT, self.reached(newest))
+            .await
+            .map_err(|_| Error::unavailable("what was written last", behind))
+    }
+
+    /// Returns when the event of this number has been applied, and all before it.
+    pub async fn reached(&self, number: i64) {
+        // It cannot end before it is there: the sender is ours.
+        let _ = self.seq.subscribe().wait_for(|seq| *seq >= number).await;
     }
 
     /// The number of the last event that was applied.

@@ -18,7 +18,8 @@ The same binary is the server and its client. Data goes to stdout, talk to stder
 
 Examples:
   mainstay server                        run a server here, with nothing else installed
-  mainstay login --local                 sign in to the server on this machine
+  mainstay kafka create --name demo --wait
+  mainstay kafka describe demo           where it is on its way, and what it waits for
   mainstay list widget --label team=core
   mainstay get widget/ID --wait-phase ready
   mainstay events --follow -o json       one CloudEvent per line
@@ -60,6 +61,20 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     /// Show or check the configuration
     #[command(subcommand)]
     Config(verb::config::ConfigVerb),
+    /// Managed Kafkas
+    #[command(subcommand)]
+    Kafka(verb::instance::Verb),
+    /// Managed Dinosaurs
+    #[command(subcommand)]
+    Dinosaur(verb::instance::Verb),
+    /// Clients for an organisation's programs
+    #[command(subcommand)]
+    ServiceAccount(verb::account::Verb),
+    /// The data planes that instances run on
+    #[command(subcommand)]
+    Cluster(verb::cluster::Verb),
+    /// Open the API's documentation in a browser
+    Docs(verb::docs::Docs),
     /// Show an object, or wait until it is as it should be
     Get(verb::get::Get),
     /// List objects of a kind
@@ -81,6 +96,9 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Man(verb::shell::Man),
     /// Print the version
     Version,
+    /// The same verbs as `kafka` for any kind that the server's files declare
+    #[command(external_subcommand)]
+    Kind(Vec<String>),
 }
 
 /// The whole command, for completions, manual pages and tests.
@@ -98,6 +116,12 @@ impl Cli {
             Verb::Logout(verb) => verb.run(),
             Verb::Context(verb) => verb.run(),
             Verb::Config(verb) => verb.run(),
+            Verb::Kafka(verb) => one_thread(verb.run("kafka")),
+            Verb::Dinosaur(verb) => one_thread(verb.run("dinosaur")),
+            Verb::ServiceAccount(verb) => one_thread(verb.run()),
+            Verb::Cluster(verb) => one_thread(verb.run()),
+            Verb::Docs(verb) => verb.run(),
+            Verb::Kind(words) => of_kind(words),
             Verb::Get(verb) => one_thread(verb.run()),
             Verb::List(verb) => one_thread(verb.run()),
             Verb::Search(verb) => one_thread(verb.run()),
@@ -113,6 +137,28 @@ impl Cli {
             }
         }
     }
+}
+
+/// `mainstay KIND …`, for a kind that this program was not built with.
+fn of_kind(words: Vec<String>) -> Result<()> {
+    #[derive(Debug, Parser)]
+    #[command(name = "mainstay")]
+    struct OfKind {
+        #[command(subcommand)]
+        verb: verb::instance::Verb,
+    }
+    let Some(kind) = words.first().cloned() else { return Ok(()) };
+    let looks_like_kind = kind.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit());
+    if !looks_like_kind || words.len() < 2 {
+        // The usual message, with what was perhaps meant.
+        let error = Cli::command().error(
+            clap::error::ErrorKind::InvalidSubcommand,
+            format!("unrecognized subcommand '{kind}'; `mainstay --help` lists them, and `mainstay {kind} list` asks the server for a kind of that name"),
+        );
+        error.exit();
+    }
+    let parsed = OfKind::parse_from(std::iter::once(format!("mainstay {kind}")).chain(words.into_iter().skip(1)));
+    one_thread(parsed.verb.run(&kind))
 }
 
 fn one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {

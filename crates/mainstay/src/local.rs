@@ -10,7 +10,8 @@ use kernel::identity::Principal;
 use kernel::identity::builtin::{CLI_CLIENT, Kind, Signer};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::client::context::Context;
+use crate::config::{Config, Sources};
 use crate::error::{Error, Result};
 use crate::output::{program, quoted};
 
@@ -83,6 +84,17 @@ impl Local {
         };
         sign(&config, &address, &who, TOKEN_FOR, Kind::Access)
     }
+}
+
+/// The server of the usual data directory, if it is the one at this address and its signing key
+/// can be read.
+pub fn found(server: &str) -> Option<Context> {
+    let config = crate::config::load(&Sources::of_process(None, Vec::new())).ok()?.config;
+    let same = |url: String| url.trim_end_matches('/') == server.trim_end_matches('/');
+    address(&config.data_dir).filter(|url| same(url.clone()))?;
+    let local = Local::of(&config);
+    local.token().ok()?;
+    Some(Context { server: server.into(), local: Some(local), ..Context::default() })
 }
 
 /// How long a token lasts that a client on the server's machine makes for itself.

@@ -179,6 +179,18 @@ fn greeting(config: &Config, store: &str, url: &str) -> String {
         }
         _ => (format!("login --local {here}"), format!("$({me} token {here})")),
     };
+    // Whoever uses the usual directory is let in without signing in.
+    let usual = crate::local::found(url).is_some();
+    let sign_in = match usual {
+        true => String::new(),
+        false => format!(
+            "\
+Sign in once, in another terminal; after that no command asks for a token:
+  {me} {login}
+
+"
+        ),
+    };
     format!(
         "\
 Mainstay {version} listens on {url}
@@ -186,15 +198,15 @@ Mainstay {version} listens on {url}
   store  {store}
   docs   {url}/api/v1/doc
 
-Sign in once, in another terminal; after that no command asks for a token:
-  {me} {login}
+{sign_in}Try, in another terminal:
+  {me} kafka create --name demo --wait    a Kafka on this machine
+  {me} kafka describe demo                where it is on its way
+  {me} events --follow                    what happens, as it happens
+  {me} work                               what is being worked on, and what is stuck
+  curl -H \"authorization: Bearer {token}\" {url}/api/kafkas_mgmt/v1/kafkas
 
-Then try:
-  {me} work                 what is being worked on, and what is stuck
-  {me} events --follow      what happens, as it happens
-  curl -H \"authorization: Bearer {token}\" {url}/api/v1/objects
-
-Ctrl-C stops it when what is under way is done; twice, at once."
+Ctrl-C stops it when what is under way is done; twice, at once. Instances go on running, and are
+taken over at the next start."
     )
 }
 

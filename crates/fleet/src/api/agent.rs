@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::{HeaderValue, header};
+use axum::http::HeaderName;
 use axum::response::Response;
 use kernel::identity::Principal;
 use kernel::{Change, Key, Refusal, Result};
 use serde_json::{Value, json};
 
 use super::create::parse_object;
-use super::reply;
+use super::reply::{self, Tag};
 use super::router::Call;
+use super::watch;
 use crate::Fleet;
 use crate::decide::instance::{transition, written};
 use crate::decide::report::{Report, Verdict, judge};
@@ -51,47 +52,37 @@ pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
 pub async fn list(call: &Call) -> Result<Response> {
     let cluster = cluster(call).await?;
     let kind = &call.kind;
-    let after = call.query("after").and_then(|text| text.parse().ok());
-    let tag = format!("\"{}\"", call.fleet.index.agent_seq(kind.name(), &cluster.id));
-    if after.is_none() && call.header("if-none-match") == Some(tag.as_str()) {
-        let mut same = reply::empty(&call.context, 304);
-        put(&mut same, header::ETAG, &tag);
-        return Ok(same);
+    call.fleet.heard(&cluster.id);
+    let after = watch::after(call)?;
+    let tag = Tag::new(&call.fleet, call.fleet.index.agent_seq(kind.name(), &cluster.id));
+    if after.is_none() && tag.is_known(&call.parts.headers) {
+        return Ok(tag.unchanged(&call.context));
     }
     let delta = call.fleet.index.for_agent(kind.name(), &cluster.id, after);
     let list = format!("Managed{}List", kind.file.title);
     let mut out = format!(r#"{{"kind":"{list}","items":["#).into_bytes();
-    items(&call.fleet, kind, &delta.changed, &mut out);
-    out.push(b']');
-    if after.is_some() {
-        let more = json!({ "revision": delta.seq, "full": delta.full, "gone": delta.gone });
-        let more = more.to_string();
-        out.push(b',');
-        out.extend_from_slice(&more.as_bytes()[1..]);
-    } else {
-        out.push(b'}');
-    }
-    let mut response = reply::bytes_of(&call.context, 200, out);
-    put(&mut response, header::ETAG, &tag);
-    put(&mut response, axum::http::HeaderName::from_static("x-revision"), &delta.seq.to_string());
-    Ok(response)
-}
-
-fn put(response: &mut Response, name: axum::http::HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(name, value);
-    }
-}
-
-/// Writes instances as the agent of their cluster is told of them.
-pub fn items(fleet: &Fleet, kind: &Kind, rows: &[Arc<Row>], out: &mut Vec<u8>) {
-    for (i, row) in rows.iter().enumerate() {
+    for (i, row) in delta.changed.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
-        let secrets = fleet.for_agent(&row.instance);
-        kind.agent.render_into(&fleet.view(kind, &row.instance, Some(&secrets)), out);
+        told(&call.fleet, kind, row, &mut out);
     }
+    match after {
+        Some(_) => out.extend_from_slice(watch::tail(&delta).as_bytes()),
+        None => out.extend_from_slice(b"]}"),
+    }
+    let mut response = reply::bytes_of(&call.context, 200, out);
+    response.headers_mut().insert(REVISION, delta.seq.into());
+    Ok(tag.on(response))
+}
+
+/// The number to give as `after` next time.
+pub const REVISION: HeaderName = HeaderName::from_static("x-revision");
+
+/// Writes an instance as the agent of its cluster is told of it.
+pub fn told(fleet: &Fleet, kind: &Kind, row: &Row, out: &mut Vec<u8>) {
+    let secrets = fleet.for_agent(&row.instance);
+    kind.agent.render_into(&fleet.view(kind, &row.instance, Some(&secrets)), out);
 }
 
 /// What the agent says of its instances: all that is new is written in one go.
@@ -208,13 +199,11 @@ pub async fn status(mut call: Call) -> Result<Response> {
     Ok(reply::empty(&call.context, 204))
 }
 
-const UUID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
-
 /// Whether the agent's cluster has this external id.
 pub async fn verify(call: &Call, who: &Principal) -> Result<Response> {
     let id = &call.args[0];
     if !super::is_uuid(id) {
-        let why = format!("external cluster id does not match {UUID_PATTERN}");
+        let why = format!("external cluster id does not match {}", super::UUID_PATTERN);
         return Err(Code::ExternalClusterId.error(why));
     }
     call.fleet.index.fresh().await?;

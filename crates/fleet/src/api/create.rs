@@ -415,10 +415,12 @@ async fn place_and_commit(
         return commit(call, who, &asked, asked.instance.clone(), None, once).await;
     }
     // Another's instance may take the last room between the look and the commit.
-    for (judged, cluster) in fleet.judge(&asked.instance) {
-        let (None, Some(cluster)) = (&judged.against, cluster) else { break };
+    for judged in fleet.judge(&asked.instance) {
+        if judged.against.is_some() {
+            break;
+        }
         let mut instance = asked.instance.clone();
-        let take = place_on(&mut instance, &cluster);
+        let take = place_on(&mut instance, &judged.cluster);
         let counter = instance.seen.capacity_counter.clone();
         match commit(call, who, &asked, instance, take, once).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}

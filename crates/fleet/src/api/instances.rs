@@ -126,9 +126,10 @@ pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response
 pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
     let body = Payload(call.object().await?);
     call.must_be_async()?;
-    let to = body.text("desired_kafka_billing_model")?.or(body.text("desired_billing_model")?);
+    let field = call.kind.promotion_field();
+    let to = body.text(&field)?.or(body.text("desired_billing_model")?);
     let to = to.unwrap_or_default().to_owned();
-    check_length("desired_kafka_billing_model", &to, 1, 64)?;
+    check_length(&field, &to, 1, 64)?;
     let text = |name: &str| Ok::<_, Error>(body.text(name)?.unwrap_or_default().to_owned());
     let marketplace = text("desired_marketplace")?;
     let billing_cloud_account_id = text("desired_billing_cloud_account_id")?;

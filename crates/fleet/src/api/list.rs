@@ -4,6 +4,7 @@ use axum::response::Response;
 use kernel::identity::Principal;
 use kernel::{Error, Result};
 
+use super::reply::Tag;
 use super::router::Call;
 use crate::index::Scope;
 use crate::model::instance::Instance;
@@ -53,7 +54,12 @@ pub fn scope(who: &Principal) -> Scope<'_> {
 
 pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
     call.fleet.index.fresh().await?;
-    render(call, &scope(who), &call.kind.file.list, &call.kind.response)
+    let newest = call.fleet.index.org_seq(call.kind.name(), &who.org);
+    let tag = Tag::new(&call.fleet, newest);
+    if tag.is_known(&call.parts.headers) {
+        return Ok(tag.unchanged(&call.context));
+    }
+    render(call, &scope(who), &call.kind.file.list, &call.kind.response).map(|r| tag.on(r))
 }
 
 /// A list in a scope, written with a template of the kind.

@@ -11,9 +11,12 @@ pub mod list;
 pub mod metrics;
 pub mod offers;
 pub mod openapi;
+pub mod own;
 pub mod reply;
 pub mod router;
 pub mod watch;
+
+pub const UUID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
 /// Whether a text is a UUID in its usual form, lower case.
 pub fn is_uuid(text: &str) -> bool {

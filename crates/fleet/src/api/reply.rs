@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use kernel::http::RequestContext;
 use kernel::identity::TokenProblem;
@@ -26,25 +26,58 @@ pub fn json(context: &RequestContext, status: u16, value: &impl Serialize) -> Re
 /// A JSON answer that is rendered already.
 pub fn bytes_of(context: &RequestContext, status: u16, mut bytes: Vec<u8>) -> Response {
     bytes.push(b'\n');
-    let mut response = Response::new(Body::from(bytes));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(VARY, HeaderValue::from_static("Authorization"));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    with_operation(context, response)
+    with_status(context, status, Body::from(bytes))
 }
 
+/// Nothing, which is JSON all the same: existing clients are used to it.
 pub fn empty(context: &RequestContext, status: u16) -> Response {
-    let mut response = Response::new(Body::empty());
+    with_status(context, status, Body::empty())
+}
+
+fn with_status(context: &RequestContext, status: u16, body: Body) -> Response {
+    let mut response = Response::new(body);
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     with_operation(context, response)
 }
 
+/// What every answer of a route has: the operation's id, and that it depends on who asks.
 pub fn with_operation(context: &RequestContext, mut response: Response) -> Response {
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Authorization"));
     if let Ok(id) = HeaderValue::from_str(&context.request_id) {
         response.headers_mut().insert(OPERATION_ID, id);
     }
     response
+}
+
+/// Names a list as it is now. Whoever has it already is answered with that alone.
+pub struct Tag(String);
+
+impl Tag {
+    /// `newest` is the number of the newest change of anything in it.
+    pub fn new(fleet: &Fleet, newest: i64) -> Tag {
+        Tag(format!("\"{newest}-{}\"", fleet.edition))
+    }
+
+    pub fn is_known(&self, headers: &HeaderMap) -> bool {
+        let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+        let plain = |tag: &str| tag.trim().trim_start_matches("W/") == self.0;
+        known.is_some_and(|known| known.split(',').any(plain))
+    }
+
+    pub fn unchanged(&self, context: &RequestContext) -> Response {
+        let mut response = empty(context, 304);
+        response.headers_mut().remove(CONTENT_TYPE);
+        self.on(response)
+    }
+
+    pub fn on(&self, mut response: Response) -> Response {
+        if let Ok(tag) = HeaderValue::from_str(&self.0) {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        response
+    }
 }
 
 #[derive(Serialize)]
@@ -102,7 +135,17 @@ pub fn error(fleet: &Fleet, error: &Error, context: &RequestContext) -> Response
         return response;
     }
     body.operation_id = Some(&context.request_id);
-    json(context, status, &body)
+    let mut response = json(context, status, &body);
+    if code == Code::Unauthenticated {
+        response.headers_mut().extend(realm(kind));
+    }
+    response
+}
+
+/// Where whoever is not known would have to be known.
+fn realm(kind: &Kind) -> Option<(HeaderName, HeaderValue)> {
+    let realm = format!("Bearer realm=\"{}/v1\"", kind.file.codes);
+    Some((WWW_AUTHENTICATE, HeaderValue::from_str(&realm).ok()?))
 }
 
 /// The authentication's own shape: indented, and without the operation's id.
@@ -131,10 +174,7 @@ fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Respons
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let realm = format!("Bearer realm=\"{}/v1\"", kind.file.codes);
-    if let Ok(realm) = HeaderValue::from_str(&realm) {
-        headers.insert(WWW_AUTHENTICATE, realm);
-    }
+    headers.extend(realm(kind));
     response
 }
 

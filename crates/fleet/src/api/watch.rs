@@ -1,15 +1,309 @@
-//! Watches: what changes, as it changes.
+//! Watches: what changes, as it changes. As a stream of events (`?watch=true`), or as a list that
+//! waits until it has something new in it (`?wait=SECONDS&after=REVISION`).
+//!
+//! Whoever watches sleeps until a bell rings that is theirs alone. What is new is worked out when
+//! the client can take it, from where the client is: a slow one costs nothing but its place.
 
-use axum::response::Response;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures::{Stream, StreamExt as _, stream};
 use kernel::Result;
+use kernel::http::Later;
 use kernel::identity::Principal;
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::router::Call;
+use super::{agent, list, reply};
+use crate::Fleet;
+use crate::index::{Delta, Row};
 use crate::model::code::Code;
+use crate::model::kind::Kind;
 
-pub async fn for_user(_: Call, _: &Principal) -> Result<Response> {
-    Err(Code::NotFound.plain())
+const WAIT_S_MAX: u64 = 60;
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Clients come back after this long, and show a token that is still good.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Whose instances.
+#[derive(Clone)]
+enum Whose {
+    Org(String),
+    /// Those that the agent of a cluster is told of.
+    Cluster(String),
 }
-pub async fn for_agent(_: Call) -> Result<Response> {
-    Err(Code::NotFound.plain())
+
+pub async fn for_user(call: Call, who: &Principal) -> Result<Response> {
+    if !is_asked_for(&call)? {
+        return list::for_user(&call, who).await;
+    }
+    call.fleet.index.fresh().await?;
+    // Whoever has no organisation was not let in.
+    respond(call, Whose::Org(who.org.clone()))
+}
+
+pub async fn for_agent(call: Call) -> Result<Response> {
+    if !is_asked_for(&call)? {
+        return agent::list(&call).await;
+    }
+    let cluster = agent::cluster(&call).await?;
+    respond(call, Whose::Cluster(cluster.id.clone()))
+}
+
+/// `?watch=false` is a list like any other.
+fn is_asked_for(call: &Call) -> Result<bool> {
+    if call.query("search").is_some() || call.query("orderBy").is_some() {
+        return Err(Code::Malformed.error("a watch takes neither search nor orderBy"));
+    }
+    match call.query("watch").as_deref() {
+        None => Ok(true),
+        Some("true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(call.query("wait").is_some()),
+        Some(_) => Err(Code::Malformed.error("watch must be true or false")),
+    }
+}
+
+/// From which revision on.
+pub fn after(call: &Call) -> Result<Option<i64>> {
+    let Some(text) = call.query("after") else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| *number >= 0);
+    number.map(Some).ok_or_else(|| Code::Malformed.error("after must be the number of a revision"))
+}
+
+fn respond(call: Call, whose: Whose) -> Result<Response> {
+    let after = after(&call)?;
+    let closing = call.context.closing();
+    if let Some(wait) = call.query("wait") {
+        let wait = wait.parse().ok().filter(|wait| *wait <= WAIT_S_MAX).ok_or_else(|| {
+            Code::Malformed.error(format!("wait must be a number of seconds, at most {WAIT_S_MAX}"))
+        })?;
+        let wait = Duration::from_secs(wait);
+        let watch = Watch::new(&call, whose, after);
+        return Ok(Later::new(wait, poll(call, watch, wait, closing)).into_response());
+    }
+    let last = call.header("last-event-id").and_then(|id| id.parse().ok());
+    let watch = Watch::new(&call, whose, last.or(after));
+    Ok(reply::with_operation(&call.context, streamed(watch, closing)))
+}
+
+/// Someone's way through the changes.
+struct Watch {
+    fleet: Arc<Fleet>,
+    kind: String,
+    whose: Whose,
+    /// The revision up to which they know everything.
+    after: Option<i64>,
+    bell: Receiver<i64>,
+}
+
+impl Watch {
+    fn new(call: &Call, whose: Whose, after: Option<i64>) -> Watch {
+        let (fleet, kind) = (call.fleet.clone(), call.kind.name().to_owned());
+        let bell = match &whose {
+            Whose::Org(org) => fleet.index.org_bell(&kind, org),
+            Whose::Cluster(id) => fleet.index.agent_bell(&kind, id),
+        };
+        let watch = Watch { fleet, kind, whose, after, bell };
+        watch.heard();
+        watch
+    }
+
+    /// What is new, perhaps nothing. From then on it is known.
+    async fn look(&mut self) -> Delta {
+        // Changes come in batches: part of one has no revision that could be named.
+        let rung = *self.bell.borrow_and_update();
+        self.fleet.index.reached(rung).await;
+        let index = &self.fleet.index;
+        let delta = match &self.whose {
+            Whose::Org(org) => index.for_org(&self.kind, org, self.after),
+            Whose::Cluster(id) => index.for_agent(&self.kind, id, self.after),
+        };
+        self.after = Some(delta.seq);
+        delta
+    }
+
+    /// Waits until there is something new. Nothing is lost if it is not waited to the end.
+    async fn next(&mut self) -> Delta {
+        loop {
+            let delta = self.look().await;
+            if delta.full || !delta.changed.is_empty() || !delta.gone.is_empty() {
+                return delta;
+            }
+            if self.bell.changed().await.is_err() {
+                // The index is gone, and with it the server.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// An agent that watches is there, though it says nothing.
+    fn heard(&self) {
+        if let Whose::Cluster(id) = &self.whose {
+            self.fleet.heard(id);
+        }
+    }
+
+    fn render(&self, kind: &Kind, row: &Row, out: &mut Vec<u8>) {
+        match self.whose {
+            Whose::Org(_) => {
+                kind.response.render_into(&self.fleet.view(kind, &row.instance, None), out);
+            }
+            Whose::Cluster(_) => agent::told(&self.fleet, kind, row, out),
+        }
+    }
+}
+
+/// A list as soon as there is something to list, or when the time is over.
+async fn poll(
+    call: Call,
+    mut watch: Watch,
+    wait: Duration,
+    closing: CancellationToken,
+) -> Result<Response> {
+    let delta = tokio::select! {
+        biased;
+        delta = watch.next() => delta,
+        () = closing.cancelled() => watch.look().await,
+        () = tokio::time::sleep(wait) => watch.look().await,
+    };
+    watch.heard();
+    let kind = &call.kind;
+    let count = delta.changed.len();
+    let head = match watch.whose {
+        Whose::Org(_) => format!(
+            r#"{{"kind":"{}","page":1,"size":{count},"total":{count},"items":["#,
+            kind.file.list
+        ),
+        Whose::Cluster(_) => format!(r#"{{"kind":"Managed{}List","items":["#, kind.file.title),
+    };
+    let mut out = head.into_bytes();
+    for (i, row) in delta.changed.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        watch.render(kind, row, &mut out);
+    }
+    out.extend_from_slice(tail(&delta).as_bytes());
+    let mut response = reply::bytes_of(&call.context, 200, out);
+    let headers = response.headers_mut();
+    headers.insert(agent::REVISION, delta.seq.into());
+    if call.parts.headers.contains_key(header::ORIGIN) {
+        let any = HeaderValue::from_static("*");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
+    }
+    Ok(response)
+}
+
+/// The end of a list of what is new.
+pub fn tail(delta: &Delta) -> String {
+    let Delta { seq, full, gone, .. } = delta;
+    let more = json!({ "revision": seq, "full": full, "gone": gone }).to_string();
+    format!("],{}", &more[1..])
+}
+
+fn streamed(watch: Watch, closing: CancellationToken) -> Response {
+    let headers = [
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that buffer would hold events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, Sse::new(events(watch, closing))).into_response()
+}
+
+/// A stream on its way through one delta after the other.
+struct Sending {
+    watch: Watch,
+    closing: CancellationToken,
+    until: Instant,
+    delta: Delta,
+    /// How many of the delta's events were sent.
+    sent: usize,
+    ended: bool,
+}
+
+fn events(
+    watch: Watch,
+    closing: CancellationToken,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let until = Instant::now() + LIFETIME;
+    let delta = Delta::default();
+    let sending = Sending { watch, closing, until, delta, sent: 0, ended: false };
+    // The comment opens the stream at once, also when nothing happens for a while.
+    let hello = stream::iter([Ok(Event::default().comment("changes follow"))]);
+    hello.chain(stream::unfold(sending, |mut sending| async move {
+        let event = sending.next().await?;
+        Some((Ok(event), sending))
+    }))
+}
+
+impl Sending {
+    async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            if let Some(event) = self.rest() {
+                return Some(event);
+            }
+            let said = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => Some((true, "the server is stopping")),
+                delta = self.watch.next() => {
+                    (self.delta, self.sent) = (delta, 0);
+                    None
+                }
+                () = tokio::time::sleep_until(self.until) => Some((true, "come back with Last-Event-ID")),
+                () = tokio::time::sleep(HEARTBEAT) => Some((false, "still here")),
+            };
+            if let Some((ended, said)) = said {
+                self.watch.heard();
+                self.ended = ended;
+                return Some(Event::default().comment(said));
+            }
+        }
+    }
+
+    /// The next event of the delta: that it is full, what went, what changed. An id says that
+    /// everything up to it was sent; of a full one, only the last event can say that.
+    fn rest(&mut self) -> Option<Event> {
+        let Delta { seq, full, changed, gone } = &self.delta;
+        let at = self.sent;
+        let head = usize::from(*full);
+        let count = head + gone.len() + changed.len();
+        if at >= count {
+            self.delta = Delta::default();
+            return None;
+        }
+        self.sent += 1;
+        let last = at + 1 == count;
+        let (event, id) = if at < head {
+            let about = json!({ "revision": seq, "count": changed.len() });
+            (Event::default().event("full").data(about.to_string()), None)
+        } else if let Some(id) = gone.get(at - head) {
+            (Event::default().event("gone").data(json!({ "id": id }).to_string()), None)
+        } else {
+            let row = &changed[at - head - gone.len()];
+            let rules = self.watch.fleet.rules();
+            let Some(kind) = rules.kind(&self.watch.kind) else {
+                self.ended = true;
+                return Some(Event::default().comment("there is no such kind any more"));
+            };
+            let mut out = Vec::with_capacity(1024);
+            self.watch.render(kind, row, &mut out);
+            let data = String::from_utf8_lossy(&out);
+            (Event::default().event("changed").data(data), (!full).then_some(row.seq))
+        };
+        let id = if last { Some(*seq) } else { id };
+        Some(match id {
+            Some(id) => event.id(id.to_string()),
+            None => event,
+        })
+    }
 }

@@ -22,7 +22,7 @@ pub struct World {
     /// The cluster that it is on.
     pub cluster: Option<std::sync::Arc<Cluster>>,
     /// Clusters it could go to, best first, if it is on none.
-    pub judged: Vec<(Judgement, Option<std::sync::Arc<Cluster>>)>,
+    pub judged: Vec<Judgement>,
     /// What its region will be short of.
     pub need: Option<Need>,
     /// A new id, in case one is needed.
@@ -342,15 +342,13 @@ impl Plan<'_> {
     }
 
     fn choose(&self, next: &mut Instance) -> Option<Vec<Take>> {
-        let found = self.world.judged.iter().find(|(judged, _)| judged.against.is_none());
-        let (_, cluster) = found?;
-        let cluster = cluster.as_ref()?;
-        Some(place_on(next, cluster).into_iter().collect())
+        let found = self.world.judged.iter().find(|judged| judged.against.is_none())?;
+        Some(place_on(next, &found.cluster).into_iter().collect())
     }
 
     fn cluster_of(&self, instance: &Instance) -> Option<std::sync::Arc<Cluster>> {
         let id = &instance.seen.cluster_id;
-        let judged = self.world.judged.iter().filter_map(|(_, cluster)| cluster.as_ref());
+        let judged = self.world.judged.iter().map(|judged| &judged.cluster);
         self.world.cluster.iter().chain(judged).find(|cluster| cluster.id == *id).cloned()
     }
 
@@ -363,9 +361,9 @@ impl Plan<'_> {
     fn no_cluster(&self) -> String {
         match self.world.judged.first() {
             None => "a cluster: there is none".into(),
-            Some((first, _)) => {
-                let why = first.against.as_deref().unwrap_or("it was taken meanwhile");
-                format!("a cluster: none has room ({}: {why})", first.cluster)
+            Some(first) => {
+                let why = first.why().unwrap_or_else(|| "it was taken meanwhile".into());
+                format!("a cluster: none would do ({}: {why})", first.cluster.id)
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What follows from what is wanted and seen. Pure: no clocks, no randomness, no I/O.
 
+pub mod account;
 pub mod cluster;
 pub mod instance;
 pub mod lifecycle;

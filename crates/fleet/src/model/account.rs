@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "service-account";
 
+/// Its client is being made somewhere else, and nobody has its secret yet.
+pub const CREATING: &str = "creating";
+pub const READY: &str = "ready";
+pub const DELETING: &str = "deleting";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Spec {

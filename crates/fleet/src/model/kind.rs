@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::template::{Path, Template};
+use super::template::{Path, Scope, Template};
 
 /// The file, as it is written. [`Kind`] is what is made of it.
 #[derive(Debug, Clone, Deserialize)]
@@ -222,6 +222,9 @@ pub struct Metrics {
     pub namespace: bool,
     #[serde(default)]
     pub without: BTreeMap<String, String>,
+    /// The labels that callers see beside the one above; empty: all.
+    #[serde(default)]
+    pub labels: Vec<String>,
     pub series: Vec<String>,
 }
 
@@ -366,6 +369,11 @@ impl Kind {
         self.file.types.iter().find(|of| of.trial)
     }
 
+    /// What a promotion calls the billing model that it leads to.
+    pub fn promotion_field(&self) -> String {
+        format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
+    }
+
     pub fn href(&self, id: &str) -> String {
         format!("{}/v1/{}/{id}", self.prefix, self.file.plural)
     }
@@ -379,6 +387,21 @@ fn placed(name: &str, why: String) -> (String, String) {
 }
 
 impl KindFile {
+    /// A text with the values of its expressions; those that someone else fills in stay.
+    pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some(start) = rest.find("${") {
+            let Some(end) = rest[start..].find('}').map(|end| start + end) else { break };
+            out.push_str(&rest[..start]);
+            match Path::parse(&rest[start + 2..end]) {
+                Ok(path) if self.knows(&path) => scope.get(&path).write_plain(&mut out),
+                _ => out.push_str(&rest[start..=end]),
+            }
+            rest = &rest[end + 1..];
+        }
+        out + rest
+    }
+
     fn knows(&self, path: &Path) -> bool {
         let Path { root, leaf } = path;
         if leaf.is_empty() {

@@ -50,7 +50,7 @@ pub async fn start(
 }
 
 /// The cluster's object, as this process would have it.
-async fn register(fleet: &Fleet) -> Result<()> {
+pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
     let kinds = fleet.rules();
     let operators = kinds.kinds.values().filter_map(|kind| {
         let versions = kind.file.versions.as_ref()?;
@@ -107,6 +107,7 @@ impl Runner {
     /// Whenever the fleet or a process changed, makes both agree.
     async fn run(self) {
         let mut processes = self.supervisor.changes();
+        let mut rules = self.fleet.rules_bell();
         let mut told: BTreeMap<String, i64> = BTreeMap::new();
         let mut first = true;
         let mut changed: BTreeSet<String> = BTreeSet::new();
@@ -137,6 +138,7 @@ impl Runner {
             let rung = select_all(bells.iter_mut().map(|bell| Box::pin(bell.changed())));
             tokio::select! {
                 _ = rung => {}
+                _ = rules.changed() => {}
                 id = processes.recv() => match id {
                     Ok(id) => drop(changed.insert(id)),
                     Err(RecvError::Lagged(_)) => changed.extend(self.supervisor.ids()),
@@ -196,7 +198,7 @@ impl Runner {
                     failed => failed,
                 }
             }
-            _ => self.supervisor.run(wanted(local, instance)).await,
+            _ => self.supervisor.run(wanted(&self.fleet, kind, local, instance)).await,
         };
         if let Err(error) = done {
             return Some(condition("False", "Error", &error.to_string()));
@@ -225,8 +227,9 @@ impl Runner {
     }
 }
 
-fn wanted(local: &Local, instance: &Instance) -> Wanted {
-    let fill = |text: &String| text.replace("${name}", &instance.name);
+fn wanted(fleet: &Fleet, kind: &Kind, local: &Local, instance: &Instance) -> Wanted {
+    let view = fleet.view(kind, instance, None);
+    let fill = |text: &String| kind.file.fill(text, &view);
     let ready = match (&local.ready.http, &local.ready.line) {
         (Some(path), _) => Ready::Http { path: path.clone() },
         (None, Some(text)) => Ready::Line { text: text.clone() },

@@ -45,6 +45,23 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Get {
+    /// Waits for an object to be in one of these phases.
+    pub fn until(
+        kind: &str,
+        id: &str,
+        phases: &str,
+        timeout: Duration,
+        client: ClientArgs,
+    ) -> Get {
+        let wait_phase = Some(phases.to_owned());
+        Get { kind: kind.into(), id: Some(id.into()), wait_phase, wait: false, timeout, client }
+    }
+
+    pub async fn wait(&self) -> Result<()> {
+        let key = key(&self.kind, self.id.as_deref())?;
+        self.wait_for(&key, &mut Client::new(&self.client)?).await.map(drop)
+    }
+
     pub async fn run(self) -> Result<()> {
         let key = key(&self.kind, self.id.as_deref())?;
         let mut client = Client::new(&self.client)?;

@@ -1,9 +1,13 @@
 //! The verbs: one file each, with its arguments and what it does.
 
+pub mod account;
 pub mod audit;
+pub mod cluster;
 pub mod config;
+pub mod docs;
 pub mod events;
 pub mod get;
+pub mod instance;
 pub mod list;
 pub mod login;
 pub mod migrate;

@@ -1,0 +1,120 @@
+//! The admins' API: every organisation's instances. Every call is put on record before anything
+//! else, whatever comes of it; a change is put on record once more with what it changed.
+
+mod patch;
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use kernel::identity::Principal;
+use kernel::{Change, Json, Result};
+use serde_json::{Value, json};
+
+use self::patch::Wanted;
+use super::create::Payload;
+use super::router::Call;
+use super::{instances, list, reply};
+use crate::decide::instance::{transition, written};
+use crate::index::{Row, Scope};
+use crate::model::code::Code;
+use crate::model::instance::Instance;
+
+pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
+    let query = call.parts.uri.query().unwrap_or_default();
+    record(call, who, "list", None, &json!({ "query": query })).await?;
+    call.fleet.index.fresh().await?;
+    list::render(call, &Scope::All, &call.kind.file.admin_list, &call.kind.admin)
+}
+
+pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
+    let row = found(call, who, "get", &Value::Null).await?;
+    Ok(shown(call, &row.instance))
+}
+
+pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
+    let body = Payload(call.object().await?);
+    let wanted = Wanted::read(&call.kind, &body)?;
+    let row = found(&call, who, "patch", &wanted.asked()).await?;
+    wanted.must_ask_something(&call.kind)?;
+    call.fleet.index.fresh().await?;
+    let after =
+        instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
+            let cluster = call.fleet.index.cluster(&instance.seen.cluster_id);
+            let (next, event) = wanted.apply(&call.kind, instance, cluster.as_deref(), now)?;
+            let (mut change, after) = match event {
+                Some(event) => transition(object, &next, event, now),
+                None if next == *instance => (Change::default(), next),
+                None => (written(object, &next, "updated", now), next),
+            };
+            if change.write.is_some() {
+                change.wakes.push(instances::wake(instance, now));
+            }
+            Ok((change, after))
+        })
+        .await?;
+    Ok(shown(&call, &after))
+}
+
+pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
+    call.must_be_async()?;
+    let row = found(&call, who, "delete", &Value::Null).await?;
+    instances::deleted(&call, who, &row.instance.key()).await
+}
+
+/// Of RFC 5280; 7 is not used.
+const REVOCATION_REASON_MAX: i64 = 10;
+
+/// Certificates are files that all instances share: there is none to revoke for one of them, and
+/// that is what the record says.
+pub async fn revoke(mut call: Call, who: &Principal) -> Result<Response> {
+    let body = Payload(call.object().await?);
+    let reason = body.integer("revocation_reason")?.unwrap_or(0);
+    let asked = json!({ "revocation_reason": reason, "revoked": "no certificate of its own" });
+    let row = found(&call, who, "revoke_tls_certificate", &asked).await?;
+    if !(0..=REVOCATION_REASON_MAX).contains(&reason) || reason == 7 {
+        let why = format!("revocation_reason must be 0 to 6 or 8 to 10 (RFC 5280), not {reason}");
+        return Err(Code::BadRequest.error(why));
+    }
+    let key = row.instance.key();
+    tracing::warn!(%key, reason, "it has no certificate of its own: none was revoked");
+    Ok(reply::empty(&call.context, 204))
+}
+
+fn shown(call: &Call, instance: &Instance) -> Response {
+    let view = call.fleet.view(&call.kind, instance, None);
+    reply::bytes_of(&call.context, 200, call.kind.admin.render(&view))
+}
+
+/// The instance of the path, whosever it is; on record even if there is none.
+async fn found(call: &Call, who: &Principal, action: &str, asked: &Value) -> Result<Arc<Row>> {
+    call.fleet.index.fresh().await?;
+    let id = &call.args[0];
+    let row = call.fleet.index.get(call.kind.name(), id);
+    record(call, who, action, row.as_deref(), asked).await?;
+    row.ok_or_else(|| {
+        Code::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
+    })
+}
+
+async fn record(
+    call: &Call,
+    who: &Principal,
+    action: &str,
+    row: Option<&Row>,
+    asked: &Value,
+) -> Result<()> {
+    let kind = call.kind.name();
+    let target = match call.args.first() {
+        Some(id) => format!("{kind}/{id}"),
+        None => call.kind.file.plural.clone(),
+    };
+    let org = row.map_or("", |row| &row.instance.org);
+    let mut audit = call.context.audit(who, &format!("{kind}.admin.{action}"), &target, org);
+    audit.outcome = "asked".into();
+    if !asked.is_null() {
+        audit.after = Json::of(asked);
+    }
+    let change = Change { audit: Some(audit), ..Change::default() };
+    let now = call.fleet.ambient.now();
+    kernel::store::commit(call.fleet.store.as_ref(), change, now).await.map(drop)
+}

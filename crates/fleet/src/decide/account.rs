@@ -1,0 +1,163 @@
+//! What to do about a service account, from what is wanted and what was seen. Pure.
+
+use std::time::Duration;
+
+use kernel::change::{AuditDraft, EventDraft, Release, Write};
+use kernel::driver::{Decision, Next};
+use kernel::{Change, Object, Timestamp};
+
+use crate::model::account::{self, Account};
+
+/// How long the request that makes an account may take. Whatever was not acknowledged by then
+/// never will be, and nothing that it asked of the sign-in system is still on its way.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was seen of the world around an account.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// Whether its client is kept somewhere else than here, and whether that is as it should be.
+    pub outside: bool,
+    pub client_is_so: bool,
+    /// How often what is outside is compared.
+    pub recheck: Duration,
+}
+
+/// One idempotent act outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Ensure,
+    Remove,
+}
+
+pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp) -> Decision<Step> {
+    let end = account.created_at.plus(PATIENCE);
+    let wait = Next::After(now.until(end));
+    let nothing = Change::default;
+    match account.phase.as_str() {
+        account::CREATING if now < end => Decision::rest(wait),
+        account::CREATING => {
+            let change = taken_back(object, now);
+            Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+        }
+        account::READY if !world.outside => Decision::rest(Next::Done),
+        account::READY => {
+            let steps = if world.client_is_so { Vec::new() } else { vec![Step::Ensure] };
+            Decision { steps, change: nothing(), next: Next::After(world.recheck) }
+        }
+        // What the failed request asked for may still be carried out: it is removed once more.
+        account::DELETING if !account.spec.deleting && now < end => {
+            Decision { steps: vec![Step::Remove], change: nothing(), next: wait }
+        }
+        account::DELETING => {
+            let change = gone(object, now);
+            Decision { steps: vec![Step::Remove], change, next: Next::Done }
+        }
+        other => Decision::rest(Next::Stopped(format!("`{other}` is no phase of an account"))),
+    }
+}
+
+/// It was never acknowledged: nobody has its secret, and it counts no more.
+pub fn taken_back(object: &Object, now: Timestamp) -> Change {
+    let mut object = object.clone();
+    object.phase = account::DELETING.into();
+    object.updated_at = now;
+    Change {
+        releases: vec![release(&object)],
+        event: Some(EventDraft::of(&object, account::DELETING)),
+        audit: Some(audit(&object, "taken-back")),
+        write: Some(Write::Update(object)),
+        ..Change::default()
+    }
+}
+
+/// Nothing of it is left anywhere: the row becomes history.
+pub fn gone(object: &Object, now: Timestamp) -> Change {
+    let mut object = object.clone();
+    object.phase = account::DELETING.into();
+    object.observed = object.generation;
+    object.updated_at = now;
+    object.deleted_at = Some(now);
+    Change {
+        releases: vec![release(&object)],
+        event: Some(EventDraft::of(&object, "deleted")),
+        audit: Some(audit(&object, "deleted")),
+        write: Some(Write::Update(object)),
+        ..Change::default()
+    }
+}
+
+fn release(object: &Object) -> Release {
+    Release { counter: account::counter(&object.org), holder: object.key.to_string() }
+}
+
+fn audit(object: &Object, what: &str) -> AuditDraft {
+    AuditDraft {
+        actor: "mainstay".into(),
+        action: format!("{}.{what}", object.key.kind()),
+        target: object.key.to_string(),
+        org: object.org.clone(),
+        outcome: "done".into(),
+        ..AuditDraft::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Json;
+
+    use super::*;
+
+    const MADE: Timestamp = Timestamp(1_000_000);
+
+    fn after(phase: &str, deleting: bool, seconds: u64, so: bool) -> Decision<Step> {
+        let id = "6f1f5b9e-0000-4000-8000-000000000001";
+        let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, MADE);
+        let client_id = account::client_id(id);
+        object.spec = Json::of(&account::Spec { client_id, deleting, ..account::Spec::default() });
+        let account = Account::of(&object).unwrap();
+        let world = World { outside: true, client_is_so: so, recheck: Duration::from_secs(3_600) };
+        decide(&object, &account, &world, MADE.plus(Duration::from_secs(seconds)))
+    }
+
+    fn phase(decision: &Decision<Step>) -> Option<(&str, bool)> {
+        let object = decision.change.write.as_ref()?.object();
+        Some((&object.phase, object.deleted_at.is_some()))
+    }
+
+    #[test]
+    fn one_that_was_never_acknowledged_is_taken_back_after_a_minute() {
+        let early = after(account::CREATING, false, 59, false);
+        assert_eq!((early.steps.len(), phase(&early)), (0, None));
+        assert_eq!(early.next, Next::After(Duration::from_secs(1)));
+        let late = after(account::CREATING, false, 60, false);
+        assert_eq!(phase(&late), Some((account::DELETING, false)));
+        assert_eq!(late.change.releases.len(), 1, "it counts no more");
+    }
+
+    #[test]
+    fn a_client_that_is_not_as_it_should_be_is_made_so_again() {
+        assert_eq!(after(account::READY, false, 5, false).steps, [Step::Ensure]);
+        let so = after(account::READY, false, 5, true);
+        assert_eq!((so.steps.len(), phase(&so)), (0, None), "a converged world plans nothing");
+        assert_eq!(so.next, Next::After(Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn what_goes_is_removed_everywhere_and_then_becomes_history() {
+        let asked = after(account::DELETING, true, 5, true);
+        assert_eq!(asked.steps, [Step::Remove]);
+        assert_eq!(phase(&asked), Some((account::DELETING, true)));
+        assert_eq!(asked.change.releases[0].counter, account::counter("acme"));
+        let failed = after(account::DELETING, false, 5, true);
+        assert_eq!(
+            (failed.steps, failed.next),
+            (vec![Step::Remove], Next::After(Duration::from_secs(55)))
+        );
+        assert!(failed.change.write.is_none(), "its request may still be on its way");
+        let late = after(account::DELETING, false, 60, true);
+        assert_eq!(
+            (late.steps.clone(), phase(&late)),
+            (vec![Step::Remove], Some((account::DELETING, true)))
+        );
+    }
+}

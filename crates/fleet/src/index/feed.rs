@@ -1,0 +1,137 @@
+//! Instances that someone follows, and what changed of them since they last looked.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::Row;
+
+/// Instances that someone follows: in the order of their names, and of their changes.
+pub(super) struct Feed {
+    pub by_name: BTreeSet<ByName>,
+    /// How often each name is there: once, where names are unique.
+    pub names: HashMap<Box<str>, u32>,
+    by_seq: BTreeSet<BySeq>,
+    /// What went, with the number of the event; the oldest are forgotten.
+    gone: VecDeque<(i64, String)>,
+    /// What went at or before this is not known any more.
+    floor: i64,
+    pub bell: watch::Sender<i64>,
+}
+
+/// How many of those that went a feed remembers.
+const GONE_MAX: usize = 1_000;
+
+impl Feed {
+    pub fn new(seq: i64) -> Feed {
+        Feed {
+            by_name: BTreeSet::new(),
+            names: HashMap::new(),
+            by_seq: BTreeSet::new(),
+            gone: VecDeque::new(),
+            floor: seq,
+            bell: watch::Sender::new(seq),
+        }
+    }
+
+    /// The number of the newest change.
+    pub fn newest(&self) -> i64 {
+        *self.bell.borrow()
+    }
+
+    pub fn insert(&mut self, row: &Arc<Row>) {
+        self.by_name.insert(ByName(row.clone()));
+        *self.names.entry(row.instance.name.as_str().into()).or_default() += 1;
+        self.by_seq.insert(BySeq(row.clone()));
+        self.bell.send_replace(row.seq);
+    }
+
+    pub fn remove(&mut self, row: &Arc<Row>) {
+        self.by_name.remove(&ByName(row.clone()));
+        let name = row.instance.name.as_str();
+        match self.names.get_mut(name) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.names.remove(name)),
+        }
+        self.by_seq.remove(&BySeq(row.clone()));
+    }
+
+    pub fn went(&mut self, id: &str, seq: i64) {
+        self.gone.push_back((seq, id.into()));
+        if self.gone.len() > GONE_MAX {
+            self.floor = self.gone.pop_front().map_or(self.floor, |(seq, _)| seq);
+        }
+        self.bell.send_replace(seq);
+    }
+}
+
+pub(super) struct ByName(pub Arc<Row>);
+pub(super) struct BySeq(pub Arc<Row>);
+
+impl ByName {
+    fn key(&self) -> (&str, &str) {
+        (&self.0.instance.name, &self.0.instance.id)
+    }
+}
+
+impl BySeq {
+    fn key(&self) -> (i64, &str) {
+        (self.0.seq, &self.0.instance.id)
+    }
+}
+
+macro_rules! ordered_by_key {
+    ($type:ty) => {
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.key() == other.key()
+            }
+        }
+        impl Eq for $type {}
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.key().cmp(&other.key())
+            }
+        }
+    };
+}
+ordered_by_key!(ByName);
+ordered_by_key!(BySeq);
+
+/// What changed since a place in the log.
+#[derive(Debug, Default)]
+pub struct Delta {
+    pub seq: i64,
+    /// All there is, because it is not known any more what went.
+    pub full: bool,
+    pub changed: Vec<Arc<Row>>,
+    pub gone: Vec<String>,
+}
+
+/// All of a feed, or what changed after a number.
+pub(super) fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta {
+    let Some(feed) = feed else {
+        return Delta { seq, full: true, ..Delta::default() };
+    };
+    match after {
+        // A number that is still to come is of another store.
+        Some(after) if after >= feed.floor && after <= seq => {
+            let changed = feed.by_seq.iter().rev().take_while(|row| row.0.seq > after);
+            let mut changed: Vec<_> = changed.map(|row| row.0.clone()).collect();
+            changed.reverse();
+            let gone = feed.gone.iter().filter(|(at, _)| *at > after).map(|(_, id)| id.clone());
+            Delta { seq, full: false, changed, gone: gone.collect() }
+        }
+        _ => {
+            let changed = feed.by_name.iter().map(|row| row.0.clone()).collect();
+            Delta { seq, full: true, changed, gone: Vec::new() }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! From a POST to ready and away again, on every store.
+
+use serde_json::json;
+
+use crate::stage::{DINOSAUR, KAFKA, Stage};
+
+async fn an_instance_comes_and_goes(stage: &Stage) {
+    for api in [KAFKA, DINOSAUR] {
+        let id = stage.create_ready(api, "alice", "demo").await;
+        let seen = stage.get("bob", &api.path(&format!("/{id}"))).await;
+        assert_eq!((seen.status, &seen.body["status"]), (200, &json!("ready")), "{}", seen.text);
+        let path = api.path(&format!("/{id}?async=true"));
+        let deleted = stage.call("alice", "DELETE", &path, &json!(null)).await;
+        assert_eq!(deleted.status, 202, "{}", deleted.text);
+        stage.agent(api).make_gone(&id).await;
+        assert_eq!(stage.get("alice", &api.path(&format!("/{id}"))).await.status, 404);
+        assert_eq!(stage.agent(api).list().await.items().len(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_comes_and_goes_on_sqlite() {
+    an_instance_comes_and_goes(&Stage::new().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_comes_and_goes_on_postgres() {
+    if let Some(stage) = Stage::on_postgres().await {
+        an_instance_comes_and_goes(&stage).await;
+    }
+}

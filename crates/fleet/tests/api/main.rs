@@ -1,0 +1,22 @@
+//! The fleet's REST API as clients see it: every route, every kind of caller, on every store.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod accounts;
+mod accounts_outside;
+mod admin;
+mod agent;
+mod callers;
+mod clusters;
+mod differences;
+mod files;
+mod flow;
+mod golden;
+mod metrics;
+mod prometheus;
+mod recorded;
+mod shape;
+mod sign_in;
+mod stage;
+mod stream;
+mod watch;

@@ -1,0 +1,240 @@
+//! Watches: agents and users learn of what changes, miss nothing, and see only what is theirs.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use serde_json::{Value, json};
+
+use crate::callers::CLUSTER;
+use crate::stage::{Answer, Api, DINOSAUR, KAFKA, Stage};
+use crate::stream::Stream;
+
+fn of_agent(api: Api, query: &str) -> String {
+    format!("{}/agent-clusters/{CLUSTER}/{}{query}", api.prefix, api.plural)
+}
+
+async fn watch(stage: &Stage, who: &str, path: &str) -> Stream {
+    Stream::of(stage.open(stage.request(who, "GET", path).body(Body::empty()).unwrap()).await)
+}
+
+async fn watch_from(stage: &Stage, who: &str, path: &str, last: i64) -> Stream {
+    let request = stage.request(who, "GET", path).header("last-event-id", last.to_string());
+    Stream::of(stage.open(request.body(Body::empty()).unwrap()).await)
+}
+
+async fn delete(stage: &Stage, api: Api, who: &str, id: &str) {
+    let path = api.path(&format!("/{id}?async=true"));
+    assert_eq!(stage.call(who, "DELETE", &path, &Value::Null).await.status, 202);
+}
+
+fn revision(answer: &Answer) -> i64 {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let revision = answer.body["revision"].as_i64().expect("a revision");
+    assert_eq!(answer.header("x-revision"), revision.to_string());
+    revision
+}
+
+fn ids(answer: &Answer) -> Vec<&str> {
+    answer.items().iter().filter_map(|item| item["id"].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_learns_of_a_create_and_of_a_delete_without_asking_again() {
+    let stage = Stage::new().await;
+    for api in [KAFKA, DINOSAUR] {
+        let mut agent = watch(&stage, "agent", &of_agent(api, "?watch=true")).await;
+        let full = agent.expect("full").await;
+        assert_eq!(full.data["count"], 0);
+        assert!(full.id.is_some(), "nothing follows, so this is the last word");
+        let id = stage.create(api, "alice", "demo").await;
+        let told = agent.expect("changed").await;
+        assert_eq!((&told.data["id"], &told.data["spec"]["deleted"]), (&json!(id), &json!(false)));
+        assert!(told.id > full.id, "{:?} after {:?}", told.id, full.id);
+        let list = stage.agent(api).list().await;
+        assert_eq!(list.items(), [told.data], "the same as in the list");
+        stage.agent(api).make_ready(&id).await;
+        delete(&stage, api, "alice", &id).await;
+        while !agent.expect("changed").await.data["spec"]["deleted"].as_bool().unwrap() {}
+        stage.agent(api).make_gone(&id).await;
+        assert_eq!(agent.expect("gone").await.data, json!({ "id": id }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_sees_an_instance_on_its_way_and_only_those_of_the_organisation() {
+    let stage = Stage::new().await;
+    let path = KAFKA.path("?watch=true");
+    let mut alice = watch(&stage, "alice", &path).await;
+    let mut mallory = watch(&stage, "mallory", &path).await;
+    alice.expect("full").await;
+    mallory.expect("full").await;
+    let id = stage.create(KAFKA, "bob", "ours").await;
+    alice.until(&id, "provisioning").await;
+    stage.agent(KAFKA).make_ready(&id).await;
+    let ready = alice.until(&id, "ready").await;
+    let got = stage.get("alice", &KAFKA.path(&format!("/{id}"))).await;
+    assert_eq!(ready.data, got.body, "as the instance itself is shown");
+    let theirs = stage.create(KAFKA, "mallory", "theirs").await;
+    assert_eq!(mallory.expect("changed").await.data["id"], theirs, "and nothing of ours before");
+    delete(&stage, KAFKA, "bob", &id).await;
+    stage.agent(KAFKA).make_gone(&id).await;
+    loop {
+        let event = alice.next().await.unwrap();
+        assert_ne!(event.data["id"], theirs);
+        if event.name == "gone" {
+            assert_eq!(event.data["id"], id);
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_back_with_the_last_id_misses_nothing_and_gets_nothing_twice() {
+    let stage = Stage::new().await;
+    let path = KAFKA.path("?watch=true");
+    let mut alice = watch(&stage, "alice", &path).await;
+    alice.expect("full").await;
+    let first = stage.create_ready(KAFKA, "alice", "first").await;
+    let going = stage.create_ready(KAFKA, "alice", "going").await;
+    alice.until(&going, "ready").await;
+    let last = alice.last.unwrap();
+    drop(alice);
+
+    delete(&stage, KAFKA, "alice", &going).await;
+    stage.agent(KAFKA).make_gone(&going).await;
+    let second = stage.create_ready(KAFKA, "alice", "second").await;
+    let mut back = watch_from(&stage, "alice", &path, last).await;
+    assert_eq!(back.expect("gone").await.data["id"], going);
+    let changed = back.expect("changed").await;
+    assert_eq!((&changed.data["id"], &changed.data["status"]), (&json!(second), &json!("ready")));
+    let last = back.last.unwrap();
+    drop(back);
+
+    // Nothing happened since: the next thing that comes is new.
+    let mut again = watch_from(&stage, "alice", &path, last).await;
+    let body = json!({ "owner": "bob" });
+    let patched = stage.call("alice", "PATCH", &KAFKA.path(&format!("/{first}")), &body).await;
+    assert_eq!(patched.status, 200, "{}", patched.text);
+    let changed = again.expect("changed").await;
+    assert_eq!((&changed.data["id"], &changed.data["owner"]), (&json!(first), &json!("bob")));
+    // `after` does the same for those who cannot send headers.
+    let mut after = watch(&stage, "alice", &KAFKA.path(&format!("?watch=true&after={last}"))).await;
+    assert_eq!(after.expect("changed").await, changed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_full_list_only_the_last_event_has_an_id() {
+    let stage = Stage::new().await;
+    for name in ["a", "b", "c"] {
+        stage.create_ready(KAFKA, "alice", name).await;
+    }
+    // From another store, or from too long ago: all there is.
+    for query in ["?watch=true", "?watch=true&after=999999999", "?watch=true&after=0"] {
+        let mut alice = watch(&stage, "alice", &KAFKA.path(query)).await;
+        let full = alice.expect("full").await;
+        assert_eq!((full.id, &full.data["count"]), (None, &json!(3)), "{query}");
+        let mut names = Vec::new();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let changed = alice.expect("changed").await;
+            names.push(changed.data["name"].as_str().unwrap().to_owned());
+            seen.push(changed.id);
+        }
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(seen, [None, None, full.data["revision"].as_i64()], "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_poll_answers_when_something_is_new() {
+    let stage = Stage::new().await;
+    let first = stage.get("agent", &of_agent(KAFKA, "?wait=0")).await;
+    assert_eq!((&first.body["full"], ids(&first).len()), (&json!(true), 0));
+    let mut after = revision(&first);
+
+    let begun = Instant::now();
+    let path = of_agent(KAFKA, &format!("?wait=60&after={after}"));
+    let (told, id) = tokio::join!(stage.get("agent", &path), stage.create(KAFKA, "alice", "demo"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!((ids(&told), &told.body["full"]), (vec![id.as_str()], &json!(false)));
+    assert_eq!(told.body["kind"], "ManagedKafkaList");
+    after = revision(&told);
+
+    // What was told already is not told again.
+    let nothing = stage.get("agent", &of_agent(KAFKA, &format!("?wait=0&after={after}"))).await;
+    assert_eq!((ids(&nothing).len(), &nothing.body["gone"]), (0, &json!([])));
+    let begun = Instant::now();
+    let path = of_agent(KAFKA, &format!("?wait=1&after={after}"));
+    let nothing = stage.get("agent", &path).await;
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it waits");
+    assert_eq!(ids(&nothing).len(), 0);
+    assert!(revision(&nothing) >= after);
+
+    stage.agent(KAFKA).make_ready(&id).await;
+    let path = KAFKA.path(&format!("?wait=60&after={after}"));
+    let of_user = stage.get("alice", &path).await;
+    assert_eq!(of_user.body["kind"], "KafkaRequestList");
+    assert_eq!((ids(&of_user), &of_user.body["total"]), (vec![id.as_str()], &json!(1)));
+    after = revision(&of_user);
+    delete(&stage, KAFKA, "alice", &id).await;
+    stage.agent(KAFKA).make_gone(&id).await;
+    let gone = stage.get("alice", &KAFKA.path(&format!("?wait=60&after={after}"))).await;
+    assert_eq!((ids(&gone).len(), &gone.body["gone"]), (0, &json!([id])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_list_can_be_asked_for_what_changed_after_a_revision() {
+    let stage = Stage::new().await;
+    stage.create_ready(KAFKA, "alice", "first").await;
+    let list = stage.agent(KAFKA).list().await;
+    assert_eq!(list.items().len(), 1);
+    assert!(list.body.get("revision").is_none(), "the plain list is as it always was");
+    let after: i64 = list.header("x-revision").parse().unwrap();
+    let second = stage.create_ready(KAFKA, "alice", "second").await;
+    let delta = stage.get("agent", &of_agent(KAFKA, &format!("?after={after}"))).await;
+    assert_eq!((ids(&delta), &delta.body["full"]), (vec![second.as_str()], &json!(false)));
+    assert!(revision(&delta) > after);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_known_is_not_sent_again() {
+    let stage = Stage::new().await;
+    stage.create_ready(KAFKA, "alice", "first").await;
+    let ask = async |who: &str, path: &str, tag: &str| {
+        let request = stage.request(who, "GET", path).header("if-none-match", tag);
+        stage.send(request.body(Body::empty()).unwrap()).await
+    };
+    for (who, path) in [("agent", of_agent(KAFKA, "")), ("alice", KAFKA.path("?size=5"))] {
+        let list = stage.get(who, &path).await;
+        let tag = list.header("etag").to_owned();
+        assert!(tag.starts_with('"') && tag.len() > 3, "{tag}");
+        let same = ask(who, &path, &tag).await;
+        assert_eq!((same.status, same.text.as_str(), same.header("etag")), (304, "", tag.as_str()));
+        assert_eq!(ask(who, &path, &format!("\"x\", W/{tag}")).await.status, 304);
+        assert_eq!(ask(who, &path, "\"1-x\"").await.status, 200);
+        stage.create_ready(KAFKA, "bob", if who == "agent" { "second" } else { "third" }).await;
+        let changed = ask(who, &path, &tag).await;
+        assert_eq!(changed.status, 200);
+        assert_ne!(changed.header("etag"), tag);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_watched_is_refused_by_name() {
+    let stage = Stage::new().await;
+    for (query, what) in [
+        ("?watch=maybe", "watch"),
+        ("?wait=61", "wait"),
+        ("?wait=soon", "wait"),
+        ("?watch=true&after=x", "after"),
+        ("?watch=true&search=name%20%3D%20x", "search"),
+    ] {
+        let refused = stage.get("alice", &KAFKA.path(query)).await;
+        assert_eq!((refused.status, refused.code()), (400, 17), "{query}: {}", refused.text);
+        assert!(refused.body["reason"].as_str().unwrap().contains(what), "{}", refused.text);
+    }
+    let plain = stage.get("alice", &KAFKA.path("?watch=false")).await;
+    assert_eq!((plain.status, &plain.body["kind"]), (200, &json!("KafkaRequestList")));
+    let other = stage.get("other-agent", &of_agent(KAFKA, "?watch=true")).await;
+    assert_eq!((other.status, other.code()), (404, 7));
+}
