@@ -12,25 +12,25 @@ use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::Fleet;
 use crate::api::{openapi, own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
-use crate::plane::runner;
-use crate::reload;
 use crate::model::{account, cluster};
+use crate::plane::runner;
 use crate::ports::ams;
 use crate::ports::dns::Route53;
 use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
 use crate::ports::terraform::Terraform;
+use crate::reload;
 use crate::rules::Rules;
 use crate::secrets::Secrets;
 use crate::work::account::Accounts;
 use crate::work::cluster::Clusters;
 use crate::work::declared::sync_clusters;
 use crate::work::instance::Instances;
-use crate::Fleet;
 
 pub struct FleetDomain {
     pub config: Config,

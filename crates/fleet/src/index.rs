@@ -202,7 +202,8 @@ impl Index {
                 None => held.and_then(|held| held.get(instance_type)).copied().unwrap_or(0),
             }
         };
-        let each = |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
+        let each =
+            |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
         inner.clusters.values().map(each).collect()
     }
 

@@ -9,7 +9,7 @@ use kernel::identity::Principal;
 use kernel::{Change, Key, Refusal, Result};
 use serde_json::{Value, json};
 
-use super::create::parse_object;
+use super::payload::parse_object;
 use super::reply::{self, Tag};
 use super::router::Call;
 use super::watch;

@@ -226,9 +226,8 @@ fn routes(instance: &Instance, cluster: &Cluster, report: &Report) -> Option<Vec
     let routes = report.routes.as_ref().filter(|routes| !routes.is_empty())?;
     let base = &cluster.spec.dns_name;
     let host = &instance.seen.host;
-    let own = |router: &str| {
-        base.is_empty() || router == base || router.ends_with(&format!(".{base}"))
-    };
+    let own =
+        |router: &str| base.is_empty() || router == base || router.ends_with(&format!(".{base}"));
     if !routes.iter().all(|(_, router)| own(router)) {
         return None;
     }
@@ -299,7 +298,8 @@ mod tests {
     }
 
     fn says(status: &str, reason: &str, message: &str) -> Report {
-        let condition = json!({"type": "ready", "status": status, "reason": reason, "message": message});
+        let condition =
+            json!({"type": "ready", "status": status, "reason": reason, "message": message});
         Report::read(&kafka(), &json!({"conditions": [condition]}))
     }
 
@@ -330,7 +330,10 @@ mod tests {
             assert_eq!(says(status, reason, "").says, expected, "{status} {reason}");
         }
         assert_eq!(Report::read(&kafka(), &json!("nonsense")).says, Says::Installing);
-        assert_eq!(Report::read(&kafka(), &json!({"conditions": [1, {}], "routes": 5})).routes, None);
+        assert_eq!(
+            Report::read(&kafka(), &json!({"conditions": [1, {}], "routes": 5})).routes,
+            None
+        );
     }
 
     #[test]
@@ -338,7 +341,9 @@ mod tests {
         let report = says("True", "", "");
         let provisioning = instance(Status::Provisioning);
         assert_eq!(event(after(&provisioning, &report, false)), Some(Event::Ready));
-        let Verdict::Changed { next, event: None, wake: true } = after(&provisioning, &report, true) else {
+        let Verdict::Changed { next, event: None, wake: true } =
+            after(&provisioning, &report, true)
+        else {
             panic!("names come first")
         };
         assert!(next.seen.agent_ready && !next.seen.routes_created);
@@ -350,7 +355,10 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_out_only_hears_that_it_is_gone() {
-        assert_eq!(event(after(&instance(Status::Deprovision), &says("False", "Deleted", ""), true)), Some(Event::Removed));
+        assert_eq!(
+            event(after(&instance(Status::Deprovision), &says("False", "Deleted", ""), true)),
+            Some(Event::Removed)
+        );
         for report in [says("True", "", ""), says("False", "Error", "x")] {
             assert_eq!(after(&instance(Status::Deprovision), &report, false), Verdict::Nothing);
         }
@@ -371,15 +379,23 @@ mod tests {
     #[test]
     fn a_rejected_instance_is_placed_again_and_not_where_there_is_no_room() {
         let provisioning = instance(Status::Provisioning);
-        let Verdict::Changed { next, .. } = after(&provisioning, &says("False", "Rejected", "later"), false) else {
+        let Verdict::Changed { next, .. } =
+            after(&provisioning, &says("False", "Rejected", "later"), false)
+        else {
             panic!()
         };
-        assert_eq!((next.seen.cluster_id.as_str(), next.seen.placement_id.as_str()), ("c1", "fresh"));
+        assert_eq!(
+            (next.seen.cluster_id.as_str(), next.seen.placement_id.as_str()),
+            ("c1", "fresh")
+        );
         let full = says("False", "Rejected", "Cluster has insufficient resources");
         let Verdict::Changed { next, wake: true, .. } = after(&provisioning, &full, false) else {
             panic!()
         };
-        assert_eq!((next.seen.cluster_id.as_str(), next.seen.refused_by.as_slice()), ("", &["c1".to_owned()][..]));
+        assert_eq!(
+            (next.seen.cluster_id.as_str(), next.seen.refused_by.as_slice()),
+            ("", &["c1".to_owned()][..])
+        );
     }
 
     #[test]

@@ -240,10 +240,7 @@ impl Instance {
     /// Gives back what it holds of these counters.
     pub fn releases(&self, counters: impl IntoIterator<Item = String>) -> Vec<Release> {
         let holder = self.key().to_string();
-        counters
-            .into_iter()
-            .map(|counter| Release { counter, holder: holder.clone() })
-            .collect()
+        counters.into_iter().map(|counter| Release { counter, holder: holder.clone() }).collect()
     }
 
     /// Whether anything of it is, or may be, on a data plane.

@@ -218,7 +218,9 @@ impl Instances {
         if let Some(ams) = &fleet.ams {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
-                None => return self.not_promoted(look, instance, "the quota does not suffice").await,
+                None => {
+                    return self.not_promoted(look, instance, "the quota does not suffice").await;
+                }
             }
         }
         let mut change = written(&look.object, &next, "promoted", look.now());

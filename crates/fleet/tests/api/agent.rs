@@ -102,9 +102,7 @@ pub fn obedient(item: &Value) -> Value {
         (false, false) => ("True", ""),
     };
     let host = spec["endpoint"]["bootstrapServerHost"].as_str().unwrap_or_default();
-    let route = |name: &str, prefix: &str| {
-        json!({ "name": name, "prefix": prefix, "router": "router-1.apps.c1.example.com" })
-    };
+    let route = |name: &str, prefix: &str| json!({ "name": name, "prefix": prefix, "router": "router-1.apps.c1.example.com" });
     json!({
         "conditions": [{ "type": "Ready", "status": status, "reason": reason, "message": "" }],
         "capacity": spec["capacity"],

@@ -39,7 +39,8 @@ async fn stage_on(
 ) -> (Stage, Cluster) {
     let pull = dir.join("pull.json");
     std::fs::write(&pull, r#"{"auths":{}}"#).unwrap();
-    let entry = format!("clusters:\n- {{name: {id}, cluster_id: {id}, provider_type: standalone}}\n");
+    let entry =
+        format!("clusters:\n- {{name: {id}, cluster_id: {id}, provider_type: standalone}}\n");
     let (file, kubeconfig) = (clusters_file(dir, &entry), kubeconfig(dir, via, id));
     let stage = Stage::on(store, dir, &[id], |config| {
         config.clusters_file = file;
@@ -87,8 +88,13 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
     let secret = ours.get(&everything(&id)[5]).await.unwrap().unwrap();
     let data = secret["data"].as_object().unwrap();
     for parameter in [
-        "sso-auth-server-url", "sso-client-id", "sso-secret", "control-plane-url", "cluster-id",
-        "poll-interval", "resync-interval",
+        "sso-auth-server-url",
+        "sso-client-id",
+        "sso-secret",
+        "control-plane-url",
+        "cluster-id",
+        "poll-interval",
+        "resync-interval",
     ] {
         assert!(data.contains_key(parameter), "{parameter}");
     }
@@ -118,7 +124,10 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
         *edited.pointer_mut(path).unwrap() = value;
         edit(&server, &edited).await;
         let at = async || ours.get(name).await.unwrap().and_then(|o| o.pointer(path).cloned());
-        eventually(&format!("{name} {path} is as it was"), async || at().await == Some(was.clone())).await;
+        eventually(&format!("{name} {path} is as it was"), async || {
+            at().await == Some(was.clone())
+        })
+        .await;
     }
     // With everything in it.
     assert!(ours.delete(&everything(&id)[0]).await.unwrap());

@@ -58,7 +58,8 @@ impl Stage {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let unwatched: outbound::Observe = Arc::new(|_| {});
-        let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
+        let outbound =
+            Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
         let clients = agents.iter().map(|cluster| {
             let (id, secret) = agent_secret(dir, cluster);
             let agent_of = Some((*cluster).to_owned());
@@ -96,7 +97,8 @@ impl Stage {
         tasks.spawn(async move { http::serve(app, routes, listener, config, ends).await.unwrap() });
         let signer = Signer::open(&trusted, dir, &url, ambient.clone()).unwrap();
         let alice = Principal { subject: "alice".into(), org: "acme".into(), ..Default::default() };
-        let alice = signer.issue(&alice, "tests", Duration::from_secs(3_600), Kind::Access).unwrap();
+        let alice =
+            signer.issue(&alice, "tests", Duration::from_secs(3_600), Kind::Access).unwrap();
         let http = reqwest::Client::new();
         Stage { url, store, dir: dir.into(), http, alice, ambient, stop, tasks }
     }
@@ -111,7 +113,8 @@ impl Stage {
 
     pub async fn call(&self, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let method = method.parse().unwrap();
-        let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token);
+        let mut request =
+            self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token);
         if !body.is_null() {
             request = request.json(body);
         }
@@ -123,9 +126,11 @@ impl Stage {
     /// The token of a cluster's agent, by its secret.
     pub async fn agent_token(&self, cluster: &str) -> String {
         let (id, secret) = agent_secret(&self.dir, cluster);
-        let form = [("grant_type", "client_credentials"), ("client_id", &id), ("client_secret", &secret)];
+        let form =
+            [("grant_type", "client_credentials"), ("client_id", &id), ("client_secret", &secret)];
         let url = format!("{}/oauth/token", self.url);
-        let answer: Value = self.http.post(url).form(&form).send().await.unwrap().json().await.unwrap();
+        let answer: Value =
+            self.http.post(url).form(&form).send().await.unwrap().json().await.unwrap();
         answer["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
@@ -161,12 +166,14 @@ impl Stage {
 
     pub async fn until_cluster(&self, id: &str, status: Status) -> Cluster {
         let what = format!("cluster {id} is {}", status.label());
-        eventually(&what, async || self.cluster(id).await.is_some_and(|c| c.status == status)).await;
+        eventually(&what, async || self.cluster(id).await.is_some_and(|c| c.status == status))
+            .await;
         self.cluster(id).await.unwrap()
     }
 
     pub async fn until_gone(&self, id: &str) {
-        eventually(&format!("cluster {id} is gone"), async || self.cluster(id).await.is_none()).await;
+        eventually(&format!("cluster {id} is gone"), async || self.cluster(id).await.is_none())
+            .await;
     }
 
     /// Asks for a cluster to go.

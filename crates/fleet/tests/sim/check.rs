@@ -60,9 +60,21 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
     let where_they_are: Vec<String> = all
         .iter()
         .filter(|(_, gone)| !gone)
-        .map(|(i, _)| format!("{} {} on {:?}: {}", i.id, i.status.label(), i.seen.cluster_id, i.seen.waiting_for))
+        .map(|(i, _)| {
+            format!(
+                "{} {} on {:?}: {}",
+                i.id,
+                i.status.label(),
+                i.seen.cluster_id,
+                i.seen.waiting_for
+            )
+        })
         .collect();
-    let queue: Vec<String> = tables.queue.values().map(|row| format!("{} {:?} {}", row.key, row.state, row.reason)).collect();
+    let queue: Vec<String> = tables
+        .queue
+        .values()
+        .map(|row| format!("{} {:?} {}", row.key, row.state, row.reason))
+        .collect();
     hold!(rested, "it never came to rest: {where_they_are:?} {queue:?}");
 
     for (id, asked_to_go) in sim.ledger.created.lock().iter() {
@@ -88,7 +100,8 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
     }
     outside(sim, &live)?;
     counters(&tables, &live)?;
-    let hosts: BTreeSet<&str> = live.iter().map(|i| i.seen.host.as_str()).filter(|h| !h.is_empty()).collect();
+    let hosts: BTreeSet<&str> =
+        live.iter().map(|i| i.seen.host.as_str()).filter(|h| !h.is_empty()).collect();
     let with_host = live.iter().filter(|i| !i.seen.host.is_empty()).count();
     hold!(hosts.len() == with_host, "two instances have one host");
     Ok(all.len())
@@ -112,7 +125,12 @@ fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     }
     for instance in live.iter().filter(|instance| instance.status == Status::Ready) {
         for route in instance.seen.routes.iter().flatten() {
-            hold!(records.get(&route.domain) == Some(&route.router), "{} does not lead to {}", route.domain, route.router);
+            hold!(
+                records.get(&route.domain) == Some(&route.router),
+                "{} does not lead to {}",
+                route.domain,
+                route.router
+            );
         }
     }
     for (cluster, id) in sim.outside.running.lock().iter() {
@@ -142,7 +160,11 @@ fn counters(tables: &Tables, live: &[&Instance]) -> Result<(), Broken> {
         }
         if name.starts_with("fleet/name/") {
             let held = live.iter().filter(|i| i.counters().contains(name)).count();
-            hold!(usize::try_from(counter.used) == Ok(held), "{name} is at {}, held by {held}", counter.used);
+            hold!(
+                usize::try_from(counter.used) == Ok(held),
+                "{name} is at {}, held by {held}",
+                counter.used
+            );
         }
     }
     Ok(())

@@ -82,7 +82,13 @@ async fn create(sim: &Sim, token: &str, key: &str, body: Value) -> Option<(u16, 
     None
 }
 
-async fn send(sim: &Sim, method: &str, path: &str, token: &str, body: Value) -> Option<(u16, Value)> {
+async fn send(
+    sim: &Sim,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: Value,
+) -> Option<(u16, Value)> {
     answer(sim, request(method, path, token, &body), &body).await
 }
 

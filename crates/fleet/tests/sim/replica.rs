@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use fleet::config::Timeouts;
 use fleet::model::cluster::{self, Operator, Provider, Seen, Spec, Status};
+use fleet::ports::terraform::Terraform;
 use fleet::rules::Rules;
 use fleet::secrets::Secrets;
-use fleet::ports::terraform::Terraform;
 use fleet::work::cluster::Clusters;
 use fleet::work::instance::Instances;
 use fleet::{Config, Fleet, Ports};
@@ -61,8 +61,7 @@ impl Replicas {
 pub async fn register_clusters(world: &World) {
     let now = world.now();
     for id in CLUSTERS {
-        let mut object =
-            Object::new(cluster::key(id), "", "sim", id, Status::Ready.label(), now);
+        let mut object = Object::new(cluster::key(id), "", "sim", id, Status::Ready.label(), now);
         object.spec = Json::of(&Spec {
             provider: Provider::Agent,
             multi_az: true,
@@ -75,7 +74,8 @@ pub async fn register_clusters(world: &World) {
         let operator = Operator {
             version: "1".into(),
             ready: true,
-            components: [("kafka".into(), versions("3.0")), ("kafkaIbp".into(), versions("3.0"))].into(),
+            components: [("kafka".into(), versions("3.0")), ("kafkaIbp".into(), versions("3.0"))]
+                .into(),
         };
         let operators = [("kafka".to_owned(), vec![operator])].into();
         object.status = Json::of(&Seen { since: now, operators, ..Seen::default() });
@@ -89,16 +89,15 @@ pub async fn register_clusters(world: &World) {
 }
 
 fn config() -> Config {
-    Config {
-        timeouts: Timeouts { recheck_s: 900, ..Timeouts::default() },
-        ..Config::default()
-    }
+    Config { timeouts: Timeouts { recheck_s: 900, ..Timeouts::default() }, ..Config::default() }
 }
 
 /// Everyone of the organisations may have so much.
 fn rules(config: &Config) -> Rules {
     let mut rules = Rules::read(config).unwrap();
-    let entry = |org: &str| format!("  - {{ id: {org}, any_user: true, max_allowed_instances: {QUOTA} }}\n");
+    let entry = |org: &str| {
+        format!("  - {{ id: {org}, any_user: true, max_allowed_instances: {QUOTA} }}\n")
+    };
     let text: String = ORGS.iter().map(|org| entry(org)).collect();
     rules.quota =
         serde_yaml_ng::from_str(&format!("registered_users_per_organisation:\n{text}")).unwrap();
