@@ -126,7 +126,8 @@ impl Run {
 
 fn fits(template: &str, of_method: &str, path: &str, method: &str) -> bool {
     let path = path.split('?').next().unwrap_or(path);
-    let (want, has): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
+    let (want, has): (Vec<&str>, Vec<&str>) =
+        (template.split('/').collect(), path.split('/').collect());
     let same = |(want, has): (&&str, &&str)| want.starts_with('{') || want == has;
     of_method == method && want.len() == has.len() && want.iter().zip(&has).all(same)
 }
@@ -158,7 +159,8 @@ async fn both(run: &mut Run) -> String {
     run.call(("public", &get), "alice", &format!("GET /{plural}/{id}"), none.clone(), 200).await;
     run.stage.agent(api).make_ready(&id).await;
     run.call(("public", &get), "alice", &format!("GET /{plural}/{id}"), none.clone(), 200).await;
-    run.call(("public", &get), "alice", &format!("GET /{plural}/{NOBODY}"), none.clone(), 404).await;
+    run.call(("public", &get), "alice", &format!("GET /{plural}/{NOBODY}"), none.clone(), 404)
+        .await;
     let list = format!("get{title}s");
     run.call(("public", &list), "alice", &format!("GET /{plural}"), none.clone(), 200).await;
     let bad = format!("GET /{plural}?search=nope");
@@ -170,7 +172,11 @@ async fn both(run: &mut Run) -> String {
 
     for (operation, query, wrong) in [
         ("getMetricsByInstantQuery", "query", format!("{NOBODY}/metrics/query")),
-        ("getMetricsByRangeQuery", "query_range?duration=5&interval=30", format!("{id}/metrics/query_range")),
+        (
+            "getMetricsByRangeQuery",
+            "query_range?duration=5&interval=30",
+            format!("{id}/metrics/query_range"),
+        ),
         ("federateMetrics", "federate", format!("{NOBODY}/metrics/federate")),
     ] {
         let path = format!("GET /{plural}/{id}/metrics/{query}");
@@ -215,7 +221,8 @@ async fn private(run: &mut Run, id: &str, status: Value, version: Value) {
     run.call(("private_agent", &report), "agent", &path, json!([]), 400).await;
 
     let admin = format!("/admin/{plural}");
-    run.call(("private_admin", &list), "admin-read", &format!("GET {admin}"), none.clone(), 200).await;
+    run.call(("private_admin", &list), "admin-read", &format!("GET {admin}"), none.clone(), 200)
+        .await;
     run.call(("private_admin", &list), "alice", &format!("GET {admin}"), none.clone(), 404).await;
     let get = format!("get{title}ById");
     let path = format!("GET {admin}/{id}");
@@ -292,7 +299,8 @@ async fn accounts(run: &mut Run) {
     run.call(get, "alice", &format!("GET {all}/{id}"), none.clone(), 200).await;
     run.call(get, "alice", &format!("GET {all}/zzz"), none.clone(), 400).await;
     let reset = public("resetServiceAccountCreds");
-    run.call(reset, "alice", &format!("POST {all}/{id}/reset_credentials"), none.clone(), 200).await;
+    run.call(reset, "alice", &format!("POST {all}/{id}/reset_credentials"), none.clone(), 200)
+        .await;
     run.call(reset, "alice", &format!("POST {all}/zzz/reset_credentials"), none.clone(), 400).await;
     let delete = public("deleteServiceAccountById");
     run.call(delete, "bob", &format!("DELETE {all}/{id}"), none.clone(), 403).await;

@@ -205,15 +205,23 @@ mod tests {
         assert_eq!(problems(json!({"id": "a"})), [".n: is missing"]);
         assert_eq!(problems(json!({"n": 1})), [".id: is missing"]);
         for (field, value) in [
-            ("n", json!("1")), ("at", json!("soon")), ("id", json!(null)), ("many", json!([{}])),
-            ("map", json!({"x": 1})), ("more", json!(1)), ("many", json!([{"id": "a", "b": 1}])),
+            ("n", json!("1")),
+            ("at", json!("soon")),
+            ("id", json!(null)),
+            ("many", json!([{}])),
+            ("map", json!({"x": 1})),
+            ("more", json!(1)),
+            ("many", json!([{"id": "a", "b": 1}])),
         ] {
             let mut wrong = json!({"id": "a", "n": 1});
             wrong[field] = value;
             assert_eq!(problems(wrong.clone()).len(), 1, "{wrong}");
         }
-        assert_eq!(contract.plain("public", &thing), json!({
+        assert_eq!(
+            contract.plain("public", &thing),
+            json!({
             "at": "string date-time", "id": "string", "many": [{"id": "string"}],
-            "map": {"*": "string"}, "maybe": "string", "n": "integer"}));
+            "map": {"*": "string"}, "maybe": "string", "n": "integer"})
+        );
     }
 }

@@ -115,7 +115,8 @@ pub const DOCUMENTS: &[(&str, &str)] = &[
 /// Rows of the page's tables, in order; heads and rules are left out.
 fn rows(page: &str) -> Vec<Vec<String>> {
     let lines = page.lines().filter(|line| line.starts_with('|') && !line.starts_with("|--"));
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
+    let cells =
+        |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
     lines.map(cells).collect()
 }
 

@@ -143,7 +143,9 @@ impl Replay {
         }
         let mut differing = headers(recorded, answer);
         let same = chosen.is_none() && was == is;
-        if same && recorded.header("content-encoding").is_none() && !recorded.name.ends_with("openapi")
+        if same
+            && recorded.header("content-encoding").is_none()
+            && !recorded.name.ends_with("openapi")
         {
             differing.extend(self.bodies(recorded, answer));
         }
@@ -178,9 +180,13 @@ fn told((status, code): (u16, u32)) -> String {
 
 fn headers(recorded: &Recorded, answer: &Answer) -> Vec<String> {
     let mut found = Vec::new();
-    for name in ["content-type", "www-authenticate", "content-encoding", "access-control-allow-origin",
-        "access-control-max-age"]
-    {
+    for name in [
+        "content-type",
+        "www-authenticate",
+        "content-encoding",
+        "access-control-allow-origin",
+        "access-control-max-age",
+    ] {
         let (was, is) = (recorded.header(name).unwrap_or_default(), answer.header(name));
         if was != is {
             found.push(format!("{name}: {was:?}, ours is {is:?}"));
@@ -192,9 +198,13 @@ fn headers(recorded: &Recorded, answer: &Answer) -> Vec<String> {
         found.push(format!("x-operation-id: recorded {operation}, ours is {ours:?}"));
     }
     // Ours may vary by more: every answer may be compressed.
-    let all: Vec<String> = answer.headers.get_all("vary").iter()
+    let all: Vec<String> = answer
+        .headers
+        .get_all("vary")
+        .iter()
         .flat_map(|value| value.to_str().unwrap_or_default().split(','))
-        .map(|value| value.trim().to_lowercase()).collect();
+        .map(|value| value.trim().to_lowercase())
+        .collect();
     let vary = recorded.header("vary").unwrap_or_default().to_lowercase();
     if !vary.is_empty() && !all.contains(&vary) {
         found.push(format!("vary: {vary:?}, ours is {all:?}"));
@@ -205,7 +215,11 @@ fn headers(recorded: &Recorded, answer: &Answer) -> Vec<String> {
     let (was, is) = (recorded.header(name).unwrap_or_default(), answer.header(name));
     if was != is {
         let all = is.split(',').any(|of| of == was);
-        found.push(if all { format!("{name}: all of them") } else { format!("{name}: {was}, {is}") });
+        found.push(if all {
+            format!("{name}: all of them")
+        } else {
+            format!("{name}: {was}, {is}")
+        });
     }
     found
 }

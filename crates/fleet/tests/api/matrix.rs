@@ -209,9 +209,7 @@ impl Matrix {
             Route::AgentConfig => asked(&format!("/agent-clusters/{CLUSTER}")),
             Route::AgentStatus => (format!("/agent-clusters/{CLUSTER}/status"), json!({})),
             Route::AgentList => asked(&format!("/agent-clusters/{CLUSTER}/{plural}")),
-            Route::AgentReport => {
-                (format!("/agent-clusters/{CLUSTER}/{plural}/status"), json!({}))
-            }
+            Route::AgentReport => (format!("/agent-clusters/{CLUSTER}/{plural}/status"), json!({})),
             Route::ObsProxy => asked(&format!("/obs-proxy-verification/{EXTERNAL_ID}")),
             Route::AdminList => asked(&format!("/admin/{plural}")),
             Route::AdminGet => asked(&format!("/admin/{plural}/{instance}")),

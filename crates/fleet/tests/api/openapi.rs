@@ -95,7 +95,13 @@ async fn the_documents_say_what_the_contracts_say() {
                 wrong.push(format!("{name}: {a}\n  ours: {b}"));
             }
         }
-        assert!(wrong.is_empty(), "{}: {} differences\n{}", api.name, wrong.len(), wrong.join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{}: {} differences\n{}",
+            api.name,
+            wrong.len(),
+            wrong.join("\n")
+        );
     }
 }
 
@@ -116,7 +122,10 @@ async fn the_documents_are_whole() {
                 let id = operation["operationId"].as_str().expect("an id").to_owned();
                 assert!(ids.insert(id.clone()), "{id} is there twice");
                 let responses = operation["responses"].as_object().expect("responses");
-                assert!(responses.values().all(|of| of["description"].is_string()), "{method} {path}");
+                assert!(
+                    responses.values().all(|of| of["description"].is_string()),
+                    "{method} {path}"
+                );
                 let declared = parameters(&as_contract(&document), operation);
                 let in_path = declared.iter().filter(|(_, place, ..)| place == "path");
                 let mut named: Vec<&str> = path

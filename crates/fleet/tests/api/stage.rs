@@ -39,12 +39,8 @@ pub struct Api {
     pub codes: &'static str,
 }
 
-pub const KAFKA: Api = Api {
-    name: "kafka",
-    plural: "kafkas",
-    prefix: "/api/kafkas_mgmt/v1",
-    codes: "KAFKAS-MGMT",
-};
+pub const KAFKA: Api =
+    Api { name: "kafka", plural: "kafkas", prefix: "/api/kafkas_mgmt/v1", codes: "KAFKAS-MGMT" };
 
 pub const DINOSAUR: Api = Api {
     name: "dinosaur",

@@ -82,7 +82,8 @@ impl Stream {
 
 fn parse(block: &str) -> Option<Event> {
     let field = |name: &str| {
-        let lines = block.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':'));
+        let lines =
+            block.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':'));
         let lines: Vec<&str> = lines.map(str::trim_start).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     };
