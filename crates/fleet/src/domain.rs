@@ -123,6 +123,18 @@ pub async fn follow(
     Ok(())
 }
 
+/// Every kind's API, and our own routes beside.
+pub fn routes(fleet: &Arc<Fleet>) -> Routes {
+    let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
+    let paths = move |path: &str| take.takes(path);
+    own::routes()
+        .documented_by(move || openapi::documents(&documented))
+        .errors_where(paths.clone(), reply::mapper(fleet.clone()))
+        .surfaces(paths, move |app, context, request| {
+            router::answer(of.clone(), app, context, request).boxed()
+        })
+}
+
 #[async_trait]
 impl Domain for FleetDomain {
     fn name(&self) -> &'static str {
@@ -161,15 +173,7 @@ impl Domain for FleetDomain {
     }
 
     fn routes(&self) -> Routes {
-        let fleet = self.fleet().clone();
-        let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
-        let paths = move |path: &str| take.takes(path);
-        own::routes()
-            .documented_by(move || openapi::documents(&documented))
-            .errors_where(paths.clone(), reply::mapper(fleet))
-            .surfaces(paths, move |app, context, request| {
-                router::answer(of.clone(), app, context, request).boxed()
-            })
+        routes(self.fleet())
     }
 
     fn workers(&self, _: &App) -> Workers {
