@@ -105,7 +105,10 @@ impl Index {
             cluster::KIND => Cluster::of(object).map(|cluster| self.apply_cluster(object, cluster)),
             account::KIND => Account::of(object).map(|account| self.apply_account(object, account)),
             _ => match object.deleted_at {
-                Some(_) => Ok(self.remove(object, seq)),
+                Some(_) => {
+                    self.remove(object, seq);
+                    Ok(())
+                }
                 None => Instance::of(object).map(|instance| self.insert(instance, seq)),
             },
         };

@@ -11,8 +11,10 @@ pub struct Agent<'s> {
     who: &'static str,
     cluster: &'static str,
     /// What it says of an instance that it was told of; nothing: it is silent about it.
-    pub says: Box<dyn Fn(&Value) -> Option<Value> + Send + Sync + 's>,
+    says: Says<'s>,
 }
+
+type Says<'s> = Box<dyn Fn(&Value) -> Option<Value> + Send + Sync + 's>;
 
 impl<'s> Agent<'s> {
     pub fn new(stage: &'s Stage, api: Api, who: &'static str, cluster: &'static str) -> Agent<'s> {

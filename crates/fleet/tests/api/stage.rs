@@ -130,6 +130,19 @@ impl Stage {
         Stage { app, store, router, domain, tokens, workers, _stop, _dir: dir, _fresh: fresh }
     }
 
+    /// Serves on a socket of its own until told to stop; returns where, how to stop it, and what
+    /// ends when it has.
+    pub async fn serve(&self) -> (String, CancellationToken, JoinHandle<()>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let config = http::Config { drain_s: 20, ..http::Config::default() };
+        let (app, routes) = (self.app.clone(), self.domain.routes());
+        let served = http::serve(app, routes, listener, config, stop.clone());
+        let ended = tokio::spawn(async move { served.await.expect("it is served") });
+        (url, stop, ended)
+    }
+
     /// From here on, instances stay as they are until an agent or a caller does something.
     pub async fn stop_workers(&mut self) {
         self.workers.0.cancel();

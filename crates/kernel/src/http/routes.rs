@@ -34,7 +34,9 @@ pub struct Routes {
 /// OpenAPI documents beside that of all routes: names, and where each is served. Asked for
 /// whenever someone looks, because there may be others by then.
 #[derive(Clone, Default)]
-pub(super) struct Documents(Vec<Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>>);
+pub(super) struct Documents(Vec<Named>);
+
+type Named = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
 impl Documents {
     pub fn now(&self) -> Vec<(String, String)> {
