@@ -141,9 +141,8 @@ pub fn judge(
     }
     if let Some(routes) = routes(instance, cluster, report)
         && next.seen.routes.as_ref() != Some(&routes)
+        && note_names(&mut next, &routes)
     {
-        let room = NAMES_MAX.saturating_sub(next.seen.names.len());
-        next.seen.names.extend(routes.iter().map(|route| route.domain.clone()).take(room));
         next.seen.routes = Some(routes);
         next.seen.routes_created = false;
         next.seen.dns_change.clear();
@@ -221,25 +220,50 @@ fn rejected(mut next: Instance, cluster: &Cluster, report: &Report, fresh_id: &s
     changed(next, Some(Event::Refused), true)
 }
 
-/// Its routes, if all of them lead to the cluster's own routers.
+/// Its routes, if all of them lead to the cluster's own routers, by names that can be registered,
+/// and each name to one place.
 fn routes(instance: &Instance, cluster: &Cluster, report: &Report) -> Option<Vec<Route>> {
     let routes = report.routes.as_ref().filter(|routes| !routes.is_empty())?;
-    let base = &cluster.spec.dns_name;
+    let base = &cluster.spec.dns_name.to_ascii_lowercase();
     let host = &instance.seen.host;
     let own =
         |router: &str| base.is_empty() || router == base || router.ends_with(&format!(".{base}"));
-    if !routes.iter().all(|(_, router)| own(router)) {
-        return None;
+    let mut targets = BTreeMap::new();
+    let mut believed = Vec::new();
+    for (prefix, router) in routes {
+        // The zone tells them in small letters, and is compared with this.
+        let router = router.to_ascii_lowercase();
+        let domain = match prefix.as_str() {
+            "" => host.clone(),
+            prefix => format!("{}-{host}", prefix.to_ascii_lowercase()),
+        };
+        let other = targets.insert(domain.clone(), router.clone());
+        let one_place = other.is_none_or(|other| other == router);
+        if !own(&router) || !is_host(&router) || !is_host(&domain) || !one_place {
+            return None;
+        }
+        believed.push(Route { domain, router });
     }
-    let domain = |prefix: &str| match prefix {
-        "" => host.clone(),
-        prefix => format!("{prefix}-{host}"),
-    };
-    let route = |(prefix, router): &(String, String)| Route {
-        domain: domain(prefix),
-        router: router.clone(),
-    };
-    Some(routes.iter().map(route).collect())
+    Some(believed)
+}
+
+/// Whether a zone would take it.
+fn is_host(name: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(letter);
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// Writes down what must go when the instance goes. False if it has had too many names: what is
+/// not written down is not registered.
+fn note_names(next: &mut Instance, routes: &[Route]) -> bool {
+    let mut names = next.seen.names.clone();
+    names.extend(routes.iter().map(|route| route.domain.clone()));
+    let fits = names.len() <= NAMES_MAX;
+    if fits {
+        next.seen.names = names;
+    }
+    fits
 }
 
 fn upgrading(kind: &Kind, report: &Report) -> Vec<String> {
@@ -412,6 +436,38 @@ mod tests {
         assert_eq!(good[0].domain, "admin-server-demo-k1.example");
         assert_eq!(routed("evil.example"), None);
         assert_eq!(routed("xapps.c1.example"), None);
+        assert_eq!(routed("Router-1.apps.c1.example").unwrap(), good);
+        assert_eq!(routed("a b.apps.c1.example"), None);
+        assert_eq!(routed("..apps.c1.example"), None);
+    }
+
+    #[test]
+    fn names_that_no_zone_would_take_are_not_believed_and_none_is_forgotten() {
+        let route = |prefix: &str, router: &str| json!({"prefix": prefix, "router": router});
+        let router = "r.apps.c1.example";
+        let routed = |instance: &Instance, routes: Value| match after(
+            instance,
+            &Report::read(&kafka(), &json!({"routes": routes})),
+            true,
+        ) {
+            Verdict::Changed { next, .. } => Some(*next),
+            _ => None,
+        };
+        let mut instance = instance(Status::Provisioning);
+        let long = "x".repeat(64);
+        for prefix in ["a b", "a/../b", "a..", "*", "é", "a\n", &long] {
+            assert!(routed(&instance, json!([route(prefix, router)])).is_none(), "{prefix:?}");
+        }
+        let torn = json!([route("a", router), route("A", "s.apps.c1.example")]);
+        assert!(routed(&instance, torn).is_none(), "one name, two places");
+        // Ever new names: at some point no more are taken, and all that were are known.
+        for i in 0..2 * NAMES_MAX {
+            let next = routed(&instance, json!([route(&format!("n{i}"), router)]));
+            instance = next.unwrap_or(instance);
+            let names = instance.seen.routes.iter().flatten().map(|route| &route.domain);
+            assert!(names.into_iter().all(|name| instance.seen.names.contains(name)));
+        }
+        assert_eq!(instance.seen.names.len(), NAMES_MAX);
     }
 
     #[test]
