@@ -11,6 +11,7 @@ mod callers;
 #[path = "../api/files.rs"]
 mod files;
 mod ledger;
+mod liar;
 mod race;
 #[path = "../api/stage.rs"]
 #[expect(dead_code, reason = "the tests of the API use the rest")]
