@@ -12,6 +12,8 @@ mod callers;
 mod files;
 mod ledger;
 mod liar;
+mod outage;
+mod outside;
 mod race;
 #[path = "../api/stage.rs"]
 #[expect(dead_code, reason = "the tests of the API use the rest")]
