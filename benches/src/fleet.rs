@@ -1,5 +1,6 @@
 //! The fleet: creates, reads, agents, rest; each figure as the issue's table names it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -153,6 +154,7 @@ async fn instant_agent(
 }
 
 pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
+    kernel::outbound::install_tls();
     let wanted = |name: &str| part.is_empty() || part == name;
     if wanted("ready") {
         ready(figures, On::Sqlite, "SQLite").await?;
@@ -195,13 +197,14 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
             stop.clone(),
         ));
     }
+    let watch = Watch::start(world.address(0), &world.user).await?;
     // One in a while first: what it takes when nobody else is there.
     let mut alone = Vec::new();
     let mut connection = Connection::open(world.address(0)).await?;
     for n in 0..50 {
         let begun = Instant::now();
         let id = create(&mut connection, &world.user, &format!("alone-{n}")).await?;
-        wait_ready(&mut connection, &world.user, &id).await?;
+        watch.until_ready(&id).await;
         alone.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     figures.add(
@@ -223,12 +226,13 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
     let mut clients = JoinSet::new();
     for client in 0..IN_FLIGHT {
         let (server, user, samples) = (world.address(client), world.user.clone(), samples.clone());
+        let watch = watch.clone();
         clients.spawn(async move {
             let mut connection = Connection::open(server).await?;
             for round in 0..3 {
                 let begun = Instant::now();
                 let id = create(&mut connection, &user, &format!("burst-{client}-{round}")).await?;
-                wait_ready(&mut connection, &user, &id).await?;
+                watch.until_ready(&id).await;
                 samples.lock().push(begun.elapsed().as_secs_f64() * 1000.0);
             }
             anyhow::Ok(())
@@ -277,13 +281,50 @@ async fn create(connection: &mut Connection, user: &str, name: &str) -> anyhow::
     Ok(answer["id"].as_str().context("no id")?.to_owned())
 }
 
-/// By the kernel's own wait: the answer comes when it is so.
-async fn wait_ready(connection: &mut Connection, user: &str, id: &str) -> anyhow::Result<()> {
-    let path = format!("/api/v1/objects/kafka/{id}?wait_phase=ready,failed&timeout_s=60");
-    let (status, body) = connection.send(&load::get(&path, user)).await?;
-    let object: Value = serde_json::from_slice(&body)?;
-    anyhow::ensure!(status == 200 && object["phase"] == "ready", "{status} {object}");
-    Ok(())
+/// Whoever watches the list knows at once what is ready.
+#[derive(Clone, Default)]
+struct Watch {
+    ready: Arc<Mutex<HashSet<String>>>,
+    bell: Arc<tokio::sync::Notify>,
+}
+
+impl Watch {
+    async fn start(server: SocketAddr, user: &str) -> anyhow::Result<Watch> {
+        let watch = Watch::default();
+        let url = format!("http://{server}{API}/kafkas?watch=true");
+        let mut stream = reqwest::Client::new().get(url).bearer_auth(user).send().await?;
+        anyhow::ensure!(stream.status().is_success(), "{}", stream.status());
+        let (ready, bell) = (watch.ready.clone(), watch.bell.clone());
+        tokio::spawn(async move {
+            let mut text = Vec::new();
+            while let Ok(Some(chunk)) = stream.chunk().await {
+                text.extend_from_slice(&chunk);
+                let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
+                let whole: Vec<u8> = text.drain(..=end).collect();
+                let lines = whole.split(|byte| *byte == b'\n');
+                for data in lines.filter_map(|line| line.strip_prefix(b"data: ")) {
+                    // The rest of it is not worth reading.
+                    let text = String::from_utf8_lossy(data);
+                    if text.contains(r#""status":"ready""#) {
+                        let id = text.split(r#""id":""#).nth(1).and_then(|t| t.split('"').next());
+                        ready.lock().extend(id.map(str::to_owned));
+                    }
+                }
+                bell.notify_waiters();
+            }
+        });
+        Ok(watch)
+    }
+
+    async fn until_ready(&self, id: &str) {
+        loop {
+            let next = self.bell.notified();
+            if self.ready.lock().remove(id) {
+                return;
+            }
+            next.await;
+        }
+    }
 }
 
 /// Creates per second, with few and with many instances there.

@@ -2,6 +2,7 @@
 //! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
 //! store, and never older than the last commit ([`Index::fresh`]).
 
+mod columns;
 mod feed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,12 +14,14 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 pub use feed::Delta;
-use feed::{Feed, delta};
+use columns::{Ready, Texts};
+use feed::{ByName, Feed, delta};
 
 use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Status};
+use crate::model::search::Filter;
 
 /// An instance, and the number of the event that it was last changed by.
 #[derive(Debug)]
@@ -47,6 +50,7 @@ struct Inner {
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
+    texts: Texts,
 }
 
 /// What someone may see: an organisation's, or only their own.
@@ -244,7 +248,7 @@ impl Index {
         &self,
         kind: &str,
         scope: &Scope<'_>,
-        fits: Option<&dyn Fn(&Instance) -> bool>,
+        filter: Option<&Filter>,
         order: &crate::model::order::Order,
         (skip, take): (usize, usize),
     ) -> Found {
@@ -254,7 +258,9 @@ impl Index {
             Scope::Owner(owner) => row.instance.owner == *owner,
             _ => true,
         };
-        let wanted = |row: &Row| own(row) && fits.is_none_or(|fits| fits(&row.instance));
+        let ready = filter.map(|filter| Ready::of(filter, &inner.texts));
+        let fits = |one: &ByName| ready.as_ref().is_none_or(|ready| ready.fits(&one.columns));
+        let wanted = |one: &ByName| fits(one) && own(&one.row);
         let one = match scope {
             Scope::Org(org) => Some(feed(org)),
             Scope::Owner(_) => Some(feed("")),
@@ -262,14 +268,14 @@ impl Index {
         };
         if let (Some(feed), true) = (one, order.is_by_name()) {
             let Some(feed) = feed else { return Found { rows: Vec::new(), total: 0 } };
-            if fits.is_none() && !matches!(scope, Scope::Owner(_)) {
-                let rows = feed.by_name.iter().skip(skip).take(take).map(|row| row.0.clone());
+            if filter.is_none() && !matches!(scope, Scope::Owner(_)) {
+                let rows = feed.by_name.iter().skip(skip).take(take).map(|one| one.row.clone());
                 return Found { rows: rows.collect(), total: feed.by_name.len() };
             }
             let (mut rows, mut total) = (Vec::new(), 0);
-            for row in feed.by_name.iter().filter(|row| wanted(&row.0)) {
+            for one in feed.by_name.iter().filter(|one| wanted(one)) {
                 if total >= skip && rows.len() < take {
-                    rows.push(row.0.clone());
+                    rows.push(one.row.clone());
                 }
                 total += 1;
             }
@@ -279,8 +285,8 @@ impl Index {
             Some(feed) => feed.into_iter().collect(),
             None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
         };
-        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).map(|row| &row.0);
-        let mut all: Vec<&Arc<Row>> = all.filter(|row| wanted(row)).collect();
+        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| wanted(one));
+        let mut all: Vec<&Arc<Row>> = all.map(|one| &one.row).collect();
         let total = all.len();
         let compare = |a: &&Arc<Row>, b: &&Arc<Row>| order.compare(&a.instance, &b.instance);
         let end = skip.saturating_add(take).min(total);
@@ -349,9 +355,9 @@ impl Inner {
         let instance = &row.instance;
         self.count(instance, 1);
         let org = (instance.kind.clone(), instance.org.clone());
-        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
         if let Some(place) = agent_place(instance) {
-            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
         }
     }
 
