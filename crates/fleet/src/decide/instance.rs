@@ -74,6 +74,9 @@ pub enum Step {
 
 /// How long a lost wake-up may cost where the other side is to tell us.
 const LOST_WAKE_UP: Duration = Duration::from_secs(600);
+/// How long after an instance went its traces outside are removed once more: a process that was
+/// asleep in the middle of a step may have made one anew.
+const SWEEP_AFTER: Duration = Duration::from_secs(600);
 /// How often a change of the zone is looked at until it is everywhere.
 const DNS_PAUSE: Duration = Duration::from_secs(2);
 
@@ -84,6 +87,9 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision<Step> {
     let plan = Plan { object, world, now };
+    if let Some(gone) = object.deleted_at {
+        return plan.sweep(instance, gone);
+    }
     if instance.status.is_going() {
         return plan.leave(instance);
     }
@@ -244,7 +250,10 @@ impl Plan<'_> {
             repair.steps.extend(steps);
             return repair;
         }
-        Decision { steps, change: Change::default(), next: self.rest(instance) }
+        let mut next = instance.clone();
+        next.seen.routes_created |= instance.seen.routes.is_some();
+        let change = self.note(instance, next);
+        Decision { steps, change, next: self.rest(instance) }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -300,14 +309,7 @@ impl Plan<'_> {
             let (change, _) = self.enter(instance, Event::Removed);
             return Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) };
         }
-        let mut steps = Vec::new();
-        let records = records(instance.seen.routes.as_deref().unwrap_or_default());
-        if self.world.has_dns && !records.is_empty() {
-            steps.push(Step::RemoveRecords(records));
-        }
-        if self.world.has_client {
-            steps.push(Step::RemoveClient);
-        }
+        let mut steps = self.removals(instance);
         if !instance.spec.subscription_id.is_empty() {
             steps.push(Step::ReleaseReservation);
         }
@@ -326,7 +328,33 @@ impl Plan<'_> {
             wakes: wake_cluster(instance, self.now),
             ..Change::default()
         };
-        Decision { steps, change, next: Next::Done }
+        let next = if steps.is_empty() { Next::Done } else { Next::After(SWEEP_AFTER) };
+        Decision { steps, change, next }
+    }
+
+    /// What takes away everything of it outside.
+    fn removals(&self, instance: &Instance) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let names = instance.seen.names.iter();
+        let records: Vec<Record> =
+            names.map(|name| Record { name: name.clone(), target: String::new() }).collect();
+        if self.world.has_dns && !records.is_empty() {
+            steps.push(Step::RemoveRecords(records));
+        }
+        if self.world.has_client {
+            steps.push(Step::RemoveClient);
+        }
+        steps
+    }
+
+    /// Once more, a while after it went.
+    fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
+        let due = gone.plus(SWEEP_AFTER);
+        if self.now < due {
+            return Decision::rest(Next::After(self.now.until(due)));
+        }
+        let steps = self.removals(instance);
+        Decision { steps, change: Change::default(), next: Next::Done }
     }
 
     /// When to look at what rests: at its end, or when what is outside should be compared.

@@ -14,6 +14,8 @@ use crate::model::kind::Kind;
 const TEXT_MAX: usize = 1_024;
 /// Routes of one instance; a Kafka has three and one for each broker.
 const ROUTES_MAX: usize = 64;
+/// Names of one instance over its whole life.
+const NAMES_MAX: usize = 256;
 /// The message with which a cluster says that it has no room.
 const NO_ROOM: &str = "cluster has insufficient resources";
 
@@ -140,7 +142,10 @@ pub fn judge(
     if let Some(routes) = routes(instance, cluster, report)
         && next.seen.routes.as_ref() != Some(&routes)
     {
+        let room = NAMES_MAX.saturating_sub(next.seen.names.len());
+        next.seen.names.extend(routes.iter().map(|route| route.domain.clone()).take(room));
         next.seen.routes = Some(routes);
+        next.seen.routes_created = false;
         next.seen.dns_change.clear();
     }
     let event = match report.says {
@@ -211,7 +216,6 @@ fn rejected(mut next: Instance, cluster: &Cluster, report: &Report, fresh_id: &s
     next.seen.refused_by.push(cluster.id.clone());
     next.seen.cluster_id.clear();
     next.seen.placement_id.clear();
-    next.seen.routes = None;
     next.spec.versions.clear();
     next.seen.waiting_for = format!("another cluster: {} has no room", cluster.id);
     changed(next, Some(Event::Refused), true)

@@ -32,6 +32,8 @@ pub struct Config {
     pub module_dir: Option<PathBuf>,
     /// More variables of the module.
     pub variables: BTreeMap<String, Secret>,
+    /// What it finds in its environment beside ours, such as a cloud's credentials.
+    pub environment: BTreeMap<String, Secret>,
     /// A run that takes longer is ended.
     pub timeout_s: u64,
 }
@@ -42,6 +44,7 @@ impl Default for Config {
             program: "terraform".into(),
             module_dir: None,
             variables: BTreeMap::new(),
+            environment: BTreeMap::new(),
             timeout_s: 7_200,
         }
     }
@@ -255,7 +258,8 @@ impl Terraform {
 
     /// Without the values that were given to it: any of them may be a secret.
     fn redacted(&self, text: &str) -> String {
-        let values = self.config.variables.values().map(Secret::expose);
+        let Config { variables, environment, .. } = &self.config;
+        let values = variables.values().chain(environment.values()).map(Secret::expose);
         values
             .filter(|value| value.len() > 3)
             .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
@@ -265,6 +269,7 @@ impl Terraform {
         let mut command = Command::new(&self.config.program);
         command.args(args).current_dir(place).env("TF_IN_AUTOMATION", "1");
         command.env("TF_INPUT", "0").env("CHECKPOINT_DISABLE", "1");
+        command.envs(self.config.environment.iter().map(|(name, value)| (name, value.expose())));
         command
     }
 

@@ -1,7 +1,6 @@
 //! Clusters: from their registration until they are gone.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::scale;
 use crate::Fleet;
 use crate::decide::cluster::plan::{Made, Reach, Step, World, decide, written};
 use crate::model::cluster::{self, Cluster, Provider, Status};
+use crate::model::instance::{self, Instance};
 use crate::ports::kubernetes::handover::Handover;
 use crate::ports::kubernetes::{self, Keeper};
 use crate::ports::sso::Client;
@@ -268,7 +268,7 @@ impl Worker for Clusters {
             }),
             reach: if force { Reach::NotOurs } else { self.reach(&cluster).await? },
             spare: scale::spare(fleet, &cluster, on_it.len()),
-            wakes: on_it.iter().map(|row| crate::api::instances::wake(&row.instance, now)).collect(),
+            wakes: on_it.iter().map(|row| told(&row.instance, now)).collect(),
         })
     }
 
@@ -292,6 +292,14 @@ impl Worker for Clusters {
     fn step_timeout(&self) -> Duration {
         2 * self.terraform.timeout() + Duration::from_secs(300)
     }
+}
+
+/// Lets an instance know that its cluster is gone. One that is still being prepared goes by the
+/// picture in memory, which will know by then.
+fn told(instance: &Instance, now: Timestamp) -> Wake {
+    let early = matches!(instance.status, instance::Status::Accepted | instance::Status::Preparing);
+    let due = if early { now.plus(PAUSE) } else { now };
+    crate::api::instances::wake(instance, due)
 }
 
 /// Makes someone look at a cluster.

@@ -78,7 +78,6 @@ impl Worker for Instances {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Instance::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
             Ok(instance) => decide(object, &instance, world, now),
             Err(error) => Decision::rest(Next::Stopped(error.to_string())),
         }
@@ -120,14 +119,16 @@ impl Worker for Instances {
 }
 
 impl Instances {
-    /// The cluster that it is on. One that the index does not know is looked for in the store:
-    /// what is done to an instance without a cluster cannot be undone.
+    /// The cluster that it is on. One that the index does not know is looked for in the store, and
+    /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
+    /// undone, and who waits for a cluster that is gone waits for ever.
     async fn cluster(&self, look: &Look, instance: &Instance) -> Result<Option<Arc<Cluster>>> {
         let id = &instance.seen.cluster_id;
         if id.is_empty() {
             return Ok(None);
         }
-        if let Some(cluster) = self.0.index.cluster(id) {
+        let early = matches!(instance.status, Status::Accepted | Status::Preparing);
+        if let Some(cluster) = self.0.index.cluster(id).filter(|_| early) {
             return Ok(Some(cluster));
         }
         let stored = look.store().object(&cluster::key(id)).await?;

@@ -53,6 +53,9 @@ pub const DINOSAUR: Api = Api {
     codes: "DINOSAURS-MGMT",
 };
 
+/// By which others know the cluster that takes instances.
+pub const EXTERNAL_ID: &str = "c1c1c1c1-c1c1-4c1c-8c1c-c1c1c1c1c1c1";
+
 impl Api {
     /// A path of its resource, as in `/kafkas` or `/kafkas/ID`.
     pub fn path(&self, rest: &str) -> String {
@@ -106,7 +109,7 @@ impl Stage {
             metrics: Arc::new(Metrics::new()),
             url: URL.into(),
         });
-        put_cluster(&app, CLUSTER, "c1", |_| {}).await;
+        put_cluster(&app, CLUSTER, "c1", |spec| spec.external_id = EXTERNAL_ID.into()).await;
         put_cluster(&app, OTHER_CLUSTER, "c2", |spec| spec.schedulable = false).await;
 
         let mut config = files::config(dir.path());
@@ -273,7 +276,7 @@ impl Answer {
 
     /// The number of the error; 0 if it is none.
     pub fn code(&self) -> u32 {
-        let code = self.body["code"].as_str().unwrap_or_default();
+        let code = self.body["code"].as_str().filter(|_| self.status >= 400).unwrap_or_default();
         code.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 

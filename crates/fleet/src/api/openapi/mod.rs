@@ -2,17 +2,25 @@
 
 mod schemas;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
 use super::router::{Guard, Route, TABLE};
+use crate::Fleet;
 use crate::model::kind::{Extra, Kind};
 use schemas::{instance_name, reference};
 
 static SHARED: LazyLock<Value> = LazyLock::new(|| {
     serde_yaml_ng::from_str(include_str!("shared.yaml")).expect("a test reads it, too")
 });
+
+/// The documents of all kinds: name, and where each is served.
+pub fn documents(fleet: &Fleet) -> Vec<(String, String)> {
+    let rules = fleet.rules();
+    let of = |kind: &Arc<Kind>| (kind.file.title.clone(), format!("{}/v1/openapi", kind.prefix));
+    rules.kinds.values().map(of).collect()
+}
 
 pub fn document(kind: &Kind) -> Value {
     let title = &kind.file.title;

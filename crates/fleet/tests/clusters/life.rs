@@ -1,0 +1,134 @@
+//! Clusters of which only the agent is known: silent agents, emptying, force, and an existing
+//! agent that speaks the plain contract.
+
+use fleet::model::cluster::Status;
+
+use crate::stage::{Stage, clusters_file, eventually};
+
+const TWO: &str = "
+clusters:
+  - { name: one, cluster_id: one, provider_type: agent, kafka_instance_limit: 5 }
+  - { name: two, cluster_id: two, provider_type: agent, kafka_instance_limit: 5, schedulable: false }
+";
+const ONE: &str = "
+clusters:
+  - { name: one, cluster_id: one, provider_type: agent, kafka_instance_limit: 5 }
+";
+
+async fn one_ready(dir: &std::path::Path) -> Stage {
+    let file = clusters_file(dir, ONE);
+    let stage = Stage::start(dir, &["one"], |config| config.clusters_file = file).await;
+    stage.until_cluster("one", Status::Waiting).await;
+    stage.agent_reports("one", "True").await;
+    stage.until_cluster("one", Status::Ready).await;
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = one_ready(dir.path()).await;
+    let id = stage.create("demo").await;
+    stage.until_kafka(&id, "provisioning").await;
+    stage.agent_round("one").await;
+    stage.until_kafka(&id, "ready").await;
+    stage.agent_reports("one", "False").await;
+    let waiting = stage.until_cluster("one", Status::Waiting).await;
+    assert!(!waiting.seen.agent_lost);
+    assert_eq!(stage.kafka(&id).await.0, "ready", "what runs is not touched");
+    stage.agent_reports("one", "True").await;
+    stage.until_cluster("one", Status::Ready).await;
+    stage.delete(&id).await;
+    stage.until_kafka(&id, "deprovision").await;
+    stage.agent_round("one").await;
+    stage.until_kafka(&id, "gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = clusters_file(dir.path(), ONE);
+    let stage = Stage::start(dir.path(), &["one"], |config| {
+        config.clusters_file = file;
+        config.agent.lost_after_s = 2;
+    })
+    .await;
+    stage.until_cluster("one", Status::Waiting).await;
+    stage.agent_reports("one", "True").await;
+    let id = stage.create("demo").await;
+    stage.until_kafka(&id, "provisioning").await;
+    stage.agent_round("one").await;
+    stage.until_kafka(&id, "ready").await;
+    eventually("the agent is missed", async || stage.cluster("one").await.unwrap().seen.agent_lost).await;
+    let lost = stage.cluster("one").await.unwrap();
+    assert_eq!(lost.status, Status::Ready);
+    assert!(lost.seen.reason.contains("not been heard of since"), "{}", lost.seen.reason);
+    assert_eq!(stage.kafka(&id).await.0, "ready");
+    stage.agent_reports("one", "True").await;
+    let back = stage.cluster("one").await.unwrap();
+    assert!(!back.seen.agent_lost && back.seen.reason.is_empty(), "{:?}", back.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = one_ready(dir.path()).await;
+    let id = stage.create("demo").await;
+    stage.until_kafka(&id, "provisioning").await;
+    stage.agent_round("one").await;
+    stage.until_kafka(&id, "ready").await;
+    stage.take_away("one", false).await;
+    stage.until_cluster("one", Status::Deprovisioning).await;
+    let says = async || stage.cluster("one").await.unwrap().seen.waiting_for;
+    eventually("it says so", async || says().await == "1 instance to be deleted").await;
+    stage.delete(&id).await;
+    stage.until_kafka(&id, "deprovision").await;
+    stage.agent_round("one").await;
+    stage.until_kafka(&id, "gone").await;
+    stage.until_gone("one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = clusters_file(dir.path(), TWO);
+    let stage = Stage::start(dir.path(), &["one", "two"], |config| config.clusters_file = file).await;
+    for cluster in ["one", "two"] {
+        stage.until_cluster(cluster, Status::Waiting).await;
+        stage.agent_reports(cluster, "True").await;
+    }
+    let used = stage.create("used").await;
+    let going = stage.create("going").await;
+    for id in [&used, &going] {
+        stage.until_kafka(id, "provisioning").await;
+    }
+    stage.agent_round("one").await;
+    for id in [&used, &going] {
+        stage.until_kafka(id, "ready").await;
+    }
+    let young = stage.create("young").await;
+    stage.until_kafka(&young, "provisioning").await;
+    stage.delete(&going).await;
+    stage.until_kafka(&going, "deprovision").await;
+    stage.take_away("one", true).await;
+    stage.until_gone("one").await;
+    stage.until_kafka(&going, "gone").await;
+    stage.until_kafka(&used, "failed").await;
+    let (_, seen) = stage.kafka(&used).await;
+    assert!(seen.failed_reason.contains("its cluster one is gone"), "{}", seen.failed_reason);
+    eventually("the young one waits for another", async || {
+        let (status, seen) = stage.kafka(&young).await;
+        status == "provisioning" && seen.cluster_id.is_empty()
+    })
+    .await;
+    // There is another one now.
+    let file = clusters_file(dir.path(), &TWO.replace(", schedulable: false", "").replace("one", "three"));
+    let store = stage.end().await;
+    let agents = ["two", "three"];
+    let stage = Stage::on(store, dir.path(), &agents, |config| config.clusters_file = file).await;
+    eventually("it is placed again", async || stage.kafka(&young).await.1.cluster_id == "two").await;
+    stage.agent_round("two").await;
+    stage.until_kafka(&young, "ready").await;
+    stage.delete(&used).await;
+    stage.until_kafka(&used, "gone").await;
+}

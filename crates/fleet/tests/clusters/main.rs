@@ -1,0 +1,11 @@
+//! Clusters: registered, made, terraformed, watched, emptied, gone; on a real API server and with
+//! the real Terraform. And the agents of both kinds that serve them.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod declared;
+mod kubernetes;
+mod life;
+mod scale;
+mod stage;
+mod terraform;

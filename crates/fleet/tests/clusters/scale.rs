@@ -1,0 +1,48 @@
+//! Clusters that come and go by themselves.
+
+use fleet::config::Scaling;
+use fleet::model::cluster::{Cluster, Provider, Status};
+use kernel::find::Find;
+
+use crate::stage::{Stage, eventually};
+
+async fn clusters(stage: &Stage) -> Vec<Cluster> {
+    let find = Find { kind: Some("cluster".into()), limit: 100, ..Find::default() };
+    let page = stage.store.find(&find).await.unwrap();
+    page.objects.iter().map(|object| Cluster::of(object).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::start(dir.path(), &[], |config| {
+        config.scaling = Scaling::Auto;
+        config.dynamic.scale_up = true;
+    })
+    .await;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c"] {
+        ids.push(stage.create(name).await);
+    }
+    eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
+    for id in &ids {
+        eventually("it waits", async || stage.kafka(id).await.1.waiting_for.contains("a cluster")).await;
+    }
+    let all = clusters(&stage).await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].spec.dynamic && all[0].spec.provider == Provider::Terraform);
+    assert_eq!(all[0].spec.instance_types, ["developer"]);
+    let id = &all[0].id;
+    stage.until_cluster(id, Status::Provisioning).await;
+    let says = async || stage.cluster(id).await.unwrap().seen.reason;
+    eventually("it says what is missing", async || says().await.contains("Terraform")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_makes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::start(dir.path(), &[], |config| config.scaling = Scaling::Auto).await;
+    let id = stage.create("a").await;
+    eventually("it waits", async || stage.kafka(&id).await.1.waiting_for.contains("a cluster")).await;
+    assert_eq!(clusters(&stage).await, []);
+}

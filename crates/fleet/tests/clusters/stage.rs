@@ -1,0 +1,244 @@
+//! A whole server on a real port: the fleet's domain on SQLite, its workers running.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::model::cluster::{self, Cluster, Status};
+use fleet::secrets::Secrets;
+use fleet::{Config, FleetDomain};
+use kernel::driver::Driver;
+use kernel::identity::builtin::{Kind, Signer};
+use kernel::identity::{self, Identity, Principal};
+use kernel::outbound::{self, Outbound};
+use kernel::store::sqlite::Sqlite;
+use kernel::telemetry::Metrics;
+use kernel::{Ambient, App, Domain as _, Key, Parts, Store, http};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub const KAFKAS: &str = "/api/kafkas_mgmt/v1/kafkas";
+
+pub struct Stage {
+    pub url: String,
+    pub store: Arc<dyn Store>,
+    pub dir: PathBuf,
+    http: reqwest::Client,
+    alice: String,
+    ambient: Ambient,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What agents sign in with.
+pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
+    let id = format!("kas-fleetshard-agent-{cluster}");
+    let secrets = Secrets::open(&dir.join("fleet-key"), &Ambient::system()).unwrap();
+    let secret = secrets.of(&id, 0);
+    (id, secret)
+}
+
+impl Stage {
+    /// `agents` are clusters whose agents may sign in.
+    pub async fn start(dir: &Path, agents: &[&str], change: impl FnOnce(&mut Config)) -> Stage {
+        let store = Sqlite::open(&dir.join("mainstay.db"), kernel::store::uncounted()).unwrap();
+        Stage::on(Arc::new(store), dir, agents, change).await
+    }
+
+    /// On the store that another one left.
+    pub async fn on(
+        store: Arc<dyn Store>,
+        dir: &Path,
+        agents: &[&str],
+        change: impl FnOnce(&mut Config),
+    ) -> Stage {
+        outbound::install_tls();
+        let ambient = Ambient::system();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let unwatched: outbound::Observe = Arc::new(|_| {});
+        let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
+        let clients = agents.iter().map(|cluster| {
+            let (id, secret) = agent_secret(dir, cluster);
+            let agent_of = Some((*cluster).to_owned());
+            let secret = Some(secret.as_str().into());
+            identity::Client { id, secret, agent_of, ..Default::default() }
+        });
+        let trusted = identity::Config { clients: clients.collect(), ..Default::default() };
+        let identity =
+            Identity::start(trusted.clone(), dir, &url, ambient.clone(), &outbound).unwrap();
+        let app = App::new(Parts {
+            store: store.clone(),
+            ambient: ambient.clone(),
+            identity,
+            outbound,
+            metrics: Arc::new(Metrics::new()),
+            url: url.clone(),
+        });
+        let mut config = Config::default();
+        config.local.enabled = Some(false);
+        change(&mut config);
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let domain = FleetDomain::new(config, dir.into(), true);
+        domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
+        let driver = Driver {
+            name: ambient.id(),
+            store: store.clone(),
+            ambient: ambient.clone(),
+            workers: domain.workers(&app),
+            config: Default::default(),
+            observe: Arc::new(|_, _, _, _| {}),
+        };
+        tasks.spawn(driver.run(stop.clone()));
+        let routes = identity::routes().merge(domain.routes());
+        let (ends, config) = (stop.clone(), http::Config { rate_per_s: 0, ..Default::default() });
+        tasks.spawn(async move { http::serve(app, routes, listener, config, ends).await.unwrap() });
+        let signer = Signer::open(&trusted, dir, &url, ambient.clone()).unwrap();
+        let alice = Principal { subject: "alice".into(), org: "acme".into(), ..Default::default() };
+        let alice = signer.issue(&alice, "tests", Duration::from_secs(3_600), Kind::Access).unwrap();
+        let http = reqwest::Client::new();
+        Stage { url, store, dir: dir.into(), http, alice, ambient, stop, tasks }
+    }
+
+    /// As when it is told to stop. Returns what it leaves.
+    pub async fn end(self) -> Arc<dyn Store> {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.store.clone()
+    }
+
+    pub async fn call(&self, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let method = method.parse().unwrap();
+        let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token);
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
+    }
+
+    /// The token of a cluster's agent, by its secret.
+    pub async fn agent_token(&self, cluster: &str) -> String {
+        let (id, secret) = agent_secret(&self.dir, cluster);
+        let form = [("grant_type", "client_credentials"), ("client_id", &id), ("client_secret", &secret)];
+        let url = format!("{}/oauth/token", self.url);
+        let answer: Value = self.http.post(url).form(&form).send().await.unwrap().json().await.unwrap();
+        answer["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    pub async fn create(&self, name: &str) -> String {
+        let path = format!("{KAFKAS}?async=true");
+        let (status, body) = self.call(&self.alice, "POST", &path, &json!({ "name": name })).await;
+        assert_eq!(status, 202, "{body}");
+        body["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn delete(&self, id: &str) {
+        let path = format!("{KAFKAS}/{id}?async=true");
+        let (status, body) = self.call(&self.alice, "DELETE", &path, &Value::Null).await;
+        assert_eq!(status, 202, "{body}");
+    }
+
+    /// The status of a Kafka; `gone` when there is none.
+    pub async fn kafka(&self, id: &str) -> (String, fleet::model::instance::Seen) {
+        let object = self.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
+        let phase = if object.deleted_at.is_some() { "gone".into() } else { object.phase.clone() };
+        (phase, object.status.parse().unwrap())
+    }
+
+    pub async fn until_kafka(&self, id: &str, status: &str) {
+        let what = format!("kafka {id} is {status}");
+        eventually(&what, async || self.kafka(id).await.0 == status).await;
+    }
+
+    pub async fn cluster(&self, id: &str) -> Option<Cluster> {
+        let object = self.store.object(&cluster::key(id)).await.unwrap()?;
+        object.deleted_at.is_none().then(|| Cluster::of(&object).unwrap())
+    }
+
+    pub async fn until_cluster(&self, id: &str, status: Status) -> Cluster {
+        let what = format!("cluster {id} is {}", status.label());
+        eventually(&what, async || self.cluster(id).await.is_some_and(|c| c.status == status)).await;
+        self.cluster(id).await.unwrap()
+    }
+
+    pub async fn until_gone(&self, id: &str) {
+        eventually(&format!("cluster {id} is gone"), async || self.cluster(id).await.is_none()).await;
+    }
+
+    /// Asks for a cluster to go.
+    pub async fn take_away(&self, id: &str, force: bool) {
+        use kernel::change::{EventDraft, Wake, Write};
+        let now = self.ambient.now();
+        let object = self.store.object(&cluster::key(id)).await.unwrap().unwrap();
+        let mut cluster = Cluster::of(&object).unwrap();
+        cluster.spec.deleting = true;
+        cluster.spec.force = force;
+        let mut object = (*object).clone();
+        object.spec = kernel::Json::of(&cluster.spec);
+        let key = object.key.clone();
+        let change = kernel::Change {
+            event: Some(EventDraft::of(&object, "deleting")),
+            write: Some(Write::Update(object)),
+            wakes: vec![Wake { key, org: String::new(), lane: kernel::Lane::Normal, due: now }],
+            ..Default::default()
+        };
+        kernel::store::commit(self.store.as_ref(), change, now).await.unwrap();
+    }
+
+    /// The agent of a cluster says that it is ready, with a version of Kafka.
+    pub async fn agent_reports(&self, cluster: &str, ready: &str) {
+        let token = self.agent_token(cluster).await;
+        let path = format!("/api/kafkas_mgmt/v1/agent-clusters/{cluster}/status");
+        let body = json!({
+            "conditions": [{ "type": "Ready", "status": ready }],
+            "capacity": { "standard": { "maxUnits": 5, "remainingUnits": 5 },
+                          "developer": { "maxUnits": 5, "remainingUnits": 5 } },
+            "strimzi": [{ "ready": true, "version": "s1", "kafkaVersions": ["3.9.0"], "kafkaIbpVersions": ["3.9"] }],
+        });
+        let (status, body) = self.call(&token, "PUT", &path, &body).await;
+        assert_eq!(status, 204, "{body}");
+    }
+
+    /// An agent of the plain contract: asks for everything, and says that all was done.
+    pub async fn agent_round(&self, cluster: &str) {
+        let token = self.agent_token(cluster).await;
+        let base = format!("/api/kafkas_mgmt/v1/agent-clusters/{cluster}/kafkas");
+        let (status, list) = self.call(&token, "GET", &base, &Value::Null).await;
+        assert_eq!((status, &list["kind"]), (200, &json!("ManagedKafkaList")), "{list}");
+        let said = list["items"].as_array().unwrap().iter().map(|item| {
+            let deleted = item["spec"]["deleted"] == true;
+            let (status, reason) = if deleted { ("False", "Deleted") } else { ("True", "") };
+            let ready = json!({ "type": "Ready", "status": status, "reason": reason });
+            (item["id"].as_str().unwrap().to_owned(), json!({ "conditions": [ready] }))
+        });
+        let said: Value = said.collect::<serde_json::Map<_, _>>().into();
+        let (status, body) = self.call(&token, "PUT", &format!("{base}/status"), &said).await;
+        assert_eq!((status, body), (200, Value::Null));
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A file of clusters.
+pub fn clusters_file(dir: &Path, text: &str) -> Option<PathBuf> {
+    let file = dir.join("clusters.yaml");
+    std::fs::write(&file, text).unwrap();
+    Some(file)
+}
+
+/// Waits for a condition; fails the test if it does not come about.
+pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
