@@ -3,7 +3,9 @@
 //! store, and never older than the last commit ([`Index::fresh`]).
 
 mod feed;
+mod tally;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +15,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 pub use feed::Delta;
+pub use tally::{Operation, Tally, Work};
 use feed::{Feed, delta};
 
 use crate::decide::place::Candidate;
@@ -31,6 +34,8 @@ pub struct Row {
 pub struct Index {
     inner: RwLock<Inner>,
     mirror: OnceLock<Arc<Mirror>>,
+    /// What came about since this process began.
+    pub tally: Tally,
 }
 
 #[derive(Default)]
@@ -47,6 +52,8 @@ struct Inner {
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
+    /// Instances by kind, cluster and status.
+    placed: BTreeMap<(String, String, Status), i64>,
 }
 
 /// What someone may see: an organisation's, or only their own.
@@ -105,7 +112,10 @@ impl Index {
             cluster::KIND => Cluster::of(object).map(|cluster| self.apply_cluster(object, cluster)),
             account::KIND => Account::of(object).map(|account| self.apply_account(object, account)),
             _ => match object.deleted_at {
-                Some(_) => Ok(self.remove(object, seq)),
+                Some(_) => {
+                    self.remove(object, seq);
+                    Ok(())
+                }
                 None => Instance::of(object).map(|instance| self.insert(instance, seq)),
             },
         };
@@ -117,11 +127,13 @@ impl Index {
     fn apply_cluster(&self, object: &Object, cluster: Cluster) {
         let mut inner = self.inner.write();
         let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
-        match object.deleted_at {
-            _ if !newer => {}
-            Some(_) => drop(inner.clusters.remove(&cluster.id)),
-            None => drop(inner.clusters.insert(cluster.id.clone(), Arc::new(cluster))),
+        if !newer {
+            return;
         }
+        let old = inner.clusters.remove(&cluster.id);
+        let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
+        self.tally.cluster(old.as_deref(), new.as_deref());
+        inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
     }
 
     fn apply_account(&self, object: &Object, account: Account) {
@@ -142,6 +154,7 @@ impl Index {
             return;
         }
         let row = Arc::new(Row { instance, seq });
+        self.tally.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
         inner.take_out(old.as_ref(), Some(&row), seq);
         inner.put_in(&row);
         inner.rows.insert(key, row);
@@ -150,6 +163,7 @@ impl Index {
     fn remove(&self, object: &Object, seq: i64) {
         let mut inner = self.inner.write();
         let old = inner.rows.remove(object.key.as_str());
+        self.tally.instance(old.as_ref().map(|old| &old.instance), None);
         inner.take_out(old.as_ref(), None, seq);
     }
 
@@ -214,6 +228,11 @@ impl Index {
 
     pub fn counts(&self) -> BTreeMap<(String, Status), i64> {
         self.inner.read().counts.clone()
+    }
+
+    /// Instances by kind, cluster and status; what is not there is none.
+    pub fn placed(&self) -> BTreeMap<(String, String, Status), i64> {
+        self.inner.read().placed.clone()
     }
 
     /// All instances of a cluster, whether its agent is told of them or not.
@@ -382,6 +401,16 @@ impl Inner {
             *self.regions.entry(key).or_default() += by * spec.units;
         }
         let cluster = &instance.seen.cluster_id;
+        if !cluster.is_empty() {
+            let place = (instance.kind.clone(), cluster.clone(), instance.status);
+            match self.placed.entry(place) {
+                Entry::Vacant(none) => {
+                    none.insert(by);
+                }
+                Entry::Occupied(last) if *last.get() + by == 0 => drop(last.remove()),
+                Entry::Occupied(mut some) => *some.get_mut() += by,
+            }
+        }
         if !cluster.is_empty() && instance.status != Status::Deleting {
             let held = self.used.entry(cluster.clone()).or_default();
             *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;
