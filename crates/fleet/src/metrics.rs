@@ -194,20 +194,28 @@ impl Page<'_, '_> {
         });
         let name = format!("{prefix}_{kind}_per_cluster_count");
         self.values((&name, "Instances by cluster"), MetricType::Gauge, per_cluster)?;
-        self.operations(prefix, kind, &[Operation::Create, Operation::Deprovision, Operation::Delete])
+        self.operations(
+            prefix,
+            kind,
+            &[Operation::Create, Operation::Deprovision, Operation::Delete],
+        )
     }
 
     fn clusters(&mut self, prefix: &str, kinds: &[&Kind]) -> Written {
         let clusters = self.fleet.index.clusters();
+        let label = |status: cluster::Status| match (status, kinds.first()) {
+            (cluster::Status::Waiting, Some(kind)) => kind.file.waiting_for_agent.as_str(),
+            _ => status.label(),
+        };
         let count = |status| clusters.iter().filter(|cluster| cluster.status == status).count();
-        let by_status = cluster::Status::ALL
-            .map(|status| ([("status", status.label())], i64::try_from(count(status)).unwrap_or(0)));
+        let by_status =
+            cluster::Status::ALL.map(|status| ([("status", label(status))], count(status) as u64));
         let name = format!("{prefix}_cluster_status_count");
         self.values((&name, "Clusters by status"), MetricType::Gauge, by_status)?;
 
         let since = clusters.iter().map(|cluster| {
             let seconds = cluster.created_at.until(cluster.seen.since).as_secs_f64();
-            ((named(cluster), [("status", cluster.status.label())]), seconds)
+            ((named(cluster), [("status", label(cluster.status))]), seconds)
         });
         let name = format!("{prefix}_cluster_status_since_created_in_seconds");
         let help = "From a cluster's creation until it got its status";
@@ -278,8 +286,7 @@ impl Page<'_, '_> {
         self.values(name, MetricType::Unknown, counts)?;
         let name = "api_inbound_request_duration";
         let help = "Seconds until the head of an answer";
-        let mut metric =
-            self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for ((answer, answers), code) in answers.iter().zip(&codes) {
             answers.seconds.encode(metric.encode_family(&labels((answer, code)))?)?;
         }

@@ -435,6 +435,26 @@ mod tests {
         }
     }
 
+    impl Watch for Mutex<Vec<String>> {
+        fn request(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
+            self.lock().push(format!("{method} {route} {status}"));
+        }
+
+        fn look(&self, kind: &str, outcome: &'static str, _: f64) {
+            self.lock().push(format!("{kind} {outcome}"));
+        }
+    }
+
+    #[test]
+    fn a_domain_that_watches_is_told_of_requests_and_looks() {
+        let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+        metrics.look("widget", "retry", 0.1);
+        metrics.watch(told.clone());
+        metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
+        metrics.look("widget", "done", 0.1);
+        assert_eq!(*told.lock(), ["GET /api/v1/x 404", "widget done"]);
+    }
+
     #[test]
     fn a_system_too_many_is_counted_as_other() {
         let metrics = Metrics::new();
