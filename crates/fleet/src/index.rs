@@ -4,7 +4,9 @@
 
 mod columns;
 mod feed;
+mod tally;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -13,9 +15,10 @@ use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-pub use feed::Delta;
 use columns::{Ready, Texts};
+pub use feed::Delta;
 use feed::{ByName, Feed, delta};
+pub use tally::{Operation, Tally, Work};
 
 use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
@@ -34,6 +37,8 @@ pub struct Row {
 pub struct Index {
     inner: RwLock<Inner>,
     mirror: OnceLock<Arc<Mirror>>,
+    /// What came about since this process began.
+    pub tally: Tally,
 }
 
 #[derive(Default)]
@@ -51,6 +56,8 @@ struct Inner {
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
     texts: Texts,
+    /// Instances by kind, cluster and status.
+    placed: BTreeMap<(String, String, Status), i64>,
 }
 
 /// What someone may see: an organisation's, or only their own.
@@ -124,11 +131,13 @@ impl Index {
     fn apply_cluster(&self, object: &Object, cluster: Cluster) {
         let mut inner = self.inner.write();
         let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
-        match object.deleted_at {
-            _ if !newer => {}
-            Some(_) => drop(inner.clusters.remove(&cluster.id)),
-            None => drop(inner.clusters.insert(cluster.id.clone(), Arc::new(cluster))),
+        if !newer {
+            return;
         }
+        let old = inner.clusters.remove(&cluster.id);
+        let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
+        self.tally.cluster(old.as_deref(), new.as_deref());
+        inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
     }
 
     fn apply_account(&self, object: &Object, account: Account) {
@@ -149,6 +158,7 @@ impl Index {
             return;
         }
         let row = Arc::new(Row { instance, seq });
+        self.tally.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
         inner.take_out(old.as_ref(), Some(&row), seq);
         inner.put_in(&row);
         inner.rows.insert(key, row);
@@ -157,6 +167,7 @@ impl Index {
     fn remove(&self, object: &Object, seq: i64) {
         let mut inner = self.inner.write();
         let old = inner.rows.remove(object.key.as_str());
+        self.tally.instance(old.as_ref().map(|old| &old.instance), None);
         inner.take_out(old.as_ref(), None, seq);
     }
 
@@ -222,6 +233,11 @@ impl Index {
 
     pub fn counts(&self) -> BTreeMap<(String, Status), i64> {
         self.inner.read().counts.clone()
+    }
+
+    /// Instances by kind, cluster and status; what is not there is none.
+    pub fn placed(&self) -> BTreeMap<(String, String, Status), i64> {
+        self.inner.read().placed.clone()
     }
 
     /// All instances of a cluster, whether its agent is told of them or not.
@@ -357,7 +373,10 @@ impl Inner {
         let org = (instance.kind.clone(), instance.org.clone());
         self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
         if let Some(place) = agent_place(instance) {
-            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
+            self.agents
+                .entry(place)
+                .or_insert_with(|| Feed::new(row.seq - 1))
+                .insert(row, &mut self.texts);
         }
     }
 
@@ -392,6 +411,16 @@ impl Inner {
             *self.regions.entry(key).or_default() += by * spec.units;
         }
         let cluster = &instance.seen.cluster_id;
+        if !cluster.is_empty() {
+            let place = (instance.kind.clone(), cluster.clone(), instance.status);
+            match self.placed.entry(place) {
+                Entry::Vacant(none) => {
+                    none.insert(by);
+                }
+                Entry::Occupied(last) if *last.get() + by == 0 => drop(last.remove()),
+                Entry::Occupied(mut some) => *some.get_mut() += by,
+            }
+        }
         if !cluster.is_empty() && instance.status != Status::Deleting {
             let held = self.used.entry(cluster.clone()).or_default();
             *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;

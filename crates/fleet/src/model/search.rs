@@ -340,7 +340,10 @@ impl Parser {
         match word.as_str() {
             "like" | "ilike" => {
                 let pattern = Pattern::new(&self.value()?, word == "ilike");
-                Ok(Filter::Is(column, if not { Test::Unlike(pattern) } else { Test::Like(pattern) }))
+                Ok(Filter::Is(
+                    column,
+                    if not { Test::Unlike(pattern) } else { Test::Like(pattern) },
+                ))
             }
             "in" => {
                 let values = self.values()?;
