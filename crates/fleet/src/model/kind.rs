@@ -128,7 +128,7 @@ impl FieldType {
     }
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
     /// The key of the operators' list in a cluster's status, and of the operator's own version.
@@ -139,7 +139,7 @@ pub struct Versions {
     pub admin: BTreeMap<String, AdminVersion>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdminVersion {
     pub field: String,
@@ -517,6 +517,9 @@ pub struct Summary {
     pub prefix: String,
     pub fields: BTreeMap<String, String>,
     pub promote: bool,
+    /// What a cluster's agent says of versions, if it has to.
+    #[serde(default)]
+    pub versions: Option<Versions>,
 }
 
 impl From<&Kind> for Summary {
@@ -529,6 +532,7 @@ impl From<&Kind> for Summary {
             prefix: format!("{}/v1", kind.prefix),
             fields: fields.map(|(name, field)| (name.clone(), field.of.name().into())).collect(),
             promote: kind.has(Extra::Promote),
+            versions: kind.file.versions.clone(),
         }
     }
 }
