@@ -51,7 +51,8 @@ impl Fleet {
             written.phase = after.status.label().into();
             written.status = Json::of(&after.seen);
             written.updated_at = now;
-            let what = if after.status == before.status { "reported" } else { after.status.label() };
+            let what =
+                if after.status == before.status { "reported" } else { after.status.label() };
             let room = after.status == Status::Ready
                 && (before.status != after.status
                     || before.seen.capacity != after.seen.capacity

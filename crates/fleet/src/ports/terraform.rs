@@ -160,7 +160,10 @@ impl Terraform {
             return Ok(());
         }
         if !place.exists() {
-            let what = format!("the working directory of cluster {}, without which what Terraform made cannot be removed,", wanted.id);
+            let what = format!(
+                "the working directory of cluster {}, without which what Terraform made cannot be removed,",
+                wanted.id
+            );
             return Err(Error::unavailable(what, format!("{} is not there", place.display())));
         }
         self.wait_for_the_last(&place).await?;
@@ -201,7 +204,8 @@ impl Terraform {
 
     /// Waits for a process; after the time of a run it is asked to end, and then made to.
     async fn let_end(&self, process: &Identity) -> Result<()> {
-        let signals = [(self.timeout(), Signal::INT), (FAREWELL, Signal::KILL), (FAREWELL, Signal::KILL)];
+        let signals =
+            [(self.timeout(), Signal::INT), (FAREWELL, Signal::KILL), (FAREWELL, Signal::KILL)];
         for (patience, signal) in signals {
             if tokio::time::timeout(patience, process.ended()).await.is_ok() {
                 return Ok(());
@@ -229,7 +233,11 @@ impl Terraform {
         ];
         // In the environment: there it is no secret told to everyone, and no error if the module
         // does not declare it.
-        let more = self.config.variables.iter().map(|(name, value)| (name.as_str(), value.expose().clone()));
+        let more = self
+            .config
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.expose().clone()));
         for (name, value) in given.into_iter().chain(more) {
             command.env(format!("TF_VAR_{name}"), value);
         }
@@ -280,7 +288,9 @@ impl Terraform {
 }
 
 fn files<T>(what: &str, work: impl FnOnce() -> std::io::Result<T>) -> Result<T> {
-    work().map_err(|error| Error::unavailable(format!("Terraform's working directory ({what})"), error))
+    work().map_err(|error| {
+        Error::unavailable(format!("Terraform's working directory ({what})"), error)
+    })
 }
 
 fn remove_if_there(path: &Path) -> std::io::Result<()> {
@@ -296,7 +306,8 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let text = name.to_string_lossy();
-        if text == ".terraform" || text.starts_with("terraform.tfstate") || text.starts_with(".git") {
+        if text == ".terraform" || text.starts_with("terraform.tfstate") || text.starts_with(".git")
+        {
             continue;
         }
         let target = to.join(&name);
@@ -313,12 +324,14 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// What a run did in short, and what it says is wrong.
 fn read_log(log: &str) -> (String, String) {
-    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let lines: Vec<Value> =
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let of = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind);
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
-    let progress = of("change_summary").last().map(|line| text(&line["@message"]));
+    let progress = of("change_summary").next_back().map(|line| text(&line["@message"]));
     let errors = of("diagnostic").filter(|line| line["@level"] == "error").map(|line| {
-        let (what, more) = (text(&line["diagnostic"]["summary"]), text(&line["diagnostic"]["detail"]));
+        let (what, more) =
+            (text(&line["diagnostic"]["summary"]), text(&line["diagnostic"]["detail"]));
         if more.is_empty() { what } else { format!("{what}: {more}") }
     });
     let mut why = errors.collect::<Vec<_>>().join("; ");
@@ -337,8 +350,10 @@ mod tests {
     #[test]
     fn the_reason_is_read_from_what_a_run_printed() {
         let log = concat!(
-            r#"{"@level":"info","@message":"Plan: 1 to add","type":"change_summary"}"#, "\n",
-            r#"{"@level":"error","type":"diagnostic","diagnostic":{"summary":"No","detail":"quota"}}"#, "\n",
+            r#"{"@level":"info","@message":"Plan: 1 to add","type":"change_summary"}"#,
+            "\n",
+            r#"{"@level":"error","type":"diagnostic","diagnostic":{"summary":"No","detail":"quota"}}"#,
+            "\n",
         );
         assert_eq!(read_log(log), ("Plan: 1 to add".into(), "No: quota".into()));
         assert_eq!(read_log("\nError: no module\n").1, "Error: no module");

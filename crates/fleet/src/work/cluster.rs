@@ -101,7 +101,8 @@ impl Clusters {
 
     async fn reach(&self, cluster: &Cluster) -> Result<Reach> {
         let terraform = cluster.spec.provider == Provider::Terraform;
-        let early = matches!(cluster.status, Status::Accepted | Status::Provisioning | Status::Failed);
+        let early =
+            matches!(cluster.status, Status::Accepted | Status::Provisioning | Status::Failed);
         if early || cluster.spec.deleting && terraform {
             return Ok(Reach::NotOurs);
         }
@@ -152,7 +153,8 @@ impl Clusters {
             .map(|name| name.kind())
             .collect();
         let pull_secret = pull_secret.as_str();
-        let handover = Handover { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
+        let handover =
+            Handover { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
         work(handover).await
     }
 

@@ -168,7 +168,12 @@ pub async fn take_away(fleet: &Fleet, id: &str, force: bool) -> Result<()> {
         let change = Change {
             event: Some(EventDraft::of(&object, "deleting")),
             write: Some(Write::Update(object)),
-            wakes: vec![Wake { key: key.clone(), org: String::new(), lane: Lane::Normal, due: now }],
+            wakes: vec![Wake {
+                key: key.clone(),
+                org: String::new(),
+                lane: Lane::Normal,
+                due: now,
+            }],
             ..Change::default()
         };
         match kernel::store::commit(fleet.store.as_ref(), change, now).await {

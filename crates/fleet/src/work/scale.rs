@@ -80,7 +80,8 @@ pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
             let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &of.id);
             found.is_some_and(|(demand, offer)| {
                 // Where nobody has anything and nothing is to be kept free, nothing is needed.
-                let idle = demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
+                let idle =
+                    demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
                 !idle && is_needed(&cluster.id, &demand, &offer, &holdings(fleet, &of.id))
             })
         })
@@ -98,7 +99,13 @@ pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
 pub async fn add(fleet: &Fleet, need: &Need) -> Result<()> {
     let Need { cloud_provider, region, instance_type, multi_az, why } = need;
     if !fleet.config.dynamic.scale_up {
-        tracing::info!(cloud_provider, region, instance_type, why, "dry run: a cluster would be made");
+        tracing::info!(
+            cloud_provider,
+            region,
+            instance_type,
+            why,
+            "dry run: a cluster would be made"
+        );
         return Ok(());
     }
     let now = fleet.ambient.now();

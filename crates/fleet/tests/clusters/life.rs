@@ -17,7 +17,7 @@ clusters:
 
 async fn one_ready(dir: &std::path::Path) -> Stage {
     let file = clusters_file(dir, ONE);
-    let stage = Stage::start(dir, &["one"], |config| config.clusters_file = file).await;
+    let stage = Stage::start(dir, |config| config.clusters_file = file).await;
     stage.until_cluster("one", Status::Waiting).await;
     stage.agent_reports("one", "True").await;
     stage.until_cluster("one", Status::Ready).await;
@@ -48,7 +48,7 @@ async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
 async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), ONE);
-    let stage = Stage::start(dir.path(), &["one"], |config| {
+    let stage = Stage::start(dir.path(), |config| {
         config.clusters_file = file;
         config.agent.lost_after_s = 2;
     })
@@ -59,7 +59,8 @@ async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
-    eventually("the agent is missed", async || stage.cluster("one").await.unwrap().seen.agent_lost).await;
+    eventually("the agent is missed", async || stage.cluster("one").await.unwrap().seen.agent_lost)
+        .await;
     let lost = stage.cluster("one").await.unwrap();
     assert_eq!(lost.status, Status::Ready);
     assert!(lost.seen.reason.contains("not been heard of since"), "{}", lost.seen.reason);
@@ -92,7 +93,7 @@ async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
 async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), TWO);
-    let stage = Stage::start(dir.path(), &["one", "two"], |config| config.clusters_file = file).await;
+    let stage = Stage::start(dir.path(), |config| config.clusters_file = file).await;
     for cluster in ["one", "two"] {
         stage.until_cluster(cluster, Status::Waiting).await;
         stage.agent_reports(cluster, "True").await;
@@ -122,11 +123,12 @@ async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() 
     })
     .await;
     // There is another one now.
-    let file = clusters_file(dir.path(), &TWO.replace(", schedulable: false", "").replace("one", "three"));
+    let file =
+        clusters_file(dir.path(), &TWO.replace(", schedulable: false", "").replace("one", "three"));
     let store = stage.end().await;
-    let agents = ["two", "three"];
-    let stage = Stage::on(store, dir.path(), &agents, |config| config.clusters_file = file).await;
-    eventually("it is placed again", async || stage.kafka(&young).await.1.cluster_id == "two").await;
+    let stage = Stage::on(store, dir.path(), |config| config.clusters_file = file).await;
+    eventually("it is placed again", async || stage.kafka(&young).await.1.cluster_id == "two")
+        .await;
     stage.agent_round("two").await;
     stage.until_kafka(&young, "ready").await;
     stage.delete(&used).await;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod agent;
 mod declared;
 mod kubernetes;
 mod life;

@@ -15,7 +15,7 @@ async fn clusters(stage: &Stage) -> Vec<Cluster> {
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::start(dir.path(), &[], |config| {
+    let stage = Stage::start(dir.path(), |config| {
         config.scaling = Scaling::Auto;
         config.dynamic.scale_up = true;
     })
@@ -26,7 +26,8 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     }
     eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
     for id in &ids {
-        eventually("it waits", async || stage.kafka(id).await.1.waiting_for.contains("a cluster")).await;
+        eventually("it waits", async || stage.kafka(id).await.1.waiting_for.contains("a cluster"))
+            .await;
     }
     let all = clusters(&stage).await;
     assert_eq!(all.len(), 1, "{all:?}");
@@ -41,8 +42,9 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::start(dir.path(), &[], |config| config.scaling = Scaling::Auto).await;
+    let stage = Stage::start(dir.path(), |config| config.scaling = Scaling::Auto).await;
     let id = stage.create("a").await;
-    eventually("it waits", async || stage.kafka(&id).await.1.waiting_for.contains("a cluster")).await;
+    eventually("it waits", async || stage.kafka(&id).await.1.waiting_for.contains("a cluster"))
+        .await;
     assert_eq!(clusters(&stage).await, []);
 }

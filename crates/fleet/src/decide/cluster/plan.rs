@@ -38,7 +38,10 @@ pub enum Made {
     /// It is not finished.
     #[default]
     NotYet,
-    There { dns_name: String, external_id: String },
+    There {
+        dns_name: String,
+        external_id: String,
+    },
 }
 
 /// How it stands with what we put on a cluster.
@@ -84,12 +87,7 @@ const LOST_WAKE_UP: Duration = Duration::from_secs(600);
 /// How often we look until what was taken off is gone.
 const PAUSE: Duration = Duration::from_secs(2);
 
-pub fn decide(
-    object: &Object,
-    cluster: &Cluster,
-    world: &World,
-    now: Timestamp,
-) -> Decision<Step> {
+pub fn decide(object: &Object, cluster: &Cluster, world: &World, now: Timestamp) -> Decision<Step> {
     let plan = Plan { object, cluster, world, now };
     if cluster.spec.deleting {
         return plan.leave();
@@ -159,7 +157,11 @@ impl Plan<'_> {
                 let mut next = self.cluster.clone();
                 next.seen.waiting_for = why.clone();
                 let pause = self.world.recheck.min(LOST_WAKE_UP);
-                Decision { steps: Vec::new(), change: self.note(next, "waiting"), next: Next::After(pause) }
+                Decision {
+                    steps: Vec::new(),
+                    change: self.note(next, "waiting"),
+                    next: Next::After(pause),
+                }
             }
             Reach::Ours { .. } => {
                 let mut decision = self.go_saying(Event::Terraformed, "its agent to report");
@@ -311,10 +313,8 @@ impl Plan<'_> {
         gone.seen.waiting_for.clear();
         let mut object = write_to(self.object, &gone, self.now);
         object.deleted_at = Some(self.now);
-        let releases = scale::counters(self.cluster).map(|counter| Release {
-            counter,
-            holder: self.cluster.key().to_string(),
-        });
+        let releases = scale::counters(self.cluster)
+            .map(|counter| Release { counter, holder: self.cluster.key().to_string() });
         let change = Change {
             event: Some(EventDraft::of(&object, "deleted")),
             audit: Some(audit(&object, "deleted")),

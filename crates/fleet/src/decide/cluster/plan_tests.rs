@@ -53,11 +53,23 @@ fn each_provider_comes_up_in_its_own_way() {
         (Provider::Agent, Status::Accepted, world(), vec![], Some(Status::Waiting)),
         (Provider::Enterprise, Status::Accepted, world(), vec![], Some(Status::Waiting)),
         (Provider::Standalone, Status::Accepted, world(), vec![], Some(Status::Provisioned)),
-        (Provider::Standalone, Status::Provisioned, ours.clone(), vec![Step::Terraform], Some(Status::Waiting)),
+        (
+            Provider::Standalone,
+            Status::Provisioned,
+            ours.clone(),
+            vec![Step::Terraform],
+            Some(Status::Waiting),
+        ),
         (Provider::Terraform, Status::Accepted, world(), vec![], Some(Status::Provisioning)),
         (Provider::Terraform, Status::Provisioning, world(), vec![Step::Provision], None),
         (Provider::Terraform, Status::Provisioning, made, vec![], Some(Status::Provisioned)),
-        (Provider::Terraform, Status::Provisioned, ours.clone(), vec![Step::Terraform], Some(Status::Waiting)),
+        (
+            Provider::Terraform,
+            Status::Provisioned,
+            ours.clone(),
+            vec![Step::Terraform],
+            Some(Status::Waiting),
+        ),
         // Its module puts the agent on it.
         (Provider::Terraform, Status::Provisioned, world(), vec![], Some(Status::Waiting)),
         (Provider::Standalone, Status::Ready, ours, vec![Step::Terraform], None),
@@ -126,9 +138,13 @@ fn by_force_it_goes_with_everything_on_it_and_who_was_there_is_told() {
     let forced = |status| {
         object(Provider::Standalone, status, |c| (c.spec.deleting, c.spec.force) = (true, true))
     };
-    let wake = Wake { key: Key::new("kafka", "k1"), org: String::new(), lane: Lane::Normal, due: NOW };
+    let wake =
+        Wake { key: Key::new("kafka", "k1"), org: String::new(), lane: Lane::Normal, due: NOW };
     let full = World { instances: 1, wakes: vec![wake], ..world() };
-    assert_eq!(status_after(&forced(Status::Deprovisioning), &full), (vec![], Some(Status::Cleanup)));
+    assert_eq!(
+        status_after(&forced(Status::Deprovisioning), &full),
+        (vec![], Some(Status::Cleanup))
+    );
     let last = forced(Status::Cleanup);
     let decision = decide(&last, &Cluster::of(&last).unwrap(), &full, NOW);
     assert_eq!(decision.change.wakes.len(), 1);
@@ -137,7 +153,8 @@ fn by_force_it_goes_with_everything_on_it_and_who_was_there_is_told() {
 #[test]
 fn what_cannot_be_made_in_time_failed_with_the_last_reason_and_begins_anew_when_it_is_changed() {
     let late = NOW.plus(Duration::from_secs(3_600));
-    let slow = object(Provider::Terraform, Status::Provisioning, |c| c.seen.reason = "no quota".into());
+    let slow =
+        object(Provider::Terraform, Status::Provisioning, |c| c.seen.reason = "no quota".into());
     let failed = after(&slow, &world(), late).1.unwrap();
     assert_eq!(failed.status, Status::Failed);
     assert!(failed.seen.reason.contains("no quota"), "{}", failed.seen.reason);

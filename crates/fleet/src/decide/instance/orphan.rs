@@ -17,10 +17,8 @@ impl Plan<'_> {
             return None;
         }
         let mut next = instance.clone();
-        let early = matches!(
-            instance.status,
-            Status::Accepted | Status::Preparing | Status::Provisioning
-        );
+        let early =
+            matches!(instance.status, Status::Accepted | Status::Preparing | Status::Provisioning);
         if !early || !instance.spec.own_cluster_id.is_empty() {
             next.seen.agent_ready = false;
             next.seen.failed_reason = format!("its cluster {cluster} is gone, and what was on it");
@@ -107,7 +105,8 @@ mod tests {
     fn what_was_in_use_failed_and_says_why() {
         let used = [Status::Ready, Status::Suspending, Status::Suspended, Status::Resuming];
         let own = [Status::Accepted, Status::Preparing, Status::Provisioning];
-        let all = used.map(|status| (status, "")).into_iter().chain(own.map(|status| (status, "c1")));
+        let all =
+            used.map(|status| (status, "")).into_iter().chain(own.map(|status| (status, "c1")));
         for (status, own) in all {
             let (_, next) = after(status, own);
             let next = next.unwrap();

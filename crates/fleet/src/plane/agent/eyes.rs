@@ -74,7 +74,8 @@ impl Eyes {
             let config = watcher::Config::default().labels(&self.selector);
             let (api, seen) = (self.cluster.all(&resource), self.seen.clone());
             let (stop, of) = (self.stop.clone(), kind.clone());
-            self.tasks.spawn(async move { stop.run_until_cancelled(seen.follow(api, of, config)).await });
+            self.tasks
+                .spawn(async move { stop.run_until_cancelled(seen.follow(api, of, config)).await });
         }
         let complete = async {
             loop {
@@ -86,7 +87,9 @@ impl Eyes {
             }
         };
         let waited = tokio::time::timeout(PATIENCE, complete).await;
-        waited.map_err(|error| Error::unavailable(format!("Kubernetes ({} objects)", kind.kind), error))
+        waited.map_err(|error| {
+            Error::unavailable(format!("Kubernetes ({} objects)", kind.kind), error)
+        })
     }
 
     pub fn get(&self, name: &Name) -> Option<Value> {

@@ -149,8 +149,11 @@ fn text(value: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::slice::from_ref;
+
     use serde_json::json;
+
+    use super::*;
 
     fn of(kind: &str, api: &str, spec: Value, status: Value) -> Value {
         json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "x", "generation": 2 },
@@ -159,9 +162,11 @@ mod tests {
 
     #[test]
     fn each_kind_says_in_its_own_way_that_it_is_ready() {
-        let gone_by = |old: i64| json!({ "observedGeneration": old, "availableReplicas": 2,
-            "updatedReplicas": 2, "readyReplicas": 2 });
-        let ready = |object: &Value| judge(std::slice::from_ref(object), &[], false) == Health::Ready;
+        let gone_by = |old: i64| {
+            json!({ "observedGeneration": old, "availableReplicas": 2,
+            "updatedReplicas": 2, "readyReplicas": 2 })
+        };
+        let ready = |object: &Value| judge(from_ref(object), &[], false) == Health::Ready;
         for kind in ["Deployment", "StatefulSet"] {
             let two = json!({ "replicas": 2 });
             assert!(ready(&of(kind, "apps/v1", two.clone(), gone_by(2))));
@@ -170,14 +175,15 @@ mod tests {
         }
         assert!(ready(&of("Service", "v1", json!({}), json!({ "loadBalancer": {} }))));
         let crd = |status: Value| of("Kafka", "kafka.strimzi.io/v1beta2", json!({}), status);
-        let said = |status: &str, reason: &str| {
-            json!({ "conditions": [{ "type": "Ready", "status": status, "reason": reason, "message": "m" }] })
-        };
+        let said = |status: &str, reason: &str| json!({ "conditions": [{ "type": "Ready", "status": status, "reason": reason, "message": "m" }] });
         assert!(ready(&crd(said("True", ""))));
         assert!(!ready(&crd(Value::Null)) && !ready(&crd(said("False", "Creating"))));
         assert!(matches!(judge(&[crd(said("False", "Error"))], &[], false), Health::Broken(_)));
         let failed = json!({ "conditions": [{ "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded" }] });
-        assert!(matches!(judge(&[of("Job", "batch/v1", json!({}), failed)], &[], false), Health::Broken(_)));
+        assert!(matches!(
+            judge(&[of("Job", "batch/v1", json!({}), failed)], &[], false),
+            Health::Broken(_)
+        ));
     }
 
     #[test]
@@ -186,12 +192,12 @@ mod tests {
             "state": { "waiting": { "reason": "CrashLoopBackOff" } },
             "lastState": { "terminated": { "exitCode": 3, "reason": "Error" } } }] } });
         let starting = of("StatefulSet", "apps/v1", json!({ "replicas": 1 }), json!({}));
-        let Health::Broken(why) = judge(std::slice::from_ref(&starting), &[pod.clone()], false) else {
+        let Health::Broken(why) = judge(from_ref(&starting), from_ref(&pod), false) else {
             panic!("it is broken")
         };
         assert_eq!(why, "pod p: CrashLoopBackOff (it ended with 3, Error)");
         assert!(matches!(judge(&[starting], &[], false), Health::Installing(_)));
-        assert_eq!(judge(&[], &[pod.clone()], false), Health::Ready);
+        assert_eq!(judge(&[], from_ref(&pod), false), Health::Ready);
         assert!(matches!(judge(&[], &[pod], true), Health::Installing(_)));
         assert_eq!(judge(&[], &[], true), Health::Suspended);
     }

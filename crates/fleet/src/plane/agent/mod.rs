@@ -11,6 +11,7 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -67,7 +68,9 @@ impl Settings {
             client_secret: Secret::new(needed("sso-secret")?),
             poll: pause("poll-interval", 15)?,
             resync: pause("resync-interval", 60)?,
-            offers: offers.map_err(|e| Error::invalid("offers", e.to_string()))?.unwrap_or_default(),
+            offers: offers
+                .map_err(|e| Error::invalid("offers", e.to_string()))?
+                .unwrap_or_default(),
         })
     }
 
@@ -131,7 +134,7 @@ struct Agent {
     cluster: Cluster,
     server: Server,
     eyes: Eyes,
-    instances: BTreeMap<String, Told>,
+    instances: BTreeMap<String, Arc<Told>>,
     /// What the control plane was last told of each.
     reported: HashMap<String, Value>,
     kinds: BTreeMap<String, Summary>,
@@ -212,7 +215,8 @@ impl Agent {
     fn take_in(&mut self, news: News) -> Vec<String> {
         let mut ids = Vec::new();
         if news.full {
-            let named: BTreeSet<&str> = news.items.iter().filter_map(|item| item["id"].as_str()).collect();
+            let named: BTreeSet<&str> =
+                news.items.iter().filter_map(|item| item["id"].as_str()).collect();
             self.instances.retain(|id, told| told.kind != news.kind || named.contains(id.as_str()));
         }
         // Nobody told us to delete it: what is there stays.
@@ -224,7 +228,7 @@ impl Agent {
             match Told::read(&news.kind, &self.settings.cluster_id, item) {
                 Ok(told) => {
                     ids.push(told.id.clone());
-                    self.instances.insert(told.id.clone(), told);
+                    self.instances.insert(told.id.clone(), Arc::new(told));
                 }
                 Err(error) => tracing::warn!(%error, "an instance cannot be read"),
             }
@@ -234,14 +238,15 @@ impl Agent {
 
     /// Makes these so, and reports what changed. Returns those that need another look.
     async fn settle(&mut self, ids: BTreeSet<String>) -> BTreeSet<String> {
-        let (cluster, eyes) = (&self.cluster, &self.eyes);
-        let known = ids.iter().filter_map(|id| self.instances.get(id));
-        let settled: Vec<_> = futures::stream::iter(known.map(|told| async move {
-            (told.id.clone(), told.kind.clone(), settle::settle(told, cluster, eyes).await)
-        }))
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+        let mut work = Vec::new();
+        for told in ids.iter().filter_map(|id| self.instances.get(id).cloned()) {
+            let (cluster, eyes) = (&self.cluster, &self.eyes);
+            work.push(async move {
+                let done = settle::settle(&told, cluster, eyes).await;
+                (told.id.clone(), told.kind.clone(), done)
+            });
+        }
+        let settled: Vec<_> = futures::stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
         let mut open = BTreeSet::new();
         let mut reports: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
         for (id, kind, done) in settled {
@@ -276,10 +281,11 @@ impl Agent {
 
     /// That the cluster is there, and what it can run.
     async fn report_cluster(&self) -> Result<()> {
-        let (status, message) = match self.cluster.get(&Name::new("v1", "Namespace", "", "default")).await {
-            Ok(_) => ("True", String::new()),
-            Err(error) => ("False", error.to_string()),
-        };
+        let (status, message) =
+            match self.cluster.get(&Name::new("v1", "Namespace", "", "default")).await {
+                Ok(_) => ("True", String::new()),
+                Err(error) => ("False", error.to_string()),
+            };
         let ready = json!({ "type": "Ready", "status": status, "reason": "", "message": message });
         for kind in self.kinds.values() {
             let mut body = json!({ "conditions": [ready] });
@@ -287,7 +293,9 @@ impl Agent {
                 let offers = self.settings.offers.get(&kind.kind);
                 let offered = |component: &String| {
                     let named = offers.and_then(|offers| offers.get(component)).cloned();
-                    named.filter(|versions| !versions.is_empty()).unwrap_or_else(|| vec!["latest".into()])
+                    named
+                        .filter(|versions| !versions.is_empty())
+                        .unwrap_or_else(|| vec!["latest".into()])
                 };
                 let mut operator = json!({ "ready": true });
                 operator["version"] = offered(&versions.operator).remove(0).into();
@@ -322,9 +330,14 @@ mod tests {
         }
         let settings = Settings::from_dir(dir.path()).unwrap();
         assert_eq!(settings.control_plane_url, "https://x");
-        assert_eq!((settings.poll, settings.resync), (Duration::from_secs(15), Duration::from_secs(60)));
+        assert_eq!(
+            (settings.poll, settings.resync),
+            (Duration::from_secs(15), Duration::from_secs(60))
+        );
         assert!(!format!("{settings:?}").contains("hunter2"));
         write("resync-interval", "soon");
-        assert!(Settings::from_dir(dir.path()).unwrap_err().to_string().contains("resync-interval"));
+        assert!(
+            Settings::from_dir(dir.path()).unwrap_err().to_string().contains("resync-interval")
+        );
     }
 }

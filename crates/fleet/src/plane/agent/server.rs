@@ -42,9 +42,10 @@ pub struct Server {
 
 impl Server {
     pub fn new(settings: &Settings, outbound: &Outbound) -> Result<Server> {
-        for (name, url) in
-            [("control-plane-url", &settings.control_plane_url), ("sso-auth-server-url", &settings.sso_url)]
-        {
+        for (name, url) in [
+            ("control-plane-url", &settings.control_plane_url),
+            ("sso-auth-server-url", &settings.sso_url),
+        ] {
             Url::parse(url).map_err(|error| Error::invalid(name, error.to_string()))?;
         }
         Ok(Server {
@@ -121,7 +122,13 @@ impl Server {
         format!("{}/agent-clusters/{}{rest}", kind.prefix, self.settings.cluster_id)
     }
 
-    async fn call(&self, what: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Response> {
+    async fn call(
+        &self,
+        what: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Response> {
         let url = parse(&format!("{}{path}", self.settings.control_plane_url))?;
         for fresh in [false, true] {
             let token = self.token(fresh).await?;

@@ -87,9 +87,7 @@ impl Handover<'_> {
     /// No more than the kinds of services need.
     fn role(&self) -> Value {
         let every = ["get", "list", "watch", "create", "update", "patch", "delete"];
-        let rule = |group: &str, resources: &[String], verbs: &[&str]| {
-            json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
-        };
+        let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
         let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for kind in self.kinds {
             let plural = ApiResource::from_gvk(kind).plural;

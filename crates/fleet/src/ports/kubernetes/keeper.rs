@@ -31,7 +31,11 @@ struct Kept {
 }
 
 impl Keeper {
-    pub fn new(drifted: mpsc::Sender<String>, tasks: TaskTracker, stop: CancellationToken) -> Keeper {
+    pub fn new(
+        drifted: mpsc::Sender<String>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Keeper {
         Keeper { kept: Mutex::default(), drifted, tasks, stop }
     }
 
@@ -85,11 +89,8 @@ impl Keeper {
             }
         }
         let wanted = Arc::new(wanted);
-        let kept = Kept {
-            wanted: wanted.clone(),
-            drifted: Arc::default(),
-            stop: self.stop.child_token(),
-        };
+        let kept =
+            Kept { wanted: wanted.clone(), drifted: Arc::default(), stop: self.stop.child_token() };
         for (resource, names) in kinds {
             let eye = Eye {
                 id: id.to_owned(),

@@ -74,7 +74,10 @@ impl Cluster {
     /// By the text of a kubeconfig, and a context of it other than the current one.
     pub async fn open(kubeconfig: &str, context: Option<&str>) -> Result<Cluster> {
         let unusable = |error: kube::config::KubeconfigError| {
-            Error::unavailable(format!("the kubeconfig cannot be used ({error}); the cluster"), error)
+            Error::unavailable(
+                format!("the kubeconfig cannot be used ({error}); the cluster"),
+                error,
+            )
         };
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(unusable)?;
         let options =
@@ -105,7 +108,8 @@ impl Cluster {
             return Ok(resource);
         }
         let (api, capabilities) =
-            in_time(&format!("what {} is", wanted.kind), pinned_kind(&self.client, &wanted)).await?;
+            in_time(&format!("what {} is", wanted.kind), pinned_kind(&self.client, &wanted))
+                .await?;
         let resource = Resource { api, namespaced: capabilities.scope == Scope::Namespaced };
         self.known.lock().push((wanted, resource.clone()));
         Ok(resource)

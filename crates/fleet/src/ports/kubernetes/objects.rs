@@ -19,7 +19,12 @@ pub struct Name {
 impl Name {
     pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Name {
         let own = str::to_owned;
-        Name { api_version: own(api_version), kind: own(kind), namespace: own(namespace), name: own(name) }
+        Name {
+            api_version: own(api_version),
+            kind: own(kind),
+            namespace: own(namespace),
+            name: own(name),
+        }
     }
 
     pub fn of(object: &Value) -> Result<Name> {
@@ -83,7 +88,8 @@ mod tests {
 
     #[test]
     fn defaults_of_the_server_are_no_difference_and_edits_are() {
-        let wanted = json!({"spec": {"replicas": 1, "ports": [{"port": 80}], "hostNetwork": false}});
+        let wanted =
+            json!({"spec": {"replicas": 1, "ports": [{"port": 80}], "hostNetwork": false}});
         let found = json!({"spec": {
             "replicas": 1,
             "ports": [{"port": 80, "protocol": "TCP"}],
@@ -107,7 +113,10 @@ mod tests {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}});
         assert!(Name::of(&object).unwrap_err().to_string().contains("metadata.name"));
         let name = Name::new("apps/v1", "Deployment", "a", "b");
-        assert_eq!((name.kind().group.as_str(), name.to_string().as_str()), ("apps", "Deployment a/b"));
+        assert_eq!(
+            (name.kind().group.as_str(), name.to_string().as_str()),
+            ("apps", "Deployment a/b")
+        );
         assert_eq!(Name::new("v1", "Service", "", "b").kind().version, "v1");
     }
 }
