@@ -41,10 +41,12 @@ async fn the_way_from_nothing_to_a_ready_widget_and_back() {
 
     let server = plan.start().await;
     let said = plan.log();
-    for part in [url.as_str(), "login --local", &plan.data().display().to_string()] {
+    for part in [url.as_str(), "kafka create", &plan.data().display().to_string()] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     let ran = plan.run(&["list", "widget", "--server", &url]);
+    assert_eq!(ran.code, 0, "whoever can read the key need not sign in: {ran:?}");
+    let ran = plan.run_elsewhere(&["list", "widget", "--server", &url]);
     assert_eq!(ran.code, 3, "not signed in: {ran:?}");
     assert!(ran.stderr.contains(" login`"), "{ran:?}");
     done(plan.run(&["login", "--local"]));

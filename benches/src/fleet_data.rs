@@ -43,7 +43,8 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
     object.status = Json::of(&cluster::Seen {
         since: now,
         heard_at: Some(now),
-        capacity: [("standard".to_owned(), Capacity { max: 100_000_000, remaining: 100_000_000 })].into(),
+        capacity: [("standard".to_owned(), Capacity { max: 100_000_000, remaining: 100_000_000 })]
+            .into(),
         operators: [("kafka".to_owned(), vec![operator])].into(),
         ..cluster::Seen::default()
     });
@@ -53,7 +54,11 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
 fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
     let id = format!("bench{n:015}");
     let fields = [("reauthentication_enabled".to_owned(), true.into())];
-    let versions = [("kafka", "2.8.2"), ("kafkaIbp", "2.8"), ("strimzi", "strimzi-cluster-operator.v0.26.0-0")];
+    let versions = [
+        ("kafka", "2.8.2"),
+        ("kafkaIbp", "2.8"),
+        ("strimzi", "strimzi-cluster-operator.v0.26.0-0"),
+    ];
     let versions: BTreeMap<String, String> =
         versions.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let cluster = format!("c{:04}", n % clusters);
@@ -97,7 +102,11 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
 }
 
 /// Fills a store with clusters and ready instances on them.
-pub async fn fill(store: &dyn Store, clusters: usize, instances: std::ops::Range<usize>) -> anyhow::Result<()> {
+pub async fn fill(
+    store: &dyn Store,
+    clusters: usize,
+    instances: std::ops::Range<usize>,
+) -> anyhow::Result<()> {
     let now = Ambient::system().now();
     let create = |object: Object| Change {
         event: Some(EventDraft::of(&object, "created")),
@@ -113,8 +122,14 @@ pub async fn fill(store: &dyn Store, clusters: usize, instances: std::ops::Range
     for chunk in instances.collect::<Vec<_>>().chunks(500) {
         let changes = chunk.iter().map(|n| {
             let instance = instance(*n, clusters, now);
-            let mut object =
-                Object::new(Key::new("kafka", &instance.id), ORG, &instance.owner, &instance.name, "", now);
+            let mut object = Object::new(
+                Key::new("kafka", &instance.id),
+                ORG,
+                &instance.owner,
+                &instance.name,
+                "",
+                now,
+            );
             instance.write_to(&mut object, now);
             object.observed = 1;
             let take = |counter: String, limit| Take {

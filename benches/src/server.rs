@@ -89,7 +89,8 @@ fn token(binary: &Path, data: &Path) -> anyhow::Result<String> {
 
 pub fn token_for(binary: &Path, data: &Path, words: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new(binary);
-    let output = command.env_clear().args(["token", "--data-dir"]).arg(data).args(words).output()?;
+    let output =
+        command.env_clear().args(["token", "--data-dir"]).arg(data).args(words).output()?;
     anyhow::ensure!(
         output.status.success(),
         "no token: {}",
@@ -259,11 +260,7 @@ pub async fn bare(body: &[u8]) -> anyhow::Result<Server> {
 
 /// Requests per second of a server and of a bare one, turn by turn, so that a noisy neighbour
 /// meets both.
-pub async fn against(
-    server: &Server,
-    request: &[u8],
-    bare: &Server,
-) -> anyhow::Result<(f64, f64)> {
+pub async fn against(server: &Server, request: &[u8], bare: &Server) -> anyhow::Result<(f64, f64)> {
     let (mut ours, mut theirs) = (0.0, 0.0);
     const ROUNDS: usize = 4;
     for _ in 0..ROUNDS {

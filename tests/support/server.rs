@@ -89,6 +89,13 @@ impl Plan {
         Ran::of(self.command(args).stdin(Stdio::null()))
     }
 
+    /// Runs a verb as someone who cannot read the server's data.
+    pub fn run_elsewhere(&self, args: &[&str]) -> Ran {
+        let mut command = self.command(args);
+        command.env("MAINSTAY_DATA_DIR", self.dir.join("elsewhere"));
+        Ran::of(command.stdin(Stdio::null()))
+    }
+
     fn server_command(&self) -> Command {
         let listen = format!("127.0.0.1:{}", self.port);
         let mut command = self.command(&["server", "--listen", &listen]);

@@ -12,25 +12,25 @@ use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{own, reply, router};
+use crate::Fleet;
+use crate::api::{openapi, own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
-use crate::plane::runner;
-use crate::reload;
 use crate::model::{account, cluster};
+use crate::plane::runner;
 use crate::ports::ams;
 use crate::ports::dns::Route53;
 use crate::ports::prometheus::Prometheus;
 use crate::ports::sso::{BuiltIn, Keycloak};
 use crate::ports::terraform::Terraform;
+use crate::reload;
 use crate::rules::Rules;
 use crate::secrets::Secrets;
 use crate::work::account::Accounts;
 use crate::work::cluster::Clusters;
 use crate::work::declared::sync_clusters;
 use crate::work::instance::Instances;
-use crate::Fleet;
 
 pub struct FleetDomain {
     pub config: Config,
@@ -123,6 +123,18 @@ pub async fn follow(
     Ok(())
 }
 
+/// Every kind's API, and our own routes beside.
+pub fn routes(fleet: &Arc<Fleet>) -> Routes {
+    let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
+    let paths = move |path: &str| take.takes(path);
+    own::routes()
+        .documented_by(move || openapi::documents(&documented))
+        .errors_where(paths.clone(), reply::mapper(fleet.clone()))
+        .surfaces(paths, move |app, context, request| {
+            router::answer(of.clone(), app, context, request).boxed()
+        })
+}
+
 #[async_trait]
 impl Domain for FleetDomain {
     fn name(&self) -> &'static str {
@@ -161,14 +173,7 @@ impl Domain for FleetDomain {
     }
 
     fn routes(&self) -> Routes {
-        let fleet = self.fleet().clone();
-        let (take, of) = (fleet.clone(), fleet.clone());
-        let paths = move |path: &str| take.takes(path);
-        own::routes()
-            .errors_where(paths.clone(), reply::mapper(fleet))
-            .surfaces(paths, move |app, context, request| {
-                router::answer(of.clone(), app, context, request).boxed()
-            })
+        routes(self.fleet())
     }
 
     fn workers(&self, _: &App) -> Workers {

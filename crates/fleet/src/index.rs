@@ -105,7 +105,10 @@ impl Index {
             cluster::KIND => Cluster::of(object).map(|cluster| self.apply_cluster(object, cluster)),
             account::KIND => Account::of(object).map(|account| self.apply_account(object, account)),
             _ => match object.deleted_at {
-                Some(_) => Ok(self.remove(object, seq)),
+                Some(_) => {
+                    self.remove(object, seq);
+                    Ok(())
+                }
                 None => Instance::of(object).map(|instance| self.insert(instance, seq)),
             },
         };
@@ -202,7 +205,8 @@ impl Index {
                 None => held.and_then(|held| held.get(instance_type)).copied().unwrap_or(0),
             }
         };
-        let each = |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
+        let each =
+            |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
         inner.clusters.values().map(each).collect()
     }
 

@@ -97,7 +97,9 @@ pub async fn watch(fleet: Arc<Fleet>, stop: CancellationToken) {
         }
         match fleet.reload(None).await {
             Ok(()) => tracing::info!("the fleet's files were read again"),
-            Err(error) => tracing::error!(%error, "the fleet's files have a mistake; what was there stays"),
+            Err(error) => {
+                tracing::error!(%error, "the fleet's files have a mistake; what was there stays")
+            }
         }
     }
 }

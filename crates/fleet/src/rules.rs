@@ -146,14 +146,17 @@ mod tests {
         assert_eq!(Rules::read(&Config::default()).unwrap().kinds.len(), 2);
         let dir = tempfile::tempdir().unwrap();
         let dinosaur = EMBEDDED[1].1;
-        let bird = dinosaur.replace("dinosaurs_mgmt", "birds_mgmt").replace("kind: dinosaur\n", "kind: bird\n");
+        let bird = dinosaur
+            .replace("dinosaurs_mgmt", "birds_mgmt")
+            .replace("kind: dinosaur\n", "kind: bird\n");
         std::fs::write(dir.path().join("bird.yaml"), &bird).unwrap();
         let rules = Rules::read(&with(dir.path())).unwrap();
         assert!(rules.kind("bird").is_some());
         let (kind, rest) = rules.kind_of_path("/api/birds_mgmt/v1/x").unwrap();
         assert_eq!((kind.name(), rest), ("bird", "/v1/x"));
         assert!(rules.kind_of_path("/api/birds_mgmtx/v1").is_none());
-        std::fs::write(dir.path().join("bird.yaml"), bird.replace("birds_mgmt", "kafkas_mgmt")).unwrap();
+        std::fs::write(dir.path().join("bird.yaml"), bird.replace("birds_mgmt", "kafkas_mgmt"))
+            .unwrap();
         assert!(Rules::read(&with(dir.path())).unwrap_err().to_string().contains("two kinds"));
     }
 

@@ -30,12 +30,17 @@ impl Secrets {
                 if key.len() < KEY_BYTES {
                     return Err(Error::invalid(
                         "fleet.key_file",
-                        format!("{} must hold {KEY_BYTES} bytes or more in base64url", file.display()),
+                        format!(
+                            "{} must hold {KEY_BYTES} bytes or more in base64url",
+                            file.display()
+                        ),
                     ));
                 }
                 Ok(Secrets { key })
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Secrets::make(file, ambient),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Secrets::make(file, ambient)
+            }
             Err(error) => Err(unreadable(file, error)),
         }
     }
@@ -93,7 +98,9 @@ mod tests {
         assert_ne!(secret, secrets.of("a", 1));
         assert_ne!(secret, secrets.of("b", 0));
         assert!(secrets.is("a", 0, &secret));
-        assert!(!secrets.is("a", 1, &secret) && !secrets.is("a", 0, "x") && !secrets.is("a", 0, ""));
+        assert!(
+            !secrets.is("a", 1, &secret) && !secrets.is("a", 0, "x") && !secrets.is("a", 0, "")
+        );
     }
 
     #[test]

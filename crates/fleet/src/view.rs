@@ -66,9 +66,10 @@ impl View<'_> {
             "region" => Val::text(&spec.region),
             "multi_az" => Val::Bool(spec.multi_az),
             "instance_type" => Val::text(&spec.instance_type),
-            "instance_type_name" => {
-                self.kind.of_type(&spec.instance_type).map_or(Val::Nothing, |of| Val::text(&of.name))
-            }
+            "instance_type_name" => self
+                .kind
+                .of_type(&spec.instance_type)
+                .map_or(Val::Nothing, |of| Val::text(&of.name)),
             "size_id" => Val::text(&spec.size_id),
             "units" => Val::Int(spec.units),
             "billing_model" => Val::text(&spec.billing_model),

@@ -151,7 +151,8 @@ fn of_kind(words: Vec<String>) -> Result<()> {
         verb: verb::instance::Verb,
     }
     let Some(kind) = words.first().cloned() else { return Ok(()) };
-    let looks_like_kind = kind.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit());
+    let looks_like_kind =
+        kind.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit());
     if !looks_like_kind || words.len() < 2 {
         // The usual message, with what was perhaps meant.
         let error = Cli::command().error(
@@ -160,7 +161,9 @@ fn of_kind(words: Vec<String>) -> Result<()> {
         );
         error.exit();
     }
-    let parsed = OfKind::parse_from(std::iter::once(format!("mainstay {kind}")).chain(words.into_iter().skip(1)));
+    let parsed = OfKind::parse_from(
+        std::iter::once(format!("mainstay {kind}")).chain(words.into_iter().skip(1)),
+    );
     one_thread(parsed.verb.run(&kind))
 }
 

@@ -9,7 +9,7 @@ use kernel::identity::Principal;
 use kernel::{Change, Key, Refusal, Result};
 use serde_json::{Value, json};
 
-use super::create::parse_object;
+use super::payload::parse_object;
 use super::reply::{self, Tag};
 use super::router::Call;
 use super::watch;
@@ -20,25 +20,28 @@ use crate::index::Row;
 use crate::model::cluster::Cluster;
 use crate::model::code::Code;
 use crate::model::instance::{Instance, Status};
-use crate::model::kind::Kind;
+use crate::model::kind::{Extra, Kind};
 
 /// What the cluster's agent is configured with.
 pub async fn config(call: &Call) -> Result<Response> {
     let cluster = cluster(call).await?;
     let agent = &call.fleet.config.agent;
-    let mut spec = json!({
-        "net": { "private": cluster.spec.private_network },
-        "observability": {
-            "accessToken": agent.observability_access_token.expose(),
-            "channel": agent.observability_channel,
-            "repository": agent.observability_repository,
-            "tag": agent.observability_tag,
-        },
-    });
-    if !cluster.spec.max_nodes.is_empty() {
-        let nodes = |(of, max): (&String, &i64)| (of.clone(), json!({ "maxNodes": max }));
-        spec["capacity"] = cluster.spec.max_nodes.iter().map(nodes).collect();
+    let mut spec = serde_json::Map::new();
+    // Agents of kinds without clusters of one's own do not know of networks and nodes.
+    if call.kind.has(Extra::Clusters) {
+        spec.insert("net".into(), json!({ "private": cluster.spec.private_network }));
+        if !cluster.spec.max_nodes.is_empty() {
+            let nodes = |(of, max): (&String, &i64)| (of.clone(), json!({ "maxNodes": max }));
+            spec.insert("capacity".into(), cluster.spec.max_nodes.iter().map(nodes).collect());
+        }
     }
+    let observability = json!({
+        "accessToken": agent.observability_access_token.expose(),
+        "channel": agent.observability_channel,
+        "repository": agent.observability_repository,
+        "tag": agent.observability_tag,
+    });
+    spec.insert("observability".into(), observability);
     Ok(call.json(200, &json!({ "spec": spec })))
 }
 

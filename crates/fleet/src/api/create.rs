@@ -7,8 +7,9 @@ use kernel::change::{Answer, AuditDraft, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotency, carry_out};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Lane, Object, Refusal, Result, Timestamp};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::payload::{NAME_PATTERN, Payload, check_field, check_length, is_name, parse_object};
 use super::reply;
 use super::router::Call;
 use crate::config::{QuotaType, Scaling};
@@ -20,7 +21,6 @@ use crate::model::instance::{
 use crate::model::kind::{Billing, InstanceType, Kind};
 use crate::model::providers::{Cloud, Region};
 
-pub const NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 const NAME_MAX: usize = 32;
 
 pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
@@ -43,72 +43,6 @@ async fn idempotency(call: &mut Call) -> Result<Idempotency> {
     Idempotency::from_request_parts(&mut call.parts, &()).await
 }
 
-/// Reads a JSON object, and says what is wrong with what is none.
-pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>> {
-    let wrong = |why: &str| Code::Malformed.error(format!("invalid request format: {why}"));
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(wrong("EOF"));
-    }
-    match serde_json::from_slice(bytes) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(wrong("the body must be a JSON object")),
-        Err(error) if error.is_eof() => Err(wrong("unexpected EOF")),
-        Err(error) => Err(wrong(&error.to_string())),
-    }
-}
-
-/// Fields of a body. Null counts as not given, unknown ones are ignored.
-pub struct Payload(pub Map<String, Value>);
-
-impl Payload {
-    pub fn text(&self, name: &str) -> Result<Option<&str>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Code::Malformed
-                .error(format!("invalid request format: {name} must be a string"))),
-        }
-    }
-
-    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Bool(yes)) => Ok(Some(*yes)),
-            Some(_) => Err(Code::Malformed
-                .error(format!("invalid request format: {name} must be true or false"))),
-        }
-    }
-
-    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Number(number)) if number.is_i64() => Ok(number.as_i64()),
-            Some(_) => Err(Code::Malformed
-                .error(format!("invalid request format: {name} must be a whole number"))),
-        }
-    }
-}
-
-pub fn check_length(field: &str, text: &str, min: usize, max: usize) -> Result<()> {
-    let length = text.chars().count();
-    if length > max {
-        let why = format!("{field} is not valid, maximum length {max} is required");
-        return Err(Code::TooLong.error(why));
-    }
-    if length < min {
-        let why = format!("{field} is not valid, minimum length {min} is required");
-        return Err(Code::TooShort.error(why));
-    }
-    Ok(())
-}
-
-/// Lower-case letters, digits and `-`; begins with a letter, does not end with `-`.
-pub fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_lowercase())
-        && !text.ends_with('-')
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-}
-
 /// What was asked for, found right.
 struct Asked {
     instance: Instance,
@@ -122,9 +56,15 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
     let kind = &*call.kind;
     let now = call.fleet.ambient.now();
     // All types first: a body that cannot be read is wrong before anything else is.
-    for field in ["cloud_provider", "region", "plan", "billing_model", "marketplace",
-        "billing_cloud_account_id", "cluster_id"]
-    {
+    for field in [
+        "cloud_provider",
+        "region",
+        "plan",
+        "billing_model",
+        "marketplace",
+        "billing_cloud_account_id",
+        "cluster_id",
+    ] {
         body.text(field)?;
     }
     let fields = own_fields(kind, body)?;
@@ -216,7 +156,9 @@ fn own_fields(kind: &Kind, body: &Payload) -> Result<std::collections::BTreeMap<
     for (name, field) in &kind.file.fields {
         let value = match body.0.get(name) {
             None | Some(Value::Null) if field.required => {
-                return Err(Code::Field.error(format!("Field validation failed: {name} is required")));
+                return Err(
+                    Code::Field.error(format!("Field validation failed: {name} is required"))
+                );
             }
             None | Some(Value::Null) => field.default.clone(),
             Some(value) => value.clone(),
@@ -227,26 +169,6 @@ fn own_fields(kind: &Kind, body: &Payload) -> Result<std::collections::BTreeMap<
         }
     }
     Ok(fields)
-}
-
-/// Whether a value may be a field of a kind's own.
-pub fn check_field(name: &str, field: &crate::model::kind::Field, value: &Value) -> Result<()> {
-    if value.is_null() {
-        return Ok(());
-    }
-    if !field.of.fits(value) {
-        let why = format!("invalid request format: {name} must be a {}", field.of.name());
-        return Err(Code::Malformed.error(why));
-    }
-    if let (Some(max), Some(text)) = (field.max_length, value.as_str()) {
-        check_length(name, text, 0, max)?;
-    }
-    if !field.values.is_empty() && !field.values.contains(value) {
-        let all: Vec<String> = field.values.iter().map(Value::to_string).collect();
-        let why = format!("Field validation failed: {name} must be one of {}", all.join(", "));
-        return Err(Code::Field.error(why));
-    }
-    Ok(())
 }
 
 fn place<'c>(call: &'c Call, body: &Payload) -> Result<(&'c Cloud, &'c Region)> {
@@ -347,7 +269,10 @@ fn billing<'t>(of: &'t InstanceType, body: &Payload) -> Result<&'t Billing> {
         ))
     })?;
     if billing.own_cluster && cluster.is_empty() {
-        let why = format!("cluster_id must be supplied when selected billing model is: \"{}\"", billing.id);
+        let why = format!(
+            "cluster_id must be supplied when selected billing model is: \"{}\"",
+            billing.id
+        );
         return Err(Code::BadRequest.error(why));
     }
     let account = body.text("billing_cloud_account_id")?.unwrap_or_default();
@@ -379,7 +304,8 @@ fn quota(
     let max = config.max_allowed_instances;
     let Some(entitled) = call.rules.quota.entitlement(&who.org, &who.subject, max) else {
         // The backend decides; here it is only counted.
-        let counter = format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, of.id, billing.id);
+        let counter =
+            format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, of.id, billing.id);
         return Ok(((counter, i64::MAX), format!("organization '{}'", who.org)));
     };
     let counter = entitled.holder.counter(kind.name(), &of.id, &billing.id);
@@ -410,7 +336,8 @@ async fn place_and_commit(
     once: &kernel::http::Once,
 ) -> Result<Response> {
     let fleet = &call.fleet;
-    let here = fleet.config.scaling != Scaling::Auto || !asked.instance.spec.own_cluster_id.is_empty();
+    let here =
+        fleet.config.scaling != Scaling::Auto || !asked.instance.spec.own_cluster_id.is_empty();
     if !here {
         return commit(call, who, &asked, asked.instance.clone(), None, once).await;
     }
@@ -434,8 +361,12 @@ async fn place_and_commit(
 fn no_room(instance: &Instance) -> Error {
     let Spec { own_cluster_id, instance_type, region, .. } = &instance.spec;
     Code::TooMany.error(match own_cluster_id.as_str() {
-        "" => format!("region {region} cannot accept instance type: \"{instance_type}\" at this moment"),
-        id => format!("cluster \"{id}\" cannot accept instance type: \"{instance_type}\" at this moment"),
+        "" => format!(
+            "region {region} cannot accept instance type: \"{instance_type}\" at this moment"
+        ),
+        id => format!(
+            "cluster \"{id}\" cannot accept instance type: \"{instance_type}\" at this moment"
+        ),
     })
 }
 
@@ -472,7 +403,8 @@ async fn commit(
         Object::new(key.clone(), &instance.org, &instance.owner, &instance.name, "", now);
     instance.write_to(&mut object, now);
     let wake = Wake { key: key.clone(), org: instance.org.clone(), lane: Lane::Normal, due: now };
-    let audit = call.context.audit(who, &format!("{}.create", instance.kind), key.as_str(), &who.org);
+    let audit =
+        call.context.audit(who, &format!("{}.create", instance.kind), key.as_str(), &who.org);
     let change = Change {
         takes: asked.takes.iter().cloned().chain(capacity).collect(),
         wakes: vec![wake],
@@ -488,7 +420,11 @@ async fn commit(
     let response = carry_out(&call.app, once, change, answer).await;
     response.map_err(|error| match error {
         // Only a limit of the cluster is tried elsewhere.
-        Error::Refused(Refusal::Limit { ref counter, .. }) if *counter == instance.seen.capacity_counter => error,
+        Error::Refused(Refusal::Limit { ref counter, .. })
+            if *counter == instance.seen.capacity_counter =>
+        {
+            error
+        }
         error => refused(call, asked, error),
     })
 }

@@ -37,6 +37,7 @@ pub fn list(call: &Call) -> Response {
 pub fn get(call: &Call) -> Result<Response> {
     let id = &call.args[0];
     let found = all(call).into_iter().find(|error| error.id == *id);
-    let found = found.ok_or_else(|| Code::NotFound.error(format!("no error with id {id} exists")))?;
+    let found =
+        found.ok_or_else(|| Code::NotFound.error(format!("no error with id {id} exists")))?;
     Ok(reply::json(&call.context, 200, &found))
 }

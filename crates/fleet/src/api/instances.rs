@@ -8,7 +8,7 @@ use kernel::identity::Principal;
 use kernel::{Change, Error, Key, Lane, Object, Refusal, Result};
 use serde_json::{Value, json};
 
-use super::create::{Payload, check_field, check_length, parse_object};
+use super::payload::{Payload, check_field, check_length, parse_object};
 use super::reply;
 use super::router::Call;
 use crate::decide::instance::transition;
@@ -163,7 +163,9 @@ fn promotable(call: &Call, instance: &Instance, promotion: &Promotion) -> Result
         )));
     }
     if spec.promotion.as_ref().is_some_and(|p| p.failed.is_empty()) {
-        return Err(Code::Conflict.error(format!("{name} request \"{id}\" is being promoted already")));
+        return Err(
+            Code::Conflict.error(format!("{name} request \"{id}\" is being promoted already"))
+        );
     }
     let from = [Status::Ready, Status::Suspended, Status::Resuming];
     if !from.contains(&instance.status) {
@@ -181,8 +183,13 @@ fn promotable(call: &Call, instance: &Instance, promotion: &Promotion) -> Result
         )));
     }
     let needs_account = kind.billing(&spec.instance_type, &promotion.to).is_some_and(|b| b.account);
-    if needs_account && !promotion.marketplace.is_empty() && promotion.billing_cloud_account_id.is_empty() {
-        return Err(Code::Billing.error("desired_billing_cloud_account_id is needed for a marketplace"));
+    if needs_account
+        && !promotion.marketplace.is_empty()
+        && promotion.billing_cloud_account_id.is_empty()
+    {
+        return Err(
+            Code::Billing.error("desired_billing_cloud_account_id is needed for a marketplace")
+        );
     }
     Ok(())
 }

@@ -7,11 +7,11 @@ use kernel::{Error, Result};
 use super::reply::Tag;
 use super::router::Call;
 use crate::index::Scope;
+use crate::model::code::{Code, code_of};
 use crate::model::instance::Instance;
 use crate::model::order::Order;
 use crate::model::search::{Column, Filter};
 use crate::model::template::Template;
-use crate::model::code::{Code, code_of};
 
 const SIZE_DEFAULT: i64 = 100;
 const SIZE_MAX: i64 = 65_500;
@@ -71,9 +71,9 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
     let order = Order::parse(&call.query("orderBy").unwrap_or_default()).map_err(named)?;
     let search = call.query("search").filter(|text| !text.trim().is_empty());
     let filter = search.as_deref().map(Filter::parse).transpose().map_err(named)?;
-    let fits = filter.as_ref().map(|filter| move |instance: &Instance| {
-        filter.matches(&|column| value(instance, column))
-    });
+    let fits = filter
+        .as_ref()
+        .map(|filter| move |instance: &Instance| filter.matches(&|column| value(instance, column)));
     let fits = fits.as_ref().map(|fits| fits as &dyn Fn(&Instance) -> bool);
     let part = (paging.skip(), usize::try_from(paging.size).unwrap_or(usize::MAX));
     let found = call.fleet.index.list(kind.name(), scope, fits, &order, part);

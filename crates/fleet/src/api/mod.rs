@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod offers;
 pub mod openapi;
 pub mod own;
+pub mod payload;
 pub mod reply;
 pub mod router;
 pub mod watch;
@@ -24,7 +25,8 @@ pub fn is_uuid(text: &str) -> bool {
     let mut parts = text.split('-');
     lengths.iter().all(|length| {
         parts.next().is_some_and(|part| {
-            part.len() == *length && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+            part.len() == *length
+                && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         })
     }) && parts.next().is_none()
 }

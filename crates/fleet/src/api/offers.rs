@@ -25,9 +25,8 @@ pub fn root(call: &Call) -> Response {
 pub fn version(call: &Call) -> Response {
     let kind = &call.kind;
     let prefix = &kind.prefix;
-    let collection = |id: &str, of: &str| {
-        json!({"id": id, "href": format!("{prefix}/v1/{id}"), "kind": of})
-    };
+    let collection =
+        |id: &str, of: &str| json!({"id": id, "href": format!("{prefix}/v1/{id}"), "kind": of});
     let mut collections = vec![collection(&kind.file.plural, &format!("{}List", kind.file.title))];
     if kind.has(Extra::ServiceAccounts) {
         collections.push(collection("service_accounts", "ServiceAccountList"));
@@ -62,9 +61,10 @@ pub async fn status(call: &Call) -> Result<Response> {
     let types = &call.kind.file.types;
     let clouds = &call.rules.providers.supported_providers;
     let room = clouds.iter().any(|cloud| {
-        cloud.regions.iter().any(|region| {
-            types.iter().any(|of| !available(call, cloud, region, of).is_empty())
-        })
+        cloud
+            .regions
+            .iter()
+            .any(|region| types.iter().any(|of| !available(call, cloud, region, of).is_empty()))
     });
     let plural = &call.kind.file.plural;
     Ok(call.json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
@@ -94,7 +94,8 @@ pub async fn regions(call: &Call) -> Result<Response> {
     let cloud = call.rules.providers.cloud(&call.args[0]);
     let regions = cloud.into_iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
     let items = regions.map(|(cloud, region)| {
-        let title = if region.display_name.is_empty() { &region.name } else { &region.display_name };
+        let title =
+            if region.display_name.is_empty() { &region.name } else { &region.display_name };
         let offered: Vec<&InstanceType> =
             types.iter().filter(|of| region.offer(&of.id).is_some()).collect();
         let mut item = json!({
@@ -116,7 +117,12 @@ pub async fn regions(call: &Call) -> Result<Response> {
 }
 
 /// The sizes that still fit somewhere in the region.
-fn available<'k>(call: &Call, cloud: &Cloud, region: &Region, of: &'k InstanceType) -> Vec<&'k str> {
+fn available<'k>(
+    call: &Call,
+    cloud: &Cloud,
+    region: &Region,
+    of: &'k InstanceType,
+) -> Vec<&'k str> {
     let Some(offer) = region.offer(&of.id) else { return Vec::new() };
     let clusters = call.fleet.index.clusters();
     let here = clusters.iter().filter(|cluster| {
@@ -146,7 +152,12 @@ fn available<'k>(call: &Call, cloud: &Cloud, region: &Region, of: &'k InstanceTy
     });
     let most = match offer.limit {
         Some(limit) => {
-            let used = call.fleet.index.used_in_region(call.kind.name(), &cloud.name, &region.name, &of.id);
+            let used = call.fleet.index.used_in_region(
+                call.kind.name(),
+                &cloud.name,
+                &region.name,
+                &of.id,
+            );
             most.min(limit - used)
         }
         None => most,

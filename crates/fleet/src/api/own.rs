@@ -362,7 +362,9 @@ async fn parameters(
     let change = Change { audit: Some(audit), ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, app.ambient.now()).await?;
     let parameters = fleet.agent_parameters(&cluster).into_iter();
-    Ok(Body(parameters.map(|(name, value)| (name.to_owned(), serde_json::Value::from(value))).collect()))
+    Ok(Body(
+        parameters.map(|(name, value)| (name.to_owned(), serde_json::Value::from(value))).collect(),
+    ))
 }
 
 /// Reads kinds, quota, lists, clouds and clusters again. A file with a mistake changes nothing.

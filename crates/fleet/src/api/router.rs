@@ -11,7 +11,10 @@ use kernel::http::{RequestContext, sign_in};
 use kernel::identity::Principal;
 use kernel::{App, Error, Result};
 
-use super::{accounts, admin, agent, clusters, create, errors, instances, list, metrics, offers, reply, watch};
+use super::{
+    accounts, admin, agent, clusters, create, errors, instances, list, metrics, offers, reply,
+    watch,
+};
 use crate::Fleet;
 use crate::model::code::Code;
 use crate::model::kind::{Extra, Kind};
@@ -56,12 +59,15 @@ impl Call {
     /// The body as a JSON object.
     pub async fn object(&mut self) -> Result<serde_json::Map<String, serde_json::Value>> {
         let bytes = self.bytes().await?;
-        super::create::parse_object(&bytes)
+        super::payload::parse_object(&bytes)
     }
 
     /// Refused unless the caller knows that the answer comes before the deed.
     pub fn must_be_async(&self) -> Result<()> {
-        let is = matches!(self.query("async").as_deref(), Some("true" | "1" | "t" | "T" | "TRUE" | "True"));
+        let is = matches!(
+            self.query("async").as_deref(),
+            Some("true" | "1" | "t" | "T" | "TRUE" | "True")
+        );
         let why = "Synchronous action is not supported, use async=true parameter";
         if is { Ok(()) } else { Err(Code::Sync.error(why)) }
     }
@@ -142,7 +148,13 @@ pub const TABLE: &[Line] = &[
     ("GET", &["v1", "openapi"], Guard::Anyone, Route::Openapi, None),
     ("GET", &["v1", "errors"], Guard::Anyone, Route::Errors, None),
     ("GET", &["v1", "errors", "-"], Guard::Anyone, Route::OneError, None),
-    ("GET", &["v1", "sso_providers"], Guard::Anyone, Route::SsoProviders, Some(Extra::SsoProviders)),
+    (
+        "GET",
+        &["v1", "sso_providers"],
+        Guard::Anyone,
+        Route::SsoProviders,
+        Some(Extra::SsoProviders),
+    ),
     ("GET", &["v1", "status"], Guard::SignedIn, Route::Status, Some(Extra::Status)),
     ("GET", &["v1", "@"], Guard::User, Route::List, None),
     ("POST", &["v1", "@"], Guard::User, Route::Create, None),
@@ -155,27 +167,81 @@ pub const TABLE: &[Line] = &[
     ("GET", &["v1", "@", "-", "metrics", "federate"], Guard::Reader, Route::Federate, None),
     ("GET", &["v1", "cloud_providers"], Guard::SignedIn, Route::Providers, None),
     ("GET", &["v1", "cloud_providers", "-", "regions"], Guard::SignedIn, Route::Regions, None),
-    ("GET", &["v1", "instance_types", "-", "-"], Guard::User, Route::InstanceTypes, Some(Extra::InstanceTypes)),
-    ("GET", &["v1", "service_accounts"], Guard::User, Route::Accounts, Some(Extra::ServiceAccounts)),
-    ("POST", &["v1", "service_accounts"], Guard::User, Route::AccountCreate, Some(Extra::ServiceAccounts)),
-    ("GET", &["v1", "service_accounts", "-"], Guard::User, Route::AccountGet, Some(Extra::ServiceAccounts)),
-    ("DELETE", &["v1", "service_accounts", "-"], Guard::User, Route::AccountDelete, Some(Extra::ServiceAccounts)),
-    ("POST", &["v1", "service_accounts", "-", "reset_credentials"], Guard::User, Route::AccountReset, Some(Extra::ServiceAccounts)),
+    (
+        "GET",
+        &["v1", "instance_types", "-", "-"],
+        Guard::User,
+        Route::InstanceTypes,
+        Some(Extra::InstanceTypes),
+    ),
+    (
+        "GET",
+        &["v1", "service_accounts"],
+        Guard::User,
+        Route::Accounts,
+        Some(Extra::ServiceAccounts),
+    ),
+    (
+        "POST",
+        &["v1", "service_accounts"],
+        Guard::User,
+        Route::AccountCreate,
+        Some(Extra::ServiceAccounts),
+    ),
+    (
+        "GET",
+        &["v1", "service_accounts", "-"],
+        Guard::User,
+        Route::AccountGet,
+        Some(Extra::ServiceAccounts),
+    ),
+    (
+        "DELETE",
+        &["v1", "service_accounts", "-"],
+        Guard::User,
+        Route::AccountDelete,
+        Some(Extra::ServiceAccounts),
+    ),
+    (
+        "POST",
+        &["v1", "service_accounts", "-", "reset_credentials"],
+        Guard::User,
+        Route::AccountReset,
+        Some(Extra::ServiceAccounts),
+    ),
     ("GET", &["v1", "clusters"], Guard::User, Route::Clusters, Some(Extra::Clusters)),
     ("POST", &["v1", "clusters"], Guard::User, Route::ClusterCreate, Some(Extra::Clusters)),
     ("GET", &["v1", "clusters", "-"], Guard::User, Route::ClusterGet, Some(Extra::Clusters)),
     ("DELETE", &["v1", "clusters", "-"], Guard::User, Route::ClusterDelete, Some(Extra::Clusters)),
-    ("GET", &["v1", "clusters", "-", "addon_parameters"], Guard::User, Route::AddonParameters, Some(Extra::Clusters)),
+    (
+        "GET",
+        &["v1", "clusters", "-", "addon_parameters"],
+        Guard::User,
+        Route::AddonParameters,
+        Some(Extra::Clusters),
+    ),
     ("GET", &["v1", "agent-clusters", "-"], Guard::Agent, Route::AgentConfig, None),
     ("PUT", &["v1", "agent-clusters", "-", "status"], Guard::Agent, Route::AgentStatus, None),
     ("GET", &["v1", "agent-clusters", "-", "@"], Guard::Agent, Route::AgentList, None),
     ("PUT", &["v1", "agent-clusters", "-", "@", "status"], Guard::Agent, Route::AgentReport, None),
-    ("POST", &["v1", "obs-proxy-verification", "-"], Guard::AnyAgent, Route::ObsProxy, Some(Extra::ObsProxy)),
+    (
+        "POST",
+        &["v1", "obs-proxy-verification", "-"],
+        Guard::AnyAgent,
+        Route::ObsProxy,
+        Some(Extra::ObsProxy),
+    ),
     ("GET", &["v1", "admin", "@"], Guard::Admin, Route::AdminList, None),
     ("GET", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminGet, None),
     ("PATCH", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminPatch, None),
     ("DELETE", &["v1", "admin", "@", "-"], Guard::Admin, Route::AdminDelete, None),
-    ("POST", &["v1", "admin", "@", "-", "revoke_tls_certificate"], Guard::Admin, Route::AdminRevoke, Some(Extra::RevokeCertificate)),
+    (
+        "POST",
+        &["v1", "admin", "@", "-", "revoke_tls_certificate"],
+        Guard::Admin,
+        Route::AdminRevoke,
+        Some(Extra::RevokeCertificate),
+    ),
 ];
 
 enum Found {
@@ -289,10 +355,8 @@ async fn dispatch(
             return Err(Code::NotImplemented.error(why));
         }
         Found::Nothing => {
-            return Err(Code::NotFound.error(format!(
-                "The requested resource '{}' doesn't exist",
-                parts.uri.path()
-            )));
+            return Err(Code::NotFound
+                .error(format!("The requested resource '{}' doesn't exist", parts.uri.path())));
         }
     };
     let (method, path, guard, route, _) = line;

@@ -72,7 +72,9 @@ impl Judgement {
             Against::OtherRegion => format!("it is in another region: {}", spec.region),
             Against::OneZone => "it has one zone, and more are asked for".into(),
             Against::OtherTypes => "it takes no instances of this kind and type".into(),
-            Against::Full { used, limit } => format!("it is full: {used} of {limit} units are used"),
+            Against::Full { used, limit } => {
+                format!("it is full: {used} of {limit} units are used")
+            }
         })
     }
 }

@@ -14,6 +14,8 @@ use crate::model::kind::Kind;
 const TEXT_MAX: usize = 1_024;
 /// Routes of one instance; a Kafka has three and one for each broker.
 const ROUTES_MAX: usize = 64;
+/// Names of one instance over its whole life.
+const NAMES_MAX: usize = 256;
 /// The message with which a cluster says that it has no room.
 const NO_ROOM: &str = "cluster has insufficient resources";
 
@@ -140,7 +142,10 @@ pub fn judge(
     if let Some(routes) = routes(instance, cluster, report)
         && next.seen.routes.as_ref() != Some(&routes)
     {
+        let room = NAMES_MAX.saturating_sub(next.seen.names.len());
+        next.seen.names.extend(routes.iter().map(|route| route.domain.clone()).take(room));
         next.seen.routes = Some(routes);
+        next.seen.routes_created = false;
         next.seen.dns_change.clear();
     }
     let event = match report.says {
@@ -211,7 +216,6 @@ fn rejected(mut next: Instance, cluster: &Cluster, report: &Report, fresh_id: &s
     next.seen.refused_by.push(cluster.id.clone());
     next.seen.cluster_id.clear();
     next.seen.placement_id.clear();
-    next.seen.routes = None;
     next.spec.versions.clear();
     next.seen.waiting_for = format!("another cluster: {} has no room", cluster.id);
     changed(next, Some(Event::Refused), true)
@@ -222,9 +226,8 @@ fn routes(instance: &Instance, cluster: &Cluster, report: &Report) -> Option<Vec
     let routes = report.routes.as_ref().filter(|routes| !routes.is_empty())?;
     let base = &cluster.spec.dns_name;
     let host = &instance.seen.host;
-    let own = |router: &str| {
-        base.is_empty() || router == base || router.ends_with(&format!(".{base}"))
-    };
+    let own =
+        |router: &str| base.is_empty() || router == base || router.ends_with(&format!(".{base}"));
     if !routes.iter().all(|(_, router)| own(router)) {
         return None;
     }
@@ -295,7 +298,8 @@ mod tests {
     }
 
     fn says(status: &str, reason: &str, message: &str) -> Report {
-        let condition = json!({"type": "ready", "status": status, "reason": reason, "message": message});
+        let condition =
+            json!({"type": "ready", "status": status, "reason": reason, "message": message});
         Report::read(&kafka(), &json!({"conditions": [condition]}))
     }
 
@@ -326,7 +330,10 @@ mod tests {
             assert_eq!(says(status, reason, "").says, expected, "{status} {reason}");
         }
         assert_eq!(Report::read(&kafka(), &json!("nonsense")).says, Says::Installing);
-        assert_eq!(Report::read(&kafka(), &json!({"conditions": [1, {}], "routes": 5})).routes, None);
+        assert_eq!(
+            Report::read(&kafka(), &json!({"conditions": [1, {}], "routes": 5})).routes,
+            None
+        );
     }
 
     #[test]
@@ -334,7 +341,9 @@ mod tests {
         let report = says("True", "", "");
         let provisioning = instance(Status::Provisioning);
         assert_eq!(event(after(&provisioning, &report, false)), Some(Event::Ready));
-        let Verdict::Changed { next, event: None, wake: true } = after(&provisioning, &report, true) else {
+        let Verdict::Changed { next, event: None, wake: true } =
+            after(&provisioning, &report, true)
+        else {
             panic!("names come first")
         };
         assert!(next.seen.agent_ready && !next.seen.routes_created);
@@ -346,7 +355,10 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_out_only_hears_that_it_is_gone() {
-        assert_eq!(event(after(&instance(Status::Deprovision), &says("False", "Deleted", ""), true)), Some(Event::Removed));
+        assert_eq!(
+            event(after(&instance(Status::Deprovision), &says("False", "Deleted", ""), true)),
+            Some(Event::Removed)
+        );
         for report in [says("True", "", ""), says("False", "Error", "x")] {
             assert_eq!(after(&instance(Status::Deprovision), &report, false), Verdict::Nothing);
         }
@@ -367,15 +379,23 @@ mod tests {
     #[test]
     fn a_rejected_instance_is_placed_again_and_not_where_there_is_no_room() {
         let provisioning = instance(Status::Provisioning);
-        let Verdict::Changed { next, .. } = after(&provisioning, &says("False", "Rejected", "later"), false) else {
+        let Verdict::Changed { next, .. } =
+            after(&provisioning, &says("False", "Rejected", "later"), false)
+        else {
             panic!()
         };
-        assert_eq!((next.seen.cluster_id.as_str(), next.seen.placement_id.as_str()), ("c1", "fresh"));
+        assert_eq!(
+            (next.seen.cluster_id.as_str(), next.seen.placement_id.as_str()),
+            ("c1", "fresh")
+        );
         let full = says("False", "Rejected", "Cluster has insufficient resources");
         let Verdict::Changed { next, wake: true, .. } = after(&provisioning, &full, false) else {
             panic!()
         };
-        assert_eq!((next.seen.cluster_id.as_str(), next.seen.refused_by.as_slice()), ("", &["c1".to_owned()][..]));
+        assert_eq!(
+            (next.seen.cluster_id.as_str(), next.seen.refused_by.as_slice()),
+            ("", &["c1".to_owned()][..])
+        );
     }
 
     #[test]

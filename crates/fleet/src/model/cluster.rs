@@ -259,10 +259,10 @@ mod tests {
         let operator = |version: &str, ready, kafka: &[&str]| Operator {
             version: version.into(),
             ready,
-            components: [("kafka".to_owned(), kafka.iter().map(|v| v.to_string()).collect())].into(),
+            components: [("kafka".to_owned(), kafka.iter().map(|v| v.to_string()).collect())]
+                .into(),
         };
-        let mut object =
-            Object::new(key("c1"), "", "", "c1", Status::Ready.label(), Timestamp(0));
+        let mut object = Object::new(key("c1"), "", "", "c1", Status::Ready.label(), Timestamp(0));
         let seen = Seen {
             operators: [(
                 "kafka".to_owned(),

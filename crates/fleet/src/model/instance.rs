@@ -1,6 +1,6 @@
 //! An instance of a managed service: what its owner wants, what was seen, and its ten statuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::change::Release;
 use kernel::{Json, Key, Object, Result, Timestamp};
@@ -141,6 +141,9 @@ pub struct Seen {
     pub address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<Route>>,
+    /// Every name that was ever wanted for it: all of them go when it goes.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub names: BTreeSet<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub routes_created: bool,
     /// The change of the zone that is waited for.
@@ -237,10 +240,7 @@ impl Instance {
     /// Gives back what it holds of these counters.
     pub fn releases(&self, counters: impl IntoIterator<Item = String>) -> Vec<Release> {
         let holder = self.key().to_string();
-        counters
-            .into_iter()
-            .map(|counter| Release { counter, holder: holder.clone() })
-            .collect()
+        counters.into_iter().map(|counter| Release { counter, holder: holder.clone() }).collect()
     }
 
     /// Whether anything of it is, or may be, on a data plane.

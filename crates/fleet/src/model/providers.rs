@@ -63,7 +63,12 @@ impl Providers {
         Providers {
             supported_providers: vec![
                 cloud("local", "This machine", true, region("local", "This machine")),
-                cloud("aws", "Amazon Web Services", false, region("us-east-1", "US East, N. Virginia")),
+                cloud(
+                    "aws",
+                    "Amazon Web Services",
+                    false,
+                    region("us-east-1", "US East, N. Virginia"),
+                ),
             ],
         }
     }

@@ -146,15 +146,18 @@ impl QuotaList {
         let accounts = self.registered_service_accounts.iter().enumerate();
         let all = organisations
             .map(|(i, o)| (format!("registered_users_per_organisation[{i}]"), &o.granted_quota))
-            .chain(accounts.map(|(i, a)| {
-                (format!("registered_service_accounts[{i}]"), &a.granted_quota)
-            }));
+            .chain(
+                accounts
+                    .map(|(i, a)| (format!("registered_service_accounts[{i}]"), &a.granted_quota)),
+            );
         for (place, grants) in all {
             for (g, grant) in grants.iter().enumerate() {
                 for (m, model) in grant.billing_models.iter().enumerate() {
                     if model.expiration_date.as_deref().is_some_and(|d| day_end(d).is_none()) {
                         return Err((
-                            format!("{place}.granted_quota[{g}].billing_models[{m}].expiration_date"),
+                            format!(
+                                "{place}.granted_quota[{g}].billing_models[{m}].expiration_date"
+                            ),
                             "must be like 2027-01-31 +00:00".into(),
                         ));
                     }
@@ -180,7 +183,9 @@ impl Entitlement<'_> {
             return if billing == DEFAULT_BILLING { self.max_each } else { 0 };
         }
         match grant.billing_models.iter().find(|model| model.id == billing) {
-            Some(model) if !model.ended(now) => model.max_allowed_instances.unwrap_or(self.max_each),
+            Some(model) if !model.ended(now) => {
+                model.max_allowed_instances.unwrap_or(self.max_each)
+            }
             _ => 0,
         }
     }
@@ -190,7 +195,13 @@ impl Entitlement<'_> {
         let some = |of: &&super::kind::InstanceType| {
             of.billing.iter().any(|billing| self.limit(kind, &of.id, &billing.id, now) > 0)
         };
-        kind.file.types.iter().filter(|of| !of.trial).filter(some).map(|of| of.id.as_str()).collect()
+        kind.file
+            .types
+            .iter()
+            .filter(|of| !of.trial)
+            .filter(some)
+            .map(|of| of.id.as_str())
+            .collect()
     }
 }
 

@@ -107,7 +107,9 @@ impl Pattern {
 impl Filter {
     pub fn parse(text: &str) -> Result<Filter> {
         if text.len() > LENGTH_MAX {
-            return Err(Code::Search.error(format!("[{LENGTH_MAX}] error parsing the filter: longer than {LENGTH_MAX} characters")));
+            return Err(Code::Search.error(format!(
+                "[{LENGTH_MAX}] error parsing the filter: longer than {LENGTH_MAX} characters"
+            )));
         }
         let tokens = scan(text)?;
         let mut parser = Parser { tokens, at: 0, end: text.chars().count() + 1, joins: 0 };
@@ -199,9 +201,9 @@ fn scan(text: &str) -> Result<Vec<Token>> {
             }
             first => {
                 let mut word = String::from(first);
-                while let Some((c, _)) = chars.next_if(|(c, _)| {
-                    !c.is_whitespace() && !"(),=<>'!;\"`".contains(*c)
-                }) {
+                while let Some((c, _)) =
+                    chars.next_if(|(c, _)| !c.is_whitespace() && !"(),=<>'!;\"`".contains(*c))
+                {
                     word.push(c);
                 }
                 Symbol::Word(word)
@@ -272,7 +274,11 @@ impl Parser {
             Symbol::Open if depth < DEPTH_MAX => {
                 let filter = self.any(depth + 1)?;
                 let close = self.next()?;
-                return if close.what == Symbol::Close { Ok(filter) } else { Err(unexpected(&close)) };
+                return if close.what == Symbol::Close {
+                    Ok(filter)
+                } else {
+                    Err(unexpected(&close))
+                };
             }
             Symbol::Open => return Err(wrong(token.place, "too many parentheses")),
             Symbol::Word(name) => name,
@@ -308,7 +314,11 @@ impl Parser {
         match word.as_str() {
             "like" | "ilike" => {
                 let pattern = Pattern::new(&self.value()?, word == "ilike");
-                Ok(if not { Filter::NotLike(column, pattern) } else { Filter::Like(column, pattern) })
+                Ok(if not {
+                    Filter::NotLike(column, pattern)
+                } else {
+                    Filter::Like(column, pattern)
+                })
             }
             "in" => {
                 let values = self.values()?;
@@ -385,10 +395,16 @@ mod tests {
     #[test]
     fn a_mistake_is_named_with_its_place() {
         let table = [
-            ("nope = x", "[1] error parsing the filter: invalid column name: 'nope', valid values are: [region name cloud_provider status owner cluster_id instance_type]"),
+            (
+                "nope = x",
+                "[1] error parsing the filter: invalid column name: 'nope', valid values are: [region name cloud_provider status owner cluster_id instance_type]",
+            ),
             ("name > x", "[6] error parsing the filter: unexpected token `>`"),
             ("name = a b", "[10] error parsing the filter: unexpected token `b`"),
-            ("(name = a", "[10] error parsing the filter: the search ends where more was expected, such as name = demo"),
+            (
+                "(name = a",
+                "[10] error parsing the filter: the search ends where more was expected, such as name = demo",
+            ),
             ("name = 'a", "[8] error parsing the filter: the quote has no end"),
             ("name in ()", "[10] error parsing the filter: unexpected token `)`"),
         ];
@@ -396,7 +412,10 @@ mod tests {
             assert_eq!(why(search), expected, "{search}");
         }
         let many = vec!["name = a"; 12].join(" or ");
-        assert_eq!(why(&many), "[130] error parsing the filter: maximum number of permitted joins (10) exceeded");
+        assert_eq!(
+            why(&many),
+            "[130] error parsing the filter: maximum number of permitted joins (10) exceeded"
+        );
         assert!(why(&"(".repeat(50)).contains("too many parentheses"));
     }
 

@@ -66,7 +66,12 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
         multi_az: true,
         schedulable: true,
         limit: Some(fleet.config.local.units_max),
-        kinds: kinds.kinds.values().filter(|k| k.file.local.is_some()).map(|k| k.name().into()).collect(),
+        kinds: kinds
+            .kinds
+            .values()
+            .filter(|k| k.file.local.is_some())
+            .map(|k| k.name().into())
+            .collect(),
         ..Spec::default()
     };
     let seen = Seen { since: now, operators: operators.collect(), ..Seen::default() };
@@ -93,7 +98,12 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
                 Some(_) => Write::Update(object),
                 None => Write::Create(object),
             }),
-            wakes: vec![Wake { key: cluster::key(CLUSTER), org: String::new(), lane: Lane::Normal, due: now }],
+            wakes: vec![Wake {
+                key: cluster::key(CLUSTER),
+                org: String::new(),
+                lane: Lane::Normal,
+                due: now,
+            }],
             ..Change::default()
         };
         match kernel::store::commit(fleet.store.as_ref(), change, now).await {
@@ -153,7 +163,12 @@ impl Runner {
     }
 
     /// Does what changed for a kind, and says what became of it. Returns how far it got.
-    async fn agree(&self, kind: &Kind, after: Option<i64>, changed: &BTreeSet<String>) -> Result<i64> {
+    async fn agree(
+        &self,
+        kind: &Kind,
+        after: Option<i64>,
+        changed: &BTreeSet<String>,
+    ) -> Result<i64> {
         let delta = self.fleet.index.for_agent(kind.name(), CLUSTER, after);
         let mut reports = Map::new();
         for row in &delta.changed {
@@ -245,12 +260,7 @@ fn wanted(fleet: &Fleet, kind: &Kind, local: &Local, instance: &Instance) -> Wan
     }
 }
 
-fn ready(
-    kind: &Kind,
-    local: &Local,
-    port: u16,
-    facts: &BTreeMap<String, String>,
-) -> Value {
+fn ready(kind: &Kind, local: &Local, port: u16, facts: &BTreeMap<String, String>) -> Value {
     let message = facts.get("note").map(String::as_str).unwrap_or_default();
     let mut report = condition("True", "", message);
     report["address"] = local.endpoint.replace("${port}", &port.to_string()).into();

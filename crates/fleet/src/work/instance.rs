@@ -78,7 +78,6 @@ impl Worker for Instances {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Instance::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
             Ok(instance) => decide(object, &instance, world, now),
             Err(error) => Decision::rest(Next::Stopped(error.to_string())),
         }
@@ -219,7 +218,9 @@ impl Instances {
         if let Some(ams) = &fleet.ams {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
-                None => return self.not_promoted(look, instance, "the quota does not suffice").await,
+                None => {
+                    return self.not_promoted(look, instance, "the quota does not suffice").await;
+                }
             }
         }
         let mut change = written(&look.object, &next, "promoted", look.now());

@@ -11,8 +11,10 @@ pub struct Agent<'s> {
     who: &'static str,
     cluster: &'static str,
     /// What it says of an instance that it was told of; nothing: it is silent about it.
-    pub says: Box<dyn Fn(&Value) -> Option<Value> + Send + Sync + 's>,
+    says: Says<'s>,
 }
+
+type Says<'s> = Box<dyn Fn(&Value) -> Option<Value> + Send + Sync + 's>;
 
 impl<'s> Agent<'s> {
     pub fn new(stage: &'s Stage, api: Api, who: &'static str, cluster: &'static str) -> Agent<'s> {
@@ -102,9 +104,7 @@ pub fn obedient(item: &Value) -> Value {
         (false, false) => ("True", ""),
     };
     let host = spec["endpoint"]["bootstrapServerHost"].as_str().unwrap_or_default();
-    let route = |name: &str, prefix: &str| {
-        json!({ "name": name, "prefix": prefix, "router": "router-1.apps.c1.example.com" })
-    };
+    let route = |name: &str, prefix: &str| json!({ "name": name, "prefix": prefix, "router": "router-1.apps.c1.example.com" });
     json!({
         "conditions": [{ "type": "Ready", "status": status, "reason": reason, "message": "" }],
         "capacity": spec["capacity"],

@@ -164,7 +164,9 @@ async fn quota_organisation_and_role_decide_who_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_was_given_up_comes_again_under_another_secret() {
-    let stage = Stage::new().await;
+    let mut stage = Stage::new().await;
+    // They would write to it, too.
+    stage.stop_workers().await;
     let first = register(&stage, "carol", ID).await;
     let mut object = (*stage.store.object(&cluster::key(ID)).await.unwrap().unwrap()).clone();
     let now = stage.app.ambient.now();

@@ -1,6 +1,6 @@
 //! From a POST to ready and away again, on every store.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::{DINOSAUR, KAFKA, Stage};
 
@@ -28,4 +28,22 @@ async fn an_instance_comes_and_goes_on_postgres() {
     if let Some(stage) = Stage::on_postgres().await {
         an_instance_comes_and_goes(&stage).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_its_data_plane_calls_broken_has_failed_until_it_is_ready_again() {
+    let stage = Stage::new().await;
+    let id = stage.create(KAFKA, "alice", "demo").await;
+    let broken = |_: &Value| {
+        let ready = json!({ "type": "Ready", "status": "False", "reason": "Error",
+            "message": "no disk" });
+        Some(json!({ "conditions": [ready] }))
+    };
+    stage.agent(KAFKA).saying(broken).until(&id, "failed").await;
+    let path = KAFKA.path(&format!("/{id}"));
+    let failed = stage.get("alice", &path).await;
+    assert!(failed.body["failed_reason"].as_str().unwrap().contains("no disk"), "{}", failed.text);
+    stage.agent(KAFKA).make_ready(&id).await;
+    let ready = stage.get("alice", &path).await;
+    assert_eq!(ready.body.get("failed_reason"), None, "{}", ready.text);
 }

@@ -103,7 +103,7 @@ impl Recorded {
     /// The number of its error; 0 if it is none.
     pub fn code(&self) -> u32 {
         let body: Value = serde_json::from_slice(&self.answer).unwrap_or(Value::Null);
-        let code = body["code"].as_str().unwrap_or_default();
+        let code = body["code"].as_str().filter(|_| self.status >= 400).unwrap_or_default();
         code.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 }

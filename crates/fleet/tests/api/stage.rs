@@ -39,12 +39,8 @@ pub struct Api {
     pub codes: &'static str,
 }
 
-pub const KAFKA: Api = Api {
-    name: "kafka",
-    plural: "kafkas",
-    prefix: "/api/kafkas_mgmt/v1",
-    codes: "KAFKAS-MGMT",
-};
+pub const KAFKA: Api =
+    Api { name: "kafka", plural: "kafkas", prefix: "/api/kafkas_mgmt/v1", codes: "KAFKAS-MGMT" };
 
 pub const DINOSAUR: Api = Api {
     name: "dinosaur",
@@ -52,6 +48,9 @@ pub const DINOSAUR: Api = Api {
     prefix: "/api/dinosaurs_mgmt/v1",
     codes: "DINOSAURS-MGMT",
 };
+
+/// By which others know the cluster that takes instances.
+pub const EXTERNAL_ID: &str = "c1c1c1c1-c1c1-4c1c-8c1c-c1c1c1c1c1c1";
 
 impl Api {
     /// A path of its resource, as in `/kafkas` or `/kafkas/ID`.
@@ -106,7 +105,7 @@ impl Stage {
             metrics: Arc::new(Metrics::new()),
             url: URL.into(),
         });
-        put_cluster(&app, CLUSTER, "c1", |_| {}).await;
+        put_cluster(&app, CLUSTER, "c1", |spec| spec.external_id = EXTERNAL_ID.into()).await;
         put_cluster(&app, OTHER_CLUSTER, "c2", |spec| spec.schedulable = false).await;
 
         let mut config = files::config(dir.path());
@@ -129,6 +128,19 @@ impl Stage {
         let tokens = callers::tokens(dir.path());
         let _stop = stop.drop_guard();
         Stage { app, store, router, domain, tokens, workers, _stop, _dir: dir, _fresh: fresh }
+    }
+
+    /// Serves on a socket of its own until told to stop; returns where, how to stop it, and what
+    /// ends when it has.
+    pub async fn serve(&self) -> (String, CancellationToken, JoinHandle<()>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let config = http::Config { drain_s: 20, ..http::Config::default() };
+        let (app, routes) = (self.app.clone(), self.domain.routes());
+        let served = http::serve(app, routes, listener, config, stop.clone());
+        let ended = tokio::spawn(async move { served.await.expect("it is served") });
+        (url, stop, ended)
     }
 
     /// From here on, instances stay as they are until an agent or a caller does something.
@@ -273,7 +285,7 @@ impl Answer {
 
     /// The number of the error; 0 if it is none.
     pub fn code(&self) -> u32 {
-        let code = self.body["code"].as_str().unwrap_or_default();
+        let code = self.body["code"].as_str().filter(|_| self.status >= 400).unwrap_or_default();
         code.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use axum::body::BodyDataStream;
+use axum::body::Bytes;
 use axum::response::Response;
-use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +16,7 @@ pub struct Event {
 }
 
 pub struct Stream {
-    body: BodyDataStream,
+    body: BoxStream<'static, Result<Bytes, String>>,
     read: String,
     /// What an EventSource would send as `Last-Event-ID`.
     pub last: Option<i64>,
@@ -28,6 +29,16 @@ impl Stream {
         let of = response.headers()["content-type"].to_str().unwrap();
         assert!(of.starts_with("text/event-stream"), "{of}");
         let body = response.into_body().into_data_stream();
+        Stream::reading(body.map_err(|error| error.to_string()).boxed())
+    }
+
+    /// Over a socket.
+    pub fn of_socket(response: reqwest::Response) -> Stream {
+        assert_eq!(response.status(), 200);
+        Stream::reading(response.bytes_stream().map_err(|error| error.to_string()).boxed())
+    }
+
+    fn reading(body: BoxStream<'static, Result<Bytes, String>>) -> Stream {
         Stream { body, read: String::new(), last: None, comments: 0 }
     }
 
@@ -71,7 +82,8 @@ impl Stream {
 
 fn parse(block: &str) -> Option<Event> {
     let field = |name: &str| {
-        let lines = block.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':'));
+        let lines =
+            block.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':'));
         let lines: Vec<&str> = lines.map(str::trim_start).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     };

@@ -238,3 +238,99 @@ async fn what_cannot_be_watched_is_refused_by_name() {
     let other = stage.get("other-agent", &of_agent(KAFKA, "?watch=true")).await;
     assert_eq!((other.status, other.code()), (404, 7));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_ends_its_watches_at_once() {
+    let stage = Stage::new().await;
+    let (url, stop, ended) = stage.serve().await;
+    let client = stage.app.outbound.system("tests");
+    let ask = |query: &str| {
+        let url = format!("{url}{}", of_agent(KAFKA, query)).parse().unwrap();
+        client.request(reqwest::Method::GET, url).bearer_auth(stage.token("agent")).send()
+    };
+    let mut stream = Stream::of_socket(ask("?watch=true").await.unwrap());
+    let after = stream.expect("full").await.id.unwrap();
+    let query = format!("?wait=60&after={after}");
+    let waiting = tokio::spawn(ask(&query));
+    // A create is seen over the socket, too; by then the long poll is on its way, or answered.
+    stage.create(KAFKA, "alice", "demo").await;
+    let after = stream.expect("changed").await.id.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
+    let query = format!("?wait=60&after={after}");
+    let waiting = tokio::spawn(ask(&query));
+    let begun = Instant::now();
+    stop.cancel();
+    assert_eq!(stream.next().await, None);
+    // It may also have come too late to be let in.
+    if let Ok(answer) = waiting.await.unwrap() {
+        assert_eq!(answer.status(), 200);
+    }
+    ended.await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_reads_slowly_gets_what_is_so_when_they_read() {
+    let stage = Stage::new().await;
+    let mut slow = watch(&stage, "alice", &KAFKA.path("?watch=true")).await;
+    slow.expect("full").await;
+    let id = stage.create_ready(KAFKA, "alice", "demo").await;
+    let path = KAFKA.path(&format!("/{id}"));
+    for owner in ["bob", "carol", "alice"] {
+        let patched = stage.call("carol", "PATCH", &path, &json!({ "owner": owner })).await;
+        assert_eq!(patched.status, 200, "{}", patched.text);
+    }
+    assert_eq!(stage.get("alice", &path).await.body["owner"], "alice", "it is known by now");
+    // Nothing was kept for them meanwhile: what comes is the newest.
+    let seen = slow.expect("changed").await;
+    assert_eq!((&seen.data["status"], &seen.data["owner"]), (&json!("ready"), &json!("alice")));
+    stage.create(KAFKA, "alice", "next").await;
+    assert_eq!(slow.expect("changed").await.data["name"], "next");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missed_while_many_change_at_once_on_postgres() {
+    if let Some(stage) = Stage::on_postgres().await {
+        many_change_at_once(&stage).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missed_while_many_change_at_once() {
+    many_change_at_once(&Stage::new().await).await;
+}
+
+async fn many_change_at_once(stage: &Stage) {
+    let path = KAFKA.path("?watch=true");
+    let mut alice = watch(stage, "alice", &path).await;
+    alice.expect("full").await;
+    let names: Vec<String> = (0..40).map(|i| format!("n{i}")).collect();
+    let create = names.iter().map(|name| stage.create(KAFKA, "alice", name));
+    let all = futures::future::join_all(create).await;
+    let mut open = all.clone();
+    let mut last = 0;
+    let mut seen = 0;
+    let agent = async {
+        for id in all {
+            stage.agent(KAFKA).make_ready(&id).await;
+        }
+    };
+    let follow = async {
+        while !open.is_empty() {
+            let event = alice.next().await.unwrap();
+            seen += 1;
+            if event.data["status"] == "ready" {
+                open.retain(|id| event.data["id"] != *id);
+            }
+            if let Some(id) = event.id {
+                assert!(id >= last, "revisions only grow");
+                last = id;
+            }
+            // Comes back now and then, as a client whose connection breaks would.
+            if seen % 7 == 0 {
+                alice = watch_from(stage, "alice", &path, last).await;
+            }
+        }
+    };
+    tokio::join!(agent, follow);
+}

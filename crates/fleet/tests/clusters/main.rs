@@ -8,5 +8,6 @@ mod declared;
 mod kubernetes;
 mod life;
 mod scale;
+mod sign_in;
 mod stage;
 mod terraform;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::envelope::REQUEST_ID;
 use super::guard::Gate;
+use super::routes::Documents;
 use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::telemetry::Trace;
@@ -47,6 +48,8 @@ pub(super) struct Server {
     pub closing: CancellationToken,
     /// The OpenAPI document of all routes.
     pub document: Bytes,
+    /// Of what domains answer by themselves.
+    pub documents: Documents,
     pub gate: Gate,
     pub body_bytes_max: usize,
     /// How long nothing of a body may come.

@@ -37,6 +37,7 @@ pub(super) fn closable_router(
     let server = Server {
         closing,
         document: document.into(),
+        documents: routes.documents(),
         gate: Gate::new(config),
         body_bytes_max: config.body_bytes_max,
         body_pause_max: config.body_pause_max(),

@@ -28,6 +28,26 @@ pub struct Routes {
     entries: Vec<Entry>,
     surfaces: Vec<OwnSurface>,
     errors: Vec<(Take, ErrorMapper)>,
+    documents: Documents,
+}
+
+/// OpenAPI documents beside that of all routes: names, and where each is served. Asked for
+/// whenever someone looks, because there may be others by then.
+#[derive(Clone, Default)]
+pub(super) struct Documents(Vec<Named>);
+
+type Named = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
+impl Documents {
+    pub fn now(&self) -> Vec<(String, String)> {
+        self.0.iter().flat_map(|documents| documents()).collect()
+    }
+}
+
+impl std::fmt::Debug for Documents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.now().fmt(f)
+    }
 }
 
 /// Whether a path is someone's. Asked for every request, so it must be quick.
@@ -107,10 +127,20 @@ impl Routes {
         self
     }
 
+    /// Documents of what surfaces answer, for the page that shows them: name and path of each.
+    pub fn documented_by(
+        mut self,
+        documents: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static,
+    ) -> Routes {
+        self.documents.0.push(Arc::new(documents));
+        self
+    }
+
     pub fn merge(mut self, other: Routes) -> Routes {
         self.entries.extend(other.entries);
         self.surfaces.extend(other.surfaces);
         self.errors.extend(other.errors);
+        self.documents.0.extend(other.documents.0);
         self
     }
 
@@ -181,6 +211,10 @@ impl Routes {
 
     pub(super) fn mappers(&self) -> Vec<(Take, ErrorMapper)> {
         self.errors.clone()
+    }
+
+    pub(super) fn documents(&self) -> Documents {
+        self.documents.clone()
     }
 
     pub(super) fn own_surfaces(&self) -> Vec<OwnSurface> {

@@ -57,7 +57,9 @@ impl Verb {
             Verb::List(args) => {
                 let mut client = Client::new(&args)?;
                 let list: Value = client.get(client.url(PATH, &[])).await?;
-                if list["items"].as_array().is_none_or(Vec::is_empty) && args.output == Format::Table {
+                if list["items"].as_array().is_none_or(Vec::is_empty)
+                    && args.output == Format::Table
+                {
                     output::say("there are no service accounts");
                     return Ok(());
                 }

@@ -64,7 +64,9 @@ impl Verb {
                 let list: Value = client.get(client.url(PATH, &[])).await?;
                 if list.as_array().is_none_or(Vec::is_empty) && args.output == Format::Table {
                     let me = output::program();
-                    output::say(&format!("there is no data plane; `{me} cluster register ID` adds one"));
+                    output::say(&format!(
+                        "there is no data plane; `{me} cluster register ID` adds one"
+                    ));
                     return Ok(());
                 }
                 output::print(&rows(&args, &list, &client))
@@ -79,7 +81,9 @@ impl Verb {
                 output::print(&rows(&verb.client, &made, &client))?;
                 if verb.client.output == Format::Table {
                     let (me, id) = (output::program(), verb.id);
-                    output::say(&format!("\n{me} cluster parameters {id}    what its agent is started with"));
+                    output::say(&format!(
+                        "\n{me} cluster parameters {id}    what its agent is started with"
+                    ));
                 }
                 Ok(())
             }

@@ -46,13 +46,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 impl Get {
     /// Waits for an object to be in one of these phases.
-    pub fn until(
-        kind: &str,
-        id: &str,
-        phases: &str,
-        timeout: Duration,
-        client: ClientArgs,
-    ) -> Get {
+    pub fn until(kind: &str, id: &str, phases: &str, timeout: Duration, client: ClientArgs) -> Get {
         let wait_phase = Some(phases.to_owned());
         Get { kind: kind.into(), id: Some(id.into()), wait_phase, wait: false, timeout, client }
     }

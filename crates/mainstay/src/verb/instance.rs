@@ -200,7 +200,10 @@ impl Create {
         output::print(&rows(self.client.output, &made, &client))?;
         if made["status"] == "failed" {
             let why = text(&made["failed_reason"]);
-            return Err(Error::from(kernel::Error::Conflict(format!("{} failed: {why}", self.name))));
+            return Err(Error::from(kernel::Error::Conflict(format!(
+                "{} failed: {why}",
+                self.name
+            ))));
         }
         if self.client.output == Format::Table {
             output::say(&next_step(&kind, &made, self.wait.wait));
@@ -277,7 +280,9 @@ impl List {
         let total = list["total"].as_i64().unwrap_or(0);
         if total == 0 && self.client.output == Format::Table {
             let (me, kind) = (output::program(), &kind.kind);
-            output::say(&format!("nothing found; `{me} {kind} create --name demo --wait` makes one"));
+            output::say(&format!(
+                "nothing found; `{me} {kind} create --name demo --wait` makes one"
+            ));
             return Ok(());
         }
         output::print(&rows(self.client.output, &list["items"], &client))?;
@@ -353,19 +358,25 @@ fn told(kind: &Kind, instance: &Value, why: &Value, events: &Value, client: &Cli
         let work = &why["work"];
         let reason = text(&work["reason"]);
         let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
-        out += &line("Next look", format!("{} ({}{reason})", ago(&work["due"], now), text(&work["state"])));
+        out += &line(
+            "Next look",
+            format!("{} ({}{reason})", ago(&work["due"], now), text(&work["state"])),
+        );
     }
     let clusters = why["clusters"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !clusters.is_empty() {
         out += "\nClusters\n";
-        out += &output::table(&["CLUSTER", "LEFT", "WHY"], clusters.iter().map(|one| {
-            let verdict = match (one["chosen"].as_bool(), &one["against"]) {
-                (Some(true), _) => "it is here".into(),
-                (_, Value::Null) => "would do".into(),
-                (_, against) => text(against),
-            };
-            vec![text(&one["cluster"]), text(&one["left"]), verdict]
-        }));
+        out += &output::table(
+            &["CLUSTER", "LEFT", "WHY"],
+            clusters.iter().map(|one| {
+                let verdict = match (one["chosen"].as_bool(), &one["against"]) {
+                    (Some(true), _) => "it is here".into(),
+                    (_, Value::Null) => "would do".into(),
+                    (_, against) => text(against),
+                };
+                vec![text(&one["cluster"]), text(&one["left"]), verdict]
+            }),
+        );
     }
     let events = events["events"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !events.is_empty() {

@@ -75,7 +75,7 @@ impl Store for Flaky {
     async fn commit_all(&self, changes: Vec<Change>, _now: Timestamp) -> Result<Vec<Verdict>> {
         self.read().await?;
         let verdicts = self.world.memory.commit_all(changes, self.world.now()).await;
-        if let Err(broken) = self.world.memory.look(super::check::always) {
+        if let Err(broken) = self.world.memory.look(self.world.always) {
             self.world.broken.lock().get_or_insert(broken);
         }
         if self.world.unlucky(0.02) {

@@ -5,7 +5,7 @@
 
 mod check;
 mod client;
-mod flaky;
+pub mod flaky;
 mod workshop;
 
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::Memory;
-use crate::memory::Bug;
+use crate::memory::{Bug, Tables};
 use crate::widgets::Widgets;
-pub use check::Broken;
+pub use check::{Broken, at_rest};
 use client::Ledger;
 use flaky::Flaky;
 use workshop::SimWorkshop;
@@ -44,23 +44,41 @@ const CLIENTS: usize = 3;
 pub const ORGS: [&str; 2] = ["acme", "umbrella"];
 pub const QUOTA: i64 = 6;
 /// How long the trouble lasts, and how long the world then has to come to rest; of its own time.
-const TROUBLE: Duration = Duration::from_secs(120);
-const REST: Duration = Duration::from_secs(3 * 3600);
+pub const TROUBLE: Duration = Duration::from_secs(120);
+pub const REST: Duration = Duration::from_secs(3 * 3600);
 
 /// What everything in the simulation shares.
-pub(crate) struct World {
+pub struct World {
     pub memory: Arc<Memory>,
-    pub workshop: Arc<SimWorkshop>,
+    pub(crate) workshop: Arc<SimWorkshop>,
     random: Mutex<StdRng>,
     /// The trouble is over.
     pub calm: CancellationToken,
     /// The first invariant that did not hold while it ran.
     pub broken: Mutex<Option<Broken>>,
+    /// What must hold after every commit.
+    always: Always,
     clock_offset: AtomicI64,
     begun: tokio::time::Instant,
 }
 
+/// What must hold after every commit.
+pub type Always = fn(&Tables) -> Result<(), Broken>;
+
 impl World {
+    pub fn new(random: &mut StdRng, bug: Option<Bug>, always: Always) -> World {
+        World {
+            memory: Arc::new(Memory::with_bug(bug)),
+            workshop: Arc::new(SimWorkshop::default()),
+            random: Mutex::new(StdRng::seed_from_u64(random.random())),
+            calm: CancellationToken::new(),
+            broken: Mutex::new(None),
+            always,
+            clock_offset: AtomicI64::new(0),
+            begun: tokio::time::Instant::now(),
+        }
+    }
+
     /// True with this chance, while there is trouble.
     pub fn unlucky(&self, chance: f64) -> bool {
         !self.calm.is_cancelled() && self.random.lock().random_bool(chance)
@@ -89,15 +107,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
 
 async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
     let mut random = StdRng::seed_from_u64(seed);
-    let world = Arc::new(World {
-        memory: Arc::new(Memory::with_bug(bug)),
-        workshop: Arc::new(SimWorkshop::default()),
-        random: Mutex::new(StdRng::seed_from_u64(random.random())),
-        calm: CancellationToken::new(),
-        broken: Mutex::new(None),
-        clock_offset: AtomicI64::new(0),
-        begun: tokio::time::Instant::now(),
-    });
+    let world = Arc::new(World::new(&mut random, bug, check::always));
     let ledger = Arc::new(Ledger::default());
     let mut tasks = JoinSet::new();
     for replica in 0..REPLICAS {
@@ -149,7 +159,8 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
     }
 }
 
-async fn clock_jumps(world: Arc<World>) {
+/// The clock of all processes is set forward and back.
+pub async fn clock_jumps(world: Arc<World>) {
     while !world.calm.is_cancelled() {
         tokio::time::sleep(world.millis(1000, 60_000)).await;
         if world.unlucky(0.5) {

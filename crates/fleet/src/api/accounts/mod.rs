@@ -14,7 +14,7 @@ use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Lane, Object, Refusal, Result, Timestamp};
 
 use self::shape::Shown;
-use super::create::{NAME_PATTERN, Payload, check_length, is_name};
+use super::payload::{NAME_PATTERN, Payload, check_length, is_name};
 use super::router::Call;
 use super::{UUID_PATTERN, is_uuid, reply};
 use crate::clients;

@@ -11,7 +11,7 @@ use kernel::{Change, Json, Result};
 use serde_json::{Value, json};
 
 use self::patch::Wanted;
-use super::create::Payload;
+use super::payload::Payload;
 use super::router::Call;
 use super::{instances, list, reply};
 use crate::decide::instance::{transition, written};

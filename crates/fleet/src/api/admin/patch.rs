@@ -7,8 +7,8 @@ use std::time::Duration;
 use kernel::{Error, Result, Timestamp};
 use serde_json::{Value, json};
 
-use crate::api::create::Payload;
 use crate::api::instances::quantity_of;
+use crate::api::payload::Payload;
 use crate::decide::lifecycle::Event;
 use crate::model::cluster::{Cluster, version_order};
 use crate::model::code::Code;

@@ -2,7 +2,7 @@
 
 use kernel::Result;
 
-use crate::api::create::{Payload, check_length};
+use crate::api::payload::{Payload, check_length};
 use crate::model::code::Code;
 
 const ID_LENGTH: usize = 32;

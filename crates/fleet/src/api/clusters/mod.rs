@@ -12,7 +12,7 @@ use kernel::{Change, Error, Json, Lane, Object, Refusal, Result, Timestamp};
 use serde_json::json;
 
 use self::check::{Asked, check};
-use super::create::Payload;
+use super::payload::Payload;
 use super::router::Call;
 use crate::config::QuotaType;
 use crate::model::cluster::{self, Cluster, Provider, Seen, Spec, Status};

@@ -2,17 +2,25 @@
 
 mod schemas;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
 use super::router::{Guard, Route, TABLE};
+use crate::Fleet;
 use crate::model::kind::{Extra, Kind};
 use schemas::{instance_name, reference};
 
 static SHARED: LazyLock<Value> = LazyLock::new(|| {
     serde_yaml_ng::from_str(include_str!("shared.yaml")).expect("a test reads it, too")
 });
+
+/// The documents of all kinds: name, and where each is served.
+pub fn documents(fleet: &Fleet) -> Vec<(String, String)> {
+    let rules = fleet.rules();
+    let of = |kind: &Arc<Kind>| (kind.file.title.clone(), format!("{}/v1/openapi", kind.prefix));
+    rules.kinds.values().map(of).collect()
+}
 
 pub fn document(kind: &Kind) -> Value {
     let title = &kind.file.title;
@@ -119,7 +127,8 @@ fn operation(kind: &Kind, route: Route) -> Option<Operation> {
         }
         Route::OneError => op("getErrorById", "An error", (200, error()), &[404]).tag("errors"),
         Route::SsoProviders => {
-            op("getSsoProviders", "Where to sign in", (200, of("SsoProvider")), READ).tag("security")
+            op("getSsoProviders", "Where to sign in", (200, of("SsoProvider")), READ)
+                .tag("security")
         }
         Route::Status => op(
             "getServiceStatus",
@@ -142,14 +151,20 @@ fn operation(kind: &Kind, route: Route) -> Option<Operation> {
         Route::Get => {
             op(&format!("get{title}ById"), &format!("A {title}"), (200, instance()), FOUND)
         }
-        Route::Patch => {
-            op(&format!("update{title}ById"), &format!("Changes a {title}"), (200, instance()), WRITTEN)
-                .body(format!("{title}UpdateRequest"))
-        }
-        Route::Delete => {
-            op(&format!("delete{title}ById"), &format!("Deletes a {title}"), (202, error()), WRITTEN)
-                .query(&["async"])
-        }
+        Route::Patch => op(
+            &format!("update{title}ById"),
+            &format!("Changes a {title}"),
+            (200, instance()),
+            WRITTEN,
+        )
+        .body(format!("{title}UpdateRequest")),
+        Route::Delete => op(
+            &format!("delete{title}ById"),
+            &format!("Deletes a {title}"),
+            (202, error()),
+            WRITTEN,
+        )
+        .query(&["async"]),
         Route::Promote => {
             op(&format!("promote{title}"), "Changes its billing model", (202, None), CREATED)
                 .query(&["async"])
@@ -170,13 +185,15 @@ fn operation(kind: &Kind, route: Route) -> Option<Operation> {
             (200, Some(json!({ "type": "string" }))),
             WRITTEN,
         ),
-        Route::Providers => {
-            op("getCloudProviders", "Clouds", (200, of("CloudProviderList")), READ)
-                .query(&["page", "size"])
-        }
+        Route::Providers => op("getCloudProviders", "Clouds", (200, of("CloudProviderList")), READ)
+            .query(&["page", "size"]),
         Route::Regions => {
-            let regions =
-                op("getCloudProviderRegions", "Regions of a cloud", (200, of("CloudRegionList")), READ);
+            let regions = op(
+                "getCloudProviderRegions",
+                "Regions of a cloud",
+                (200, of("CloudRegionList")),
+                READ,
+            );
             match kind.has(Extra::InstanceTypes) {
                 true => regions.query(&["page", "size"]),
                 false => regions.query(&["page", "size", "instance_type"]),
@@ -218,9 +235,14 @@ fn operation(kind: &Kind, route: Route) -> Option<Operation> {
         }
         Route::ClusterCreate => {
             let answer = of("EnterpriseClusterRegistrationResponse");
-            op("registerEnterpriseOsdCluster", "Registers a cluster", (200, answer), &[400, 401, 403, 409, 500])
-                .body("EnterpriseOsdClusterPayload".into())
-                .tag(CLUSTERS)
+            op(
+                "registerEnterpriseOsdCluster",
+                "Registers a cluster",
+                (200, answer),
+                &[400, 401, 403, 409, 500],
+            )
+            .body("EnterpriseOsdClusterPayload".into())
+            .tag(CLUSTERS)
         }
         Route::ClusterGet => {
             let answer = of("EnterpriseCluster");
@@ -316,7 +338,8 @@ impl Operation {
             operation["parameters"] = parameters.into();
         }
         if let Some(body) = &self.body {
-            operation["requestBody"] = json!({ "required": true, "content": content(&reference(body)) });
+            operation["requestBody"] =
+                json!({ "required": true, "content": content(&reference(body)) });
         }
         operation["responses"] = responses.into();
         if guard != Guard::Anyone {

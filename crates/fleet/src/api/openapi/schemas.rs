@@ -143,7 +143,9 @@ fn of_expression(kind: &Kind, expression: &str) -> Value {
         }
         (_, ("units" | "session_lifetime_ms", "")) => json!({ "type": "integer" }),
         (_, ("lifespan_s", "")) => json!({ "type": "integer", "nullable": true }),
-        (_, ("created_at" | "updated_at", "")) => json!({ "type": "string", "format": "date-time" }),
+        (_, ("created_at" | "updated_at", "")) => {
+            json!({ "type": "string", "format": "date-time" })
+        }
         (_, ("expires_at", "")) => {
             json!({ "type": "string", "format": "date-time", "nullable": true })
         }
@@ -285,9 +287,11 @@ fn instance_types(kind: &Kind) -> Vec<(String, Value)> {
             "ams_billing_models": list_of(text.clone()),
         },
     });
-    let size = kind.file.size.as_ref().map_or(json!({ "type": "object" }), |template| {
-        of_template(kind, template)
-    });
+    let size = kind
+        .file
+        .size
+        .as_ref()
+        .map_or(json!({ "type": "object" }), |template| of_template(kind, template));
     vec![
         (named("InstanceTypesList"), list),
         (named("InstanceType"), of),

@@ -1,4 +1,5 @@
-//! `/api/v1/doc`: the OpenAPI document, and a page that shows it without any other server.
+//! `/api/v1/doc`: the OpenAPI document, and a page that shows it, and those of the domains' own
+//! surfaces, without any other server.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::routes;
-use utoipa_swagger_ui::Config as Page;
+use utoipa_swagger_ui::{Config as Page, Url};
 
 use super::super::{Context, Routes};
 use crate::identity::Action;
@@ -25,7 +26,7 @@ pub(super) fn routes() -> Routes {
 #[utoipa::path(get, path = "/api/v1/doc", tag = "doc",
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> Result<Response> {
-    let html = part("index.html")?.2;
+    let html = part("index.html", &[])?.2;
     // The page names its parts from where it is, which differs with and without a final slash.
     let html = String::from_utf8_lossy(&html).replace("\"./", "\"/api/v1/doc/");
     let html = html.replace("\"index.css\"", "\"/api/v1/doc/index.css\"");
@@ -43,8 +44,8 @@ async fn document(Context(context): Context) -> Response {
 /// A part of the page.
 #[utoipa::path(get, path = "/api/v1/doc/{file}", tag = "doc",
     params(("file" = String, Path)), responses((status = 200, body = Vec<u8>)))]
-async fn file(Path(file): Path<String>) -> Result<Response> {
-    let (kind, gzipped, bytes) = part(&file)?;
+async fn file(Context(context): Context, Path(file): Path<String>) -> Result<Response> {
+    let (kind, gzipped, bytes) = part(&file, &context.server.documents.now())?;
     let mut response = ([(header::CONTENT_TYPE, kind)], bytes).into_response();
     if gzipped {
         let gzip = header::HeaderValue::from_static("gzip");
@@ -53,9 +54,16 @@ async fn file(Path(file): Path<String>) -> Result<Response> {
     Ok(response)
 }
 
-fn part(file: &str) -> Result<(String, bool, Vec<u8>)> {
-    // Without the bar that offers to explore other documents: there is one.
-    let look = Page::from(DOCUMENT).use_base_layout().display_request_duration(true);
+fn part(file: &str, others: &[(String, String)]) -> Result<(String, bool, Vec<u8>)> {
+    let look = match others {
+        // Without the bar that offers other documents: there is one.
+        [] => Page::from(DOCUMENT).use_base_layout(),
+        others => {
+            let others = others.iter().map(|(name, path)| Url::new(name, path));
+            Page::new([Url::new("Mainstay", DOCUMENT)].into_iter().chain(others))
+        }
+    };
+    let look = look.display_request_duration(true);
     let part = utoipa_swagger_ui::serve(file, Arc::new(look))
         .map_err(|e| Error::internal("the documentation page", e.to_string()))?
         .ok_or_else(|| Error::NotFound(format!("/api/v1/doc/{file}")))?;

@@ -1,18 +1,23 @@
 //! What to do about an instance, from what is wanted and what was seen. Pure.
 
+mod change;
+
 mod orphan;
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::change::{EventDraft, Take, Write};
 use kernel::driver::{Decision, Next};
-use kernel::{Change, Lane, Object, Timestamp};
+use kernel::{Change, Object, Timestamp};
 
 use super::cluster::scale::Need;
-use super::lifecycle::{Event, Then, then};
+use change::{after_record, audit, wake_cluster};
+pub use change::{host, place_on, records, transition, written};
+
+use super::lifecycle::Event;
 use super::place::Judgement;
 use crate::config::Timeouts;
-use crate::model::cluster::{self, Cluster};
+use crate::model::cluster::Cluster;
 use crate::model::instance::{Instance, Status};
 use crate::ports::dns::Record;
 
@@ -74,6 +79,9 @@ pub enum Step {
 
 /// How long a lost wake-up may cost where the other side is to tell us.
 const LOST_WAKE_UP: Duration = Duration::from_secs(600);
+/// How long after an instance went its traces outside are removed once more: a process that was
+/// asleep in the middle of a step may have made one anew.
+const SWEEP_AFTER: Duration = Duration::from_secs(600);
 /// How often a change of the zone is looked at until it is everywhere.
 const DNS_PAUSE: Duration = Duration::from_secs(2);
 
@@ -84,6 +92,9 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision<Step> {
     let plan = Plan { object, world, now };
+    if let Some(gone) = object.deleted_at {
+        return plan.sweep(instance, gone);
+    }
     if instance.status.is_going() {
         return plan.leave(instance);
     }
@@ -122,7 +133,8 @@ impl Plan<'_> {
                 None => return self.wait_for_cluster(instance),
             }
         }
-        let of = |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
+        let of =
+            |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
         let versions = match (&self.world.operator, self.cluster_of(&next)) {
             (None, _) => Some(Default::default()),
             (Some(operator), Some(cluster)) => of(&cluster, operator),
@@ -136,7 +148,8 @@ impl Plan<'_> {
         next.seen.waiting_for.clear();
         let (mut change, entered) = self.enter(&next, Event::Placed);
         change.takes = takes;
-        let mut steps: Vec<Step> = self.world.need.clone().map(Step::NewCluster).into_iter().collect();
+        let mut steps: Vec<Step> =
+            self.world.need.clone().map(Step::NewCluster).into_iter().collect();
         if self.world.reserves && instance.spec.subscription_id.is_empty() {
             // The reservation's name is written down by the step; what follows is another look.
             return Decision {
@@ -204,7 +217,11 @@ impl Plan<'_> {
         let there = wanted.iter().all(|record| self.world.records.contains(record));
         if !there {
             let steps = vec![Step::UpsertRecords(wanted)];
-            return Some(Decision { steps, change: Change::default(), next: Next::After(DNS_PAUSE) });
+            return Some(Decision {
+                steps,
+                change: Change::default(),
+                next: Next::After(DNS_PAUSE),
+            });
         }
         (!self.world.dns_in_sync).then(|| Decision::rest(Next::After(DNS_PAUSE)))
     }
@@ -238,13 +255,20 @@ impl Plan<'_> {
             && promotion.failed.is_empty()
         {
             steps.push(Step::Promote);
-            return Decision { steps, change: Change::default(), next: Next::After(Duration::ZERO) };
+            return Decision {
+                steps,
+                change: Change::default(),
+                next: Next::After(Duration::ZERO),
+            };
         }
         if let Some(mut repair) = self.names(instance) {
             repair.steps.extend(steps);
             return repair;
         }
-        Decision { steps, change: Change::default(), next: self.rest(instance) }
+        let mut next = instance.clone();
+        next.seen.routes_created |= instance.seen.routes.is_some();
+        let change = self.note(instance, next);
+        Decision { steps, change, next: self.rest(instance) }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -262,7 +286,11 @@ impl Plan<'_> {
                 let mut next = instance.clone();
                 next.spec.expires_at.take()?;
                 let change = self.write(&next, "entitled");
-                return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
+                return Some(Decision {
+                    steps: Vec::new(),
+                    change,
+                    next: Next::After(Duration::ZERO),
+                });
             }
             (false, Entitled::No { grace_days }) => grace_days,
         };
@@ -300,14 +328,7 @@ impl Plan<'_> {
             let (change, _) = self.enter(instance, Event::Removed);
             return Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) };
         }
-        let mut steps = Vec::new();
-        let records = records(instance.seen.routes.as_deref().unwrap_or_default());
-        if self.world.has_dns && !records.is_empty() {
-            steps.push(Step::RemoveRecords(records));
-        }
-        if self.world.has_client {
-            steps.push(Step::RemoveClient);
-        }
+        let mut steps = self.removals(instance);
         if !instance.spec.subscription_id.is_empty() {
             steps.push(Step::ReleaseReservation);
         }
@@ -326,7 +347,33 @@ impl Plan<'_> {
             wakes: wake_cluster(instance, self.now),
             ..Change::default()
         };
-        Decision { steps, change, next: Next::Done }
+        let next = if steps.is_empty() { Next::Done } else { Next::After(SWEEP_AFTER) };
+        Decision { steps, change, next }
+    }
+
+    /// What takes away everything of it outside.
+    fn removals(&self, instance: &Instance) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let names = instance.seen.names.iter();
+        let records: Vec<Record> =
+            names.map(|name| Record { name: name.clone(), target: String::new() }).collect();
+        if self.world.has_dns && !records.is_empty() {
+            steps.push(Step::RemoveRecords(records));
+        }
+        if self.world.has_client {
+            steps.push(Step::RemoveClient);
+        }
+        steps
+    }
+
+    /// Once more, a while after it went.
+    fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
+        let due = gone.plus(SWEEP_AFTER);
+        if self.now < due {
+            return Decision::rest(Next::After(self.now.until(due)));
+        }
+        let steps = self.removals(instance);
+        Decision { steps, change: Change::default(), next: Next::Done }
     }
 
     /// When to look at what rests: at its end, or when what is outside should be compared.
@@ -400,99 +447,4 @@ impl Plan<'_> {
     fn write(&self, instance: &Instance, what: &str) -> Change {
         written(self.object, instance, what, self.now)
     }
-}
-
-/// Puts an instance on a cluster: what it takes of it, if that has a limit.
-pub fn place_on(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
-    instance.seen.cluster_id = cluster.id.clone();
-    let limit = cluster.limit(&instance.spec.instance_type);
-    let counter = cluster.counter(&instance.spec.instance_type);
-    instance.seen.capacity_counter = counter.clone();
-    Some(Take {
-        counter,
-        holder: instance.key().to_string(),
-        amount: instance.spec.units,
-        limit: limit.unwrap_or(i64::MAX),
-    })
-}
-
-/// The change that an event makes of an instance, and the instance after it. An event that changes
-/// nothing makes an empty change.
-pub fn transition(
-    object: &Object,
-    instance: &Instance,
-    event: Event,
-    now: Timestamp,
-) -> (Change, Instance) {
-    let Then::To(status) = then(instance.status, event) else {
-        return (Change::default(), instance.clone());
-    };
-    let mut next = instance.clone();
-    if next.status != status {
-        next.seen.since = now;
-    }
-    next.status = status;
-    let mut change = written(object, &next, status.label(), now);
-    if status == Status::Deleting {
-        let capacity = next.seen.capacity_counter.clone();
-        change.releases = next.releases([capacity].into_iter().filter(|c| !c.is_empty()));
-        change.wakes = wake_cluster(instance, now);
-    }
-    (change, next)
-}
-
-/// The change that writes an instance as it is now, with an event and an audit entry.
-pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
-    let mut object = object.clone();
-    instance.write_to(&mut object, now);
-    object.observed = object.generation;
-    Change {
-        event: Some(EventDraft::of(&object, what)),
-        audit: Some(audit(&object, what)),
-        wake_dependents: what == Status::Ready.label() || what == Status::Failed.label(),
-        write: Some(Write::Update(object)),
-        ..Change::default()
-    }
-}
-
-/// A second write of the same look names the revision that the first one made.
-fn after_record(change: &mut Change) {
-    if let Some(Write::Update(object)) = &mut change.write {
-        object.revision += 1;
-    }
-}
-
-fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
-    let id = &instance.seen.cluster_id;
-    let wake = |id: &String| Wake {
-        key: cluster::key(id),
-        org: String::new(),
-        lane: Lane::Normal,
-        due: now,
-    };
-    Some(id).filter(|id| !id.is_empty()).map(wake).into_iter().collect()
-}
-
-fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
-    kernel::change::AuditDraft {
-        actor: "mainstay".into(),
-        action: format!("{}.{what}", object.key.kind()),
-        target: object.key.to_string(),
-        org: object.org.clone(),
-        outcome: "done".into(),
-        ..Default::default()
-    }
-}
-
-/// A host that no other instance has: the id is part of it, unchanged.
-pub fn host(name: &str, id: &str, domain: &str) -> String {
-    let short: String = name.chars().take(10).collect();
-    format!("{}-{id}.{domain}", short.trim_end_matches('-'))
-}
-
-pub fn records(routes: &[crate::model::instance::Route]) -> Vec<Record> {
-    routes
-        .iter()
-        .map(|route| Record { name: route.domain.clone(), target: route.router.clone() })
-        .collect()
 }

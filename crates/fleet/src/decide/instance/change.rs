@@ -1,0 +1,104 @@
+//! What is written of an instance when something happens to it.
+
+use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::{Change, Lane, Object, Timestamp};
+
+use crate::decide::lifecycle::{Event, Then, then};
+use crate::model::cluster::{self, Cluster};
+use crate::model::instance::{Instance, Route, Status};
+use crate::ports::dns::Record;
+
+/// Puts an instance on a cluster: what it takes of it, if that has a limit.
+pub fn place_on(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
+    instance.seen.cluster_id = cluster.id.clone();
+    let limit = cluster.limit(&instance.spec.instance_type);
+    let counter = cluster.counter(&instance.spec.instance_type);
+    instance.seen.capacity_counter = counter.clone();
+    Some(Take {
+        counter,
+        holder: instance.key().to_string(),
+        amount: instance.spec.units,
+        limit: limit.unwrap_or(i64::MAX),
+    })
+}
+
+/// The change that an event makes of an instance, and the instance after it. An event that changes
+/// nothing makes an empty change.
+pub fn transition(
+    object: &Object,
+    instance: &Instance,
+    event: Event,
+    now: Timestamp,
+) -> (Change, Instance) {
+    let Then::To(status) = then(instance.status, event) else {
+        return (Change::default(), instance.clone());
+    };
+    let mut next = instance.clone();
+    if next.status != status {
+        next.seen.since = now;
+    }
+    next.status = status;
+    let mut change = written(object, &next, status.label(), now);
+    if status == Status::Deleting {
+        let capacity = next.seen.capacity_counter.clone();
+        change.releases = next.releases([capacity].into_iter().filter(|c| !c.is_empty()));
+        change.wakes = wake_cluster(instance, now);
+    }
+    (change, next)
+}
+
+/// The change that writes an instance as it is now, with an event and an audit entry.
+pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
+    let mut object = object.clone();
+    instance.write_to(&mut object, now);
+    object.observed = object.generation;
+    Change {
+        event: Some(EventDraft::of(&object, what)),
+        audit: Some(audit(&object, what)),
+        wake_dependents: what == Status::Ready.label() || what == Status::Failed.label(),
+        write: Some(Write::Update(object)),
+        ..Change::default()
+    }
+}
+
+/// A second write of the same look names the revision that the first one made.
+pub(super) fn after_record(change: &mut Change) {
+    if let Some(Write::Update(object)) = &mut change.write {
+        object.revision += 1;
+    }
+}
+
+pub(super) fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
+    let id = &instance.seen.cluster_id;
+    let wake = |id: &String| Wake {
+        key: cluster::key(id),
+        org: String::new(),
+        lane: Lane::Normal,
+        due: now,
+    };
+    Some(id).filter(|id| !id.is_empty()).map(wake).into_iter().collect()
+}
+
+pub(super) fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
+    kernel::change::AuditDraft {
+        actor: "mainstay".into(),
+        action: format!("{}.{what}", object.key.kind()),
+        target: object.key.to_string(),
+        org: object.org.clone(),
+        outcome: "done".into(),
+        ..Default::default()
+    }
+}
+
+/// A host that no other instance has: the id is part of it, unchanged.
+pub fn host(name: &str, id: &str, domain: &str) -> String {
+    let short: String = name.chars().take(10).collect();
+    format!("{}-{id}.{domain}", short.trim_end_matches('-'))
+}
+
+pub fn records(routes: &[Route]) -> Vec<Record> {
+    routes
+        .iter()
+        .map(|route| Record { name: route.domain.clone(), target: route.router.clone() })
+        .collect()
+}

@@ -1,0 +1,278 @@
+//! A kind of managed service, as its file declares it: names, plans, fields, and what answers,
+//! agents and manifests look like.
+
+mod check;
+mod file;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::template::{Path, Scope, Template};
+use check::{check, line_of};
+pub use file::*;
+
+/// A kind that was read, checked and made ready for use.
+#[derive(Debug)]
+pub struct Kind {
+    pub file: KindFile,
+    /// `/api/kafkas_mgmt`.
+    pub prefix: String,
+    pub response: Template,
+    pub admin: Template,
+    pub size: Option<Template>,
+    pub agent: Template,
+    pub manifests: Vec<Template>,
+}
+
+/// Why a kind file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {field}: {message}")]
+pub struct Problem {
+    pub file: String,
+    pub line: usize,
+    pub field: String,
+    pub message: String,
+}
+
+/// What an expression of any template may name, beside `size.X`, `field.X`, versions and `agent.X`.
+const PLAIN: &[&str] = &[
+    "id",
+    "title",
+    "href",
+    "status",
+    "name",
+    "owner",
+    "org",
+    "account",
+    "account_number",
+    "cloud_provider",
+    "region",
+    "multi_az",
+    "instance_type",
+    "instance_type_name",
+    "size_id",
+    "units",
+    "billing_model",
+    "marketplace",
+    "billing_cloud_account_id",
+    "promotion_status",
+    "promotion_details",
+    "cluster_id",
+    "own_cluster_id",
+    "host",
+    "endpoint",
+    "namespace",
+    "placement_id",
+    "routes",
+    "routes_created",
+    "created_at",
+    "updated_at",
+    "expires_at",
+    "failed_reason",
+    "deleted",
+    "suspended",
+    "subscription_id",
+    "quota_type",
+    "browser_url",
+    "session_lifetime_ms",
+];
+const GROUPS: &[(&str, &[&str])] = &[
+    ("sso", &["token_url", "jwks", "issuer", "base_url"]),
+    ("canary", &["name", "id", "secret"]),
+    ("tls", &["cert", "key"]),
+];
+/// What only the template `size` may name.
+const OF_SIZES: &[&str] =
+    &["size_id", "size_name", "units", "az_mode", "lifespan_s", "quota_kind", "maturity"];
+
+impl Kind {
+    /// Reads a kind file. `file` is its name, for messages.
+    pub fn read(file: &str, text: &str) -> Result<Kind, Problem> {
+        let parsed: KindFile = serde_yaml_ng::from_str(text).map_err(|error| {
+            let message = error.to_string();
+            let line = error.location().map_or(1, |at| at.line());
+            let (field, message) = match message.split_once(": ") {
+                Some((field, rest)) if !field.contains(' ') => (field.to_owned(), rest.to_owned()),
+                _ => ("kind file".into(), message),
+            };
+            Problem { file: file.into(), line, field, message }
+        })?;
+        Kind::of(parsed).map_err(|(field, message)| {
+            let line = line_of(text, &field);
+            Problem { file: file.into(), line, field, message }
+        })
+    }
+
+    fn of(file: KindFile) -> Result<Kind, (String, String)> {
+        check(&file)?;
+        let template = |name: &str, value: &Value| {
+            let known = |path: &Path| file.knows(path);
+            Template::compile(value, &known).map_err(|why| placed(name, why))
+        };
+        let size = file.size.as_ref().map(|value| {
+            let known = |path: &Path| match path.leaf.as_str() {
+                "" => OF_SIZES.contains(&path.root.as_str()),
+                _ => path.root == "size" && file.knows(path),
+            };
+            Template::compile(value, &known).map_err(|why| placed("size", why))
+        });
+        let manifests =
+            file.manifests.iter().enumerate().map(|(i, m)| template(&format!("manifests[{i}]"), m));
+        Ok(Kind {
+            prefix: format!("/api/{}", file.api),
+            response: template("response", &file.response)?,
+            admin: template("admin", &file.admin)?,
+            size: size.transpose()?,
+            agent: template("agent", &file.agent)?,
+            manifests: manifests.collect::<Result<_, _>>()?,
+            file,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.file.kind
+    }
+
+    pub fn has(&self, extra: Extra) -> bool {
+        self.file.routes.contains(&extra)
+    }
+
+    pub fn of_type(&self, id: &str) -> Option<&InstanceType> {
+        self.file.types.iter().find(|of| of.id == id)
+    }
+
+    pub fn size(&self, of: &str, id: &str) -> Option<&Size> {
+        self.of_type(of)?.sizes.iter().find(|size| size.id == id)
+    }
+
+    pub fn billing(&self, of: &str, id: &str) -> Option<&Billing> {
+        self.of_type(of)?.billing.iter().find(|billing| billing.id == id)
+    }
+
+    pub fn trial(&self) -> Option<&InstanceType> {
+        self.file.types.iter().find(|of| of.trial)
+    }
+
+    /// What a promotion calls the billing model that it leads to.
+    pub fn promotion_field(&self) -> String {
+        format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
+    }
+
+    pub fn href(&self, id: &str) -> String {
+        format!("{}/v1/{}/{id}", self.prefix, self.file.plural)
+    }
+}
+
+fn placed(name: &str, why: String) -> (String, String) {
+    match why.split_once(": ") {
+        Some((place, why)) if !place.contains('`') => (format!("{name}.{place}"), why.to_owned()),
+        _ => (name.into(), why),
+    }
+}
+
+impl KindFile {
+    /// A text with the values of its expressions; those that someone else fills in stay.
+    pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some(start) = rest.find("${") {
+            let Some(end) = rest[start..].find('}').map(|end| start + end) else { break };
+            out.push_str(&rest[..start]);
+            match Path::parse(&rest[start + 2..end]) {
+                Ok(path) if self.knows(&path) => scope.get(&path).write_plain(&mut out),
+                _ => out.push_str(&rest[start..=end]),
+            }
+            rest = &rest[end + 1..];
+        }
+        out + rest
+    }
+
+    fn knows(&self, path: &Path) -> bool {
+        let Path { root, leaf } = path;
+        if leaf.is_empty() {
+            return PLAIN.contains(&root.as_str());
+        }
+        let group = GROUPS.iter().find(|(group, _)| group == root);
+        match (root.as_str(), group) {
+            (_, Some((_, leaves))) => leaves.contains(&leaf.as_str()),
+            ("size", _) => self
+                .types
+                .iter()
+                .flat_map(|of| &of.sizes)
+                .all(|size| size.values.contains_key(leaf)),
+            ("field", _) => self.fields.contains_key(leaf),
+            ("agent", _) => self.reported.contains(leaf),
+            ("versions" | "desired" | "upgrading", _) => self
+                .versions
+                .as_ref()
+                .is_some_and(|v| v.operator == *leaf || v.components.contains_key(leaf)),
+            _ => false,
+        }
+    }
+}
+
+/// A kind, as clients are told of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summary {
+    pub kind: String,
+    pub plural: String,
+    pub title: String,
+    pub prefix: String,
+    pub fields: BTreeMap<String, String>,
+    pub promote: bool,
+    /// What a cluster's agent says of versions, if it has to.
+    #[serde(default)]
+    pub versions: Option<Versions>,
+}
+
+impl From<&Kind> for Summary {
+    fn from(kind: &Kind) -> Summary {
+        let fields = kind.file.fields.iter();
+        Summary {
+            kind: kind.file.kind.clone(),
+            plural: kind.file.plural.clone(),
+            title: kind.file.title.clone(),
+            prefix: format!("{}/v1", kind.prefix),
+            fields: fields.map(|(name, field)| (name.clone(), field.of.name().into())).collect(),
+            promote: kind.has(Extra::Promote),
+            versions: kind.file.versions.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KAFKA: &str = include_str!("../../../../../kinds/kafka.yaml");
+    const DINOSAUR: &str = include_str!("../../../../../kinds/dinosaur.yaml");
+
+    #[test]
+    fn the_kinds_that_come_along_are_right() {
+        assert_eq!(Kind::read("kafka.yaml", KAFKA).unwrap().prefix, "/api/kafkas_mgmt");
+        assert_eq!(Kind::read("dinosaur.yaml", DINOSAUR).unwrap().name(), "dinosaur");
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_field() {
+        let problem = |from: &str, to: &str| {
+            let text = DINOSAUR.replacen(from, to, 1);
+            assert_ne!(text, DINOSAUR, "{from} is not there");
+            let problem = Kind::read("d.yaml", &text).unwrap_err();
+            let line = text.lines().nth(problem.line - 1).unwrap_or_default().trim().to_owned();
+            (line, problem.field, problem.message)
+        };
+        let (line, field, message) = problem("host?: ${endpoint}", "host?: ${endpiont}");
+        assert_eq!((line.as_str(), field.as_str()), ("host?: ${endpiont}", "response.host"));
+        assert!(message.contains("endpiont"), "{message}");
+        let (line, _, message) = problem("plural: dinosaurs", "plurals: dinosaurs");
+        assert!(message.contains("plurals"), "{line}: {message}");
+        let (line, field, _) = problem("plural: dinosaurs", "plural: errors");
+        assert_eq!((line.as_str(), field.as_str()), ("plural: errors", "plural"));
+        let (_, field, message) = problem("units: 1, maturity", "units: 0, maturity");
+        assert_eq!(field, "types[0].sizes[0].units", "{message}");
+        let (_, _, message) = problem("types:", "types: 5 #");
+        assert!(!message.is_empty());
+    }
+}

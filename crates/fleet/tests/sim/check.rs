@@ -1,0 +1,171 @@
+//! What must hold: always, and when everything has healed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fleet::model::instance::{Instance, Status};
+use fleet::view::canary_id;
+use testkit::memory::Tables;
+use testkit::sim::Broken;
+
+use super::{CLUSTER_LIMIT, CLUSTERS, QUOTA, Sim};
+
+macro_rules! hold {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(Broken(format!($($text)*)));
+        }
+    };
+}
+
+/// No limit is ever exceeded, no name is ever given twice.
+pub fn always(tables: &Tables) -> Result<(), Broken> {
+    for (name, counter) in &tables.counters {
+        let limit = match name.split('/').nth(1) {
+            Some("name") => 1,
+            Some("capacity") => CLUSTER_LIMIT,
+            Some("quota") => QUOTA,
+            _ => continue,
+        };
+        hold!((0..=limit).contains(&counter.used), "{name} is at {} of {limit}", counter.used);
+    }
+    Ok(())
+}
+
+fn instances(sim: &Sim) -> Vec<(Instance, bool)> {
+    let tables = sim.world.memory.tables();
+    let objects = tables.objects.values().map(|(_, object)| object);
+    let kafkas = objects.filter(|object| object.key.kind() == "kafka");
+    kafkas.map(|object| (Instance::of(object).unwrap(), object.deleted_at.is_some())).collect()
+}
+
+/// Returns once every instance is at its end.
+pub async fn settled(sim: &Sim) {
+    loop {
+        let at_end = |(instance, gone): &(Instance, bool)| {
+            *gone || matches!(instance.status, Status::Ready | Status::Failed)
+        };
+        if instances(sim).iter().all(at_end) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+}
+
+/// Says how many instances there were.
+pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
+    let tables = sim.world.memory.tables();
+    sim.world.broken.lock().take().map_or(Ok(()), Err)?;
+    let all = instances(sim);
+    let where_they_are: Vec<String> = all
+        .iter()
+        .filter(|(_, gone)| !gone)
+        .map(|(i, _)| {
+            format!(
+                "{} {} on {:?}: {}",
+                i.id,
+                i.status.label(),
+                i.seen.cluster_id,
+                i.seen.waiting_for
+            )
+        })
+        .collect();
+    let queue: Vec<String> = tables
+        .queue
+        .values()
+        .map(|row| format!("{} {:?} {}", row.key, row.state, row.reason))
+        .collect();
+    hold!(rested, "it never came to rest: {where_they_are:?} {queue:?}");
+
+    for (id, asked_to_go) in sim.ledger.created.lock().iter() {
+        let found = all.iter().find(|(instance, _)| instance.id == *id);
+        hold!(found.is_some(), "{id} was acknowledged and is not there");
+        let (instance, gone) = found.unwrap();
+        hold!(!asked_to_go || *gone, "{id} should be gone and is {}", instance.status.label());
+        hold!(*asked_to_go || !gone, "{id} is gone though nobody asked for that");
+    }
+    let live: Vec<&Instance> = all.iter().filter(|(_, gone)| !gone).map(|(i, _)| i).collect();
+    for instance in &live {
+        let id = &instance.id;
+        match instance.status {
+            Status::Ready => {
+                let key = (instance.seen.cluster_id.clone(), id.clone());
+                hold!(sim.outside.running.lock().contains(&key), "{id} is ready and does not run");
+            }
+            Status::Failed => {
+                hold!(!instance.seen.failed_reason.is_empty(), "{id} failed without a reason");
+            }
+            other => hold!(false, "{id} ended as {}", other.label()),
+        }
+    }
+    outside(sim, &live)?;
+    counters(&tables, &live)?;
+    let hosts: BTreeSet<&str> =
+        live.iter().map(|i| i.seen.host.as_str()).filter(|h| !h.is_empty()).collect();
+    let with_host = live.iter().filter(|i| !i.seen.host.is_empty()).count();
+    hold!(hosts.len() == with_host, "two instances have one host");
+    Ok(all.len())
+}
+
+/// Exactly what belongs to live instances is outside.
+fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
+    let clients = sim.outside.clients.lock();
+    for id in clients.keys() {
+        let of_cluster = CLUSTERS.iter().any(|cluster| fleet::agent_client(cluster) == *id);
+        let known = of_cluster || live.iter().any(|instance| canary_id(&instance.id) == *id);
+        hold!(known, "the client {id} belongs to nothing");
+    }
+    for instance in live.iter().filter(|instance| instance.status == Status::Ready) {
+        hold!(clients.contains_key(&canary_id(&instance.id)), "{} has no client", instance.id);
+    }
+    let records = sim.outside.records.lock();
+    for name in records.keys() {
+        let owner = live.iter().find(|i| name.ends_with(&i.seen.host) && !i.seen.host.is_empty());
+        hold!(owner.is_some(), "the record {name} belongs to nothing");
+    }
+    for instance in live.iter().filter(|instance| instance.status == Status::Ready) {
+        for route in instance.seen.routes.iter().flatten() {
+            hold!(
+                records.get(&route.domain) == Some(&route.router),
+                "{} does not lead to {}",
+                route.domain,
+                route.router
+            );
+        }
+    }
+    for (cluster, id) in sim.outside.running.lock().iter() {
+        let owner = live.iter().find(|instance| instance.id == *id);
+        hold!(
+            owner.is_some_and(|owner| owner.seen.cluster_id == *cluster),
+            "{id} runs on {cluster} and should not"
+        );
+    }
+    Ok(())
+}
+
+/// The counters hold what live instances hold, and nothing else.
+fn counters(tables: &Tables, live: &[&Instance]) -> Result<(), Broken> {
+    for cluster in CLUSTERS {
+        let name = format!("fleet/capacity/{cluster}");
+        let used = tables.counters.get(&name).map_or(0, |counter| counter.used);
+        let held = live.iter().filter(|i| i.seen.cluster_id == cluster);
+        let held: i64 = held.map(|i| i.spec.units).sum();
+        hold!(used == held, "{name} is at {used}, and instances hold {held}");
+    }
+    for (name, counter) in &tables.counters {
+        if name.starts_with("fleet/quota/") {
+            let held = live.iter().filter(|i| i.spec.quota_counter == *name);
+            let held: i64 = held.map(|i| i.spec.units).sum();
+            hold!(counter.used == held, "{name} is at {}, and instances hold {held}", counter.used);
+        }
+        if name.starts_with("fleet/name/") {
+            let held = live.iter().filter(|i| i.counters().contains(name)).count();
+            hold!(
+                usize::try_from(counter.used) == Ok(held),
+                "{name} is at {}, held by {held}",
+                counter.used
+            );
+        }
+    }
+    Ok(())
+}

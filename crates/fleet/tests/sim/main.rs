@@ -1,0 +1,97 @@
+//! The whole fleet under a seed: replicas that crash at any commit and between any two steps,
+//! freeze and lose answers; a sign-in system and a zone that fail; agents that are slow, refuse,
+//! break things and say them twice or out of order; clients that create, delete and give up. Then
+//! everything heals, and the invariants must hold. A seed decides all the trouble there is; the
+//! order in which tokio wakes those who wait for one event it does not.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod agent;
+mod check;
+mod client;
+mod outside;
+mod replica;
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use testkit::sim::{Broken, REST, TROUBLE, World, at_rest, clock_jumps};
+use tokio::task::JoinSet;
+
+use outside::Outside;
+use replica::Replicas;
+
+const REPLICAS: usize = 3;
+const CLIENTS: usize = 3;
+pub const CLUSTERS: [&str; 2] = ["c1", "c2"];
+/// Units that each cluster takes, and that an organisation may have: less than is asked for.
+pub const CLUSTER_LIMIT: i64 = 5;
+pub const QUOTA: i64 = 6;
+pub const ORGS: [&str; 2] = ["acme", "umbrella"];
+
+/// What everyone shares.
+pub struct Sim {
+    pub world: Arc<World>,
+    pub outside: Outside,
+    pub replicas: Replicas,
+    pub ledger: client::Ledger,
+}
+
+fn run(seed: u64) -> Result<usize, Broken> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(simulate(seed))
+}
+
+async fn simulate(seed: u64) -> Result<usize, Broken> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let world = Arc::new(World::new(&mut random, None, check::always));
+    let sim = Arc::new(Sim {
+        outside: Outside::default(),
+        replicas: Replicas::default(),
+        ledger: client::Ledger::default(),
+        world,
+    });
+    replica::register_clusters(&sim.world).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..REPLICAS {
+        tasks.spawn(replica::live(sim.clone(), number, random.random()));
+    }
+    for cluster in CLUSTERS {
+        tasks.spawn(agent::live(sim.clone(), cluster));
+    }
+    for number in 0..CLIENTS {
+        tasks.spawn(client::live(sim.clone(), number));
+    }
+    tasks.spawn(clock_jumps(sim.world.clone()));
+    tokio::time::sleep(TROUBLE).await;
+    sim.world.calm.cancel();
+    let rested = tokio::time::timeout(REST, at_rest(&sim.world)).await.is_ok();
+    let settled = tokio::time::timeout(REST, check::settled(&sim)).await.is_ok();
+    drop(tasks);
+    check::all(&sim, rested && settled)
+}
+
+/// More with `SIM_SEEDS=1000 cargo test -p fleet --test sim`; one with `SIM_SEED=42`.
+#[test]
+fn whatever_happens_everything_comes_to_its_end_and_nothing_is_left_behind() {
+    testkit_tls();
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIM_SEEDS").unwrap_or(15),
+    };
+    let mut instances = 0;
+    for seed in seeds {
+        match run(seed) {
+            Ok(count) => instances += count,
+            Err(broken) => panic!("SIM_SEED={seed}: {}", broken.0),
+        }
+    }
+    assert!(instances > 0, "nothing was ever created");
+}
+
+fn testkit_tls() {
+    kernel::outbound::install_tls();
+}

@@ -1,0 +1,108 @@
+//! The systems outside: a sign-in system and a zone, as one process reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fleet::ports::dns::{Dns, Record};
+use fleet::ports::sso::{Client, Endpoints, Sso};
+use kernel::{Error, Result};
+use parking_lot::Mutex;
+use testkit::sim::flaky::Flaky;
+
+/// What is really there.
+#[derive(Default)]
+pub struct Outside {
+    /// Secrets by client.
+    pub clients: Mutex<BTreeMap<String, String>>,
+    pub records: Mutex<BTreeMap<String, String>>,
+    /// What runs on each cluster: the instance and the placement that it was told.
+    pub running: Mutex<BTreeSet<(String, String)>>,
+}
+
+/// The outside from one process: slow, failing, losing answers.
+pub struct Reach {
+    pub sim: Arc<super::Sim>,
+    pub process: Arc<Flaky>,
+}
+
+impl Reach {
+    async fn before(&self) -> Result<()> {
+        self.process.pass().await;
+        tokio::time::sleep(self.sim.world.millis(0, 300)).await;
+        self.process.fail_sometimes(0.05)
+    }
+
+    /// It happened, and nobody may ever know.
+    async fn after(&self) -> Result<()> {
+        self.process.pass().await;
+        if self.sim.world.unlucky(0.05) {
+            return Err(Error::unavailable("the other system", "the answer was lost"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Sso for Reach {
+    async fn ensure(&self, client: &Client) -> Result<()> {
+        self.before().await?;
+        self.sim.outside.clients.lock().insert(client.id.clone(), client.secret.clone());
+        self.after().await
+    }
+
+    async fn is_so(&self, client: &Client) -> Result<bool> {
+        self.before().await?;
+        Ok(self.sim.outside.clients.lock().get(&client.id) == Some(&client.secret))
+    }
+
+    async fn remove(&self, id: &str) -> Result<()> {
+        self.before().await?;
+        self.sim.outside.clients.lock().remove(id);
+        self.after().await
+    }
+
+    fn endpoints(&self) -> Endpoints {
+        let url = "http://sso".to_owned();
+        Endpoints {
+            name: "sim".into(),
+            base_url: url.clone(),
+            token_url: url.clone(),
+            jwks: url.clone(),
+            issuer: url,
+        }
+    }
+}
+
+#[async_trait]
+impl Dns for Reach {
+    async fn upsert(&self, records: &[Record]) -> Result<String> {
+        self.before().await?;
+        let pairs = records.iter().map(|record| (record.name.clone(), record.target.clone()));
+        self.sim.outside.records.lock().extend(pairs);
+        self.after().await?;
+        Ok("change".into())
+    }
+
+    async fn in_sync(&self, _: &str) -> Result<bool> {
+        self.before().await?;
+        Ok(!self.sim.world.unlucky(0.5))
+    }
+
+    async fn remove(&self, records: &[Record]) -> Result<()> {
+        self.before().await?;
+        for record in records {
+            self.sim.outside.records.lock().remove(&record.name);
+        }
+        self.after().await
+    }
+
+    async fn find(&self, names: &[String]) -> Result<Vec<Record>> {
+        self.before().await?;
+        let there = self.sim.outside.records.lock();
+        let found = names.iter().filter_map(|name| {
+            Some(Record { name: name.clone(), target: there.get(name)?.clone() })
+        });
+        Ok(found.collect())
+    }
+}

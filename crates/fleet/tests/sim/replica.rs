@@ -1,0 +1,191 @@
+//! One process: the fleet, its index, its API and its driver over a bad network; it crashes and is
+//! started again from what the store holds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::config::Timeouts;
+use fleet::model::cluster::{self, Operator, Provider, Seen, Spec, Status};
+use fleet::ports::terraform::Terraform;
+use fleet::rules::Rules;
+use fleet::secrets::Secrets;
+use fleet::work::cluster::Clusters;
+use fleet::work::instance::Instances;
+use fleet::{Config, Fleet, Ports};
+use kernel::change::{EventDraft, Write};
+use kernel::driver::Driver;
+use kernel::http::{self, Surface};
+use kernel::identity::{self, Identity};
+use kernel::outbound::{self, Outbound};
+use kernel::telemetry::Metrics;
+use kernel::{Ambient, App, Change, Json, Object, Parts, Store as _};
+use parking_lot::Mutex;
+use testkit::sim::World;
+use testkit::sim::flaky::Flaky;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::outside::Reach;
+use super::{CLUSTER_LIMIT, CLUSTERS, ORGS, QUOTA, Sim};
+
+pub const URL: &str = "http://mainstay.sim";
+
+/// The processes that run now.
+#[derive(Default)]
+pub struct Replicas(Mutex<Vec<(usize, Running)>>);
+
+#[derive(Clone)]
+pub struct Running {
+    pub fleet: Arc<Fleet>,
+    pub router: Surface,
+}
+
+impl Replicas {
+    /// One of them, if any runs.
+    pub fn any(&self, world: &World) -> Option<Running> {
+        let running = self.0.lock();
+        (!running.is_empty()).then(|| running[world.pick(running.len())].1.clone())
+    }
+
+    fn put(&self, number: usize, running: Running) {
+        self.0.lock().push((number, running));
+    }
+
+    fn remove(&self, number: usize) {
+        self.0.lock().retain(|(n, _)| *n != number);
+    }
+}
+
+pub async fn register_clusters(world: &World) {
+    let now = world.now();
+    for id in CLUSTERS {
+        let mut object = Object::new(cluster::key(id), "", "sim", id, Status::Ready.label(), now);
+        object.spec = Json::of(&Spec {
+            provider: Provider::Agent,
+            multi_az: true,
+            schedulable: true,
+            limit: Some(CLUSTER_LIMIT),
+            dns_name: format!("apps.{id}"),
+            ..Spec::default()
+        });
+        let versions = |text: &str| vec![text.to_owned()];
+        let operator = Operator {
+            version: "1".into(),
+            ready: true,
+            components: [("kafka".into(), versions("3.0")), ("kafkaIbp".into(), versions("3.0"))]
+                .into(),
+        };
+        let operators = [("kafka".to_owned(), vec![operator])].into();
+        object.status = Json::of(&Seen { since: now, operators, ..Seen::default() });
+        let change = Change {
+            event: Some(EventDraft::of(&object, "ready")),
+            write: Some(Write::Create(object)),
+            ..Change::default()
+        };
+        world.memory.commit_all(vec![change], now).await.unwrap();
+    }
+}
+
+fn config() -> Config {
+    Config { timeouts: Timeouts { recheck_s: 900, ..Timeouts::default() }, ..Config::default() }
+}
+
+/// Everyone of the organisations may have so much.
+fn rules(config: &Config) -> Rules {
+    let mut rules = Rules::read(config).unwrap();
+    let entry = |org: &str| {
+        format!("  - {{ id: {org}, any_user: true, max_allowed_instances: {QUOTA} }}\n")
+    };
+    let text: String = ORGS.iter().map(|org| entry(org)).collect();
+    rules.quota =
+        serde_yaml_ng::from_str(&format!("registered_users_per_organisation:\n{text}")).unwrap();
+    rules
+}
+
+/// Signs tokens as every replica would.
+pub fn identity(ambient: &Ambient, outbound: &Outbound) -> Identity {
+    let dir = key_dir();
+    Identity::start(identity::Config::default(), dir, URL, ambient.clone(), outbound).unwrap()
+}
+
+/// One key for all seeds: it decides nothing.
+pub fn key_dir() -> &'static Path {
+    static DIR: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+    DIR.get_or_init(|| tempfile::tempdir().unwrap()).path()
+}
+
+pub async fn live(sim: Arc<Sim>, number: usize, seed: u64) {
+    let mut lives = 0;
+    loop {
+        lives += 1;
+        let store = Arc::new(Flaky::new(sim.world.clone()));
+        let clock = sim.world.clone();
+        let ambient = Ambient::seeded(move || clock.now(), seed.wrapping_add(lives));
+        let mut process = JoinSet::new();
+        process.spawn(process_life(sim.clone(), number, store.clone(), ambient));
+        let uptime = sim.world.millis(500, 60_000);
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            () = tokio::time::sleep(uptime), if !sim.world.calm.is_cancelled() => {}
+        }
+        // Everything that the process was doing is gone at this very point.
+        drop(process);
+        sim.replicas.remove(number);
+        tokio::time::sleep(sim.world.millis(10, 5000)).await;
+    }
+}
+
+async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: Ambient) {
+    let config = config();
+    let reach = Arc::new(Reach { sim: sim.clone(), process: store.clone() });
+    let ports = Ports {
+        sso: reach.clone(),
+        sso_is_outside: true,
+        dns: Some(reach),
+        metrics: None,
+        ams: None,
+    };
+    let fleet = Arc::new(Fleet::new(
+        config.clone(),
+        rules(&config),
+        (store.clone(), ambient.clone()),
+        Secrets::from_key(vec![7; 32]),
+        ports,
+        Default::default(),
+        URL.into(),
+    ));
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let _guard = stop.clone().drop_guard();
+    // A store that fails is asked again, as whoever starts the server would.
+    while fleet::domain::follow(&fleet, &tasks, &stop).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let terraform = Terraform::new(config.terraform.clone(), key_dir().join("terraform"));
+    let clusters = Clusters::start(&fleet, terraform, &tasks, &stop);
+    let outbound =
+        Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
+    let app = App::new(Parts {
+        store: store.clone(),
+        ambient: ambient.clone(),
+        identity: identity(&ambient, &outbound),
+        outbound,
+        metrics: Arc::new(Metrics::new()),
+        url: URL.into(),
+    });
+    app.share(fleet.clone());
+    let settings = http::Config { rate_per_s: 0, ..http::Config::default() };
+    let router = http::router(app, fleet::domain::routes(&fleet), &settings).unwrap();
+    sim.replicas.put(number, Running { fleet: fleet.clone(), router });
+    let driver = Driver {
+        name: ambient.id(),
+        store,
+        ambient,
+        workers: vec![Arc::new(Instances(fleet)), Arc::new(clusters)],
+        config: kernel::driver::Config { slots: 4, slots_urgent: 1, ..Default::default() },
+        observe: Arc::new(|_, _, _, _| {}),
+    };
+    driver.run(CancellationToken::new()).await;
+}
