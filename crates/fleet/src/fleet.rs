@@ -127,11 +127,15 @@ impl Fleet {
     pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
         let client = crate::clients::agent(self, cluster);
         let agent = &self.config.agent;
+        let here = match &self.config.kubernetes.control_plane_url {
+            url if url.is_empty() => &self.url,
+            url => url,
+        };
         vec![
             ("sso-auth-server-url", self.sso.endpoints().issuer),
             ("sso-client-id", client.id),
             ("sso-secret", client.secret),
-            ("control-plane-url", self.url.clone()),
+            ("control-plane-url", here.clone()),
             ("cluster-id", cluster.id.clone()),
             ("poll-interval", agent.poll_interval.clone()),
             ("resync-interval", agent.resync_interval.clone()),
