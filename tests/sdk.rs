@@ -60,7 +60,7 @@ fn python_package() -> Option<PathBuf> {
 async fn stage(dir: &Path) -> (Plan, Server, Vec<(&'static str, String)>) {
     kernel::outbound::install_tls();
     let quota = dir.join("quota.yaml");
-    std::fs::write(&quota, QUOTA).unwrap();
+    std::fs::write(&quota, QUOTA).expect("the quota file can be written");
     let plan = Plan::new(env!("CARGO_BIN_EXE_e2e"), dir);
     // Where the script plays a Prometheus.
     let metrics = plan.elsewhere();
