@@ -66,7 +66,7 @@ fn settings(stage: &Stage, id: &str) -> Settings {
         ("sso-client-id", client),
         ("sso-secret", secret),
         ("cluster-id", id.to_owned()),
-        ("resync-interval", "5s".to_owned()),
+        ("resync-interval", "600s".to_owned()),
     ]
     .into();
     Settings::from_values(|name| given.get(name).cloned()).unwrap()

@@ -142,8 +142,11 @@ impl Seen {
                 }
                 Ok(watcher::Event::Delete(object)) => {
                     if let Some((name, object)) = read(object) {
-                        self.inner.lock().objects.remove(&name);
-                        self.touch(&object);
+                        let mut inner = self.inner.lock();
+                        inner.objects.remove(&name);
+                        inner.changed.extend(owner(&object));
+                        drop(inner);
+                        self.bell.notify_one();
                     }
                 }
             }
@@ -151,8 +154,12 @@ impl Seen {
     }
 
     fn put(&self, name: Name, object: Value) {
-        self.touch(&object);
-        self.inner.lock().objects.insert(name, object);
+        let id = owner(&object);
+        let mut inner = self.inner.lock();
+        inner.objects.insert(name, object);
+        inner.changed.extend(id);
+        drop(inner);
+        self.bell.notify_one();
     }
 
     /// What the list did not name is gone.
@@ -161,24 +168,19 @@ impl Seen {
         let stale = |name: &&Name| name.kind() == *kind && !listed.contains(name);
         let gone: Vec<Name> = inner.objects.keys().filter(stale).cloned().collect();
         for name in gone {
-            if let Some(object) = inner.objects.remove(&name)
-                && let Some(id) = object["metadata"]["labels"][INSTANCE].as_str()
-            {
-                inner.changed.insert(id.to_owned());
-            }
+            let id = inner.objects.remove(&name).and_then(|object| owner(&object));
+            inner.changed.extend(id);
         }
         inner.complete.insert(kind.clone());
         drop(inner);
         self.bell.notify_one();
         self.listed.notify_waiters();
     }
+}
 
-    fn touch(&self, object: &Value) {
-        if let Some(id) = object["metadata"]["labels"][INSTANCE].as_str() {
-            self.inner.lock().changed.insert(id.to_owned());
-            self.bell.notify_one();
-        }
-    }
+/// The instance that an object belongs to.
+fn owner(object: &Value) -> Option<String> {
+    object["metadata"]["labels"][INSTANCE].as_str().map(str::to_owned)
 }
 
 fn read(object: DynamicObject) -> Option<(Name, Value)> {
