@@ -7,14 +7,12 @@ use kernel::{Find, Store};
 
 /// Every instance of a kind, and whether it is history.
 pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
-    let mut find =
-        Find { kind: Some(kind.into()), deleted: true, limit: 500, ..Find::default() };
+    let mut find = Find { kind: Some(kind.into()), deleted: true, limit: 500, ..Find::default() };
     let mut all = Vec::new();
     loop {
         let page = store.find(&find).await.unwrap();
-        let read = |object: &kernel::Object| {
-            (Instance::of(object).unwrap(), object.deleted_at.is_some())
-        };
+        let read =
+            |object: &kernel::Object| (Instance::of(object).unwrap(), object.deleted_at.is_some());
         all.extend(page.objects.iter().map(read));
         find.after = page.next;
         if find.after.is_none() {

@@ -142,7 +142,10 @@ async fn everyone_at_once(stages: &[Arc<Stage>], each: usize) {
     }
     let store = &*stages[0].store;
     let used = async |counter: String| store.counter(&counter).await.unwrap().unwrap().used;
-    assert_eq!(used(format!("fleet/quota/kafka/org/{SMALL_ORG}/standard/standard")).await, QUOTA as i64);
+    assert_eq!(
+        used(format!("fleet/quota/kafka/org/{SMALL_ORG}/standard/standard")).await,
+        QUOTA as i64
+    );
     for (id, room) in SMALL.into_iter().zip(ROOM) {
         assert_eq!(used(format!("fleet/capacity/{id}")).await, room as i64);
     }
@@ -174,7 +177,9 @@ async fn a_single_server_on_sqlite_is_as_exact() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_five_hundred_who_want_one_name_one_gets_it() {
     let Some(stages) = three_on_postgres().await else { return };
-    let request = |i: usize| (0, if i.is_multiple_of(2) { "alice" } else { "bob" }, json!({ "name": "demo" }));
+    let request = |i: usize| {
+        (0, if i.is_multiple_of(2) { "alice" } else { "bob" }, json!({ "name": "demo" }))
+    };
     let turns = send_all(&stages, (0..500).map(request).collect()).await;
     let (yes, no): (Vec<_>, Vec<_>) = turns[&0].iter().partition(|(turn, ..)| turn.accepted);
     assert_eq!((yes.len(), no.len()), (1, 499));
@@ -218,6 +223,7 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
     let agent = async {
         while over.load(Ordering::SeqCst) == 0 {
             stages[0].agent(KAFKA).round().await;
+            tokio::task::yield_now().await;
         }
     };
     tokio::join!(customers, agent);
