@@ -436,7 +436,7 @@ mod tests {
         for (search, expected) in table {
             assert_eq!(why(search), expected, "{search}");
         }
-        let many = vec!["name = a"; 12].join(" or ");
+        let many = ["name = a"; 12].join(" or ");
         assert_eq!(
             why(&many),
             "[130] error parsing the filter: maximum number of permitted joins (10) exceeded"
