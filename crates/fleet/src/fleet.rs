@@ -38,6 +38,7 @@ pub struct Fleet {
     /// This server, as others reach it.
     pub url: String,
     pub(crate) heard: crate::heard::Heard,
+    pub(crate) counts: crate::metrics::Counts,
     /// Names this start of this process: what is told by one may be told otherwise by another.
     pub(crate) edition: String,
 }
@@ -81,6 +82,7 @@ impl Fleet {
             tls_key,
             url,
             heard: Default::default(),
+            counts: Default::default(),
         }
     }
 
@@ -125,11 +127,15 @@ impl Fleet {
     pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
         let client = crate::clients::agent(self, cluster);
         let agent = &self.config.agent;
+        let here = match &self.config.kubernetes.control_plane_url {
+            url if url.is_empty() => &self.url,
+            url => url,
+        };
         vec![
             ("sso-auth-server-url", self.sso.endpoints().issuer),
             ("sso-client-id", client.id),
             ("sso-secret", client.secret),
-            ("control-plane-url", self.url.clone()),
+            ("control-plane-url", here.clone()),
             ("cluster-id", cluster.id.clone()),
             ("poll-interval", agent.poll_interval.clone()),
             ("resync-interval", agent.resync_interval.clone()),

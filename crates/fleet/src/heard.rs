@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use kernel::change::{EventDraft, Release, Write};
-use kernel::{Change, Error, Json, Refusal, Result, Timestamp};
+use kernel::change::{EventDraft, Release, Wake, Write};
+use kernel::{Change, Error, Json, Lane, Refusal, Result, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -58,9 +58,13 @@ impl Fleet {
                     || before.seen.capacity != after.seen.capacity
                     || before.seen.operators != after.seen.operators
                     || before.seen.agent_lost);
-            let wakes = if room { self.waiting_instances(now) } else { Vec::new() };
+            let mut wakes = if room { self.waiting_instances(now) } else { Vec::new() };
             // One that the rules asked for has come: the next may.
             let came = after.status == Status::Ready && before.status != after.status;
+            if came {
+                let key = before.key();
+                wakes.push(Wake { key, org: String::new(), lane: Lane::Normal, due: now });
+            }
             let holder = before.key().to_string();
             let releases = scale::counters(&before).filter(|_| came);
             let change = Change {
@@ -80,7 +84,7 @@ impl Fleet {
     }
 
     /// Wake-ups of all instances that wait for a cluster or for a version.
-    pub fn waiting_instances(&self, now: Timestamp) -> Vec<kernel::change::Wake> {
+    pub fn waiting_instances(&self, now: Timestamp) -> Vec<Wake> {
         let mut wakes = Vec::new();
         for kind in self.rules().kinds.keys() {
             self.index.each(kind, |instance| {
@@ -92,11 +96,5 @@ impl Fleet {
             });
         }
         wakes
-    }
-
-    /// Whether an organisation has an instance of this name.
-    pub async fn name_is_taken(&self, kind: &str, org: &str, name: &str) -> Result<bool> {
-        self.index.fresh().await?;
-        Ok(self.index.has_name(kind, org, name))
     }
 }

@@ -43,6 +43,7 @@ impl Fleet {
         if self.index.cluster(CLUSTER).is_some_and(|c| c.spec.provider == Provider::Local) {
             register(self).await?;
         }
+        crate::work::declared::sync_clusters(self).await?;
         if audit.is_some() || !wakes.is_empty() {
             let change = Change { wakes, audit, ..Change::default() };
             kernel::store::commit(self.store.as_ref(), change, now).await?;

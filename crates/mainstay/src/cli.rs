@@ -87,6 +87,8 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Audit(verb::audit::Audit),
     /// Show the queue: what is due, running, retrying, stopped and why
     Work(verb::work::Work),
+    /// Serve a Kubernetes cluster: run there what the control plane wants, and report
+    Agent(verb::agent::Agent),
     /// Run one instance of a managed service; the local data plane calls it
     #[command(subcommand, hide = true)]
     Plane(verb::plane::Plane),
@@ -128,6 +130,7 @@ impl Cli {
             Verb::Events(verb) => one_thread(verb.run()),
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
+            Verb::Agent(verb) => many_threads(verb.run()),
             Verb::Plane(verb) => many_threads(verb.run()),
             Verb::Completions(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),

@@ -19,7 +19,7 @@ use crate::decide::report::{Report, Verdict, judge};
 use crate::index::Row;
 use crate::model::cluster::Cluster;
 use crate::model::code::Code;
-use crate::model::instance::Instance;
+use crate::model::instance::{Instance, Status};
 use crate::model::kind::{Extra, Kind};
 
 /// What the cluster's agent is configured with.
@@ -68,7 +68,7 @@ pub async fn list(call: &Call) -> Result<Response> {
         if i > 0 {
             out.push(b',');
         }
-        told(&call.fleet, kind, row, &mut out);
+        told(&call.fleet, kind, row, wants_manifests(call), &mut out);
     }
     match after {
         Some(_) => out.extend_from_slice(watch::tail(&delta).as_bytes()),
@@ -82,10 +82,35 @@ pub async fn list(call: &Call) -> Result<Response> {
 /// The number to give as `after` next time.
 pub const REVISION: HeaderName = HeaderName::from_static("x-revision");
 
+/// Whether the agent is our own: it is told what to apply, too.
+pub fn wants_manifests(call: &Call) -> bool {
+    call.query("manifests").as_deref() == Some("true")
+}
+
 /// Writes an instance as the agent of its cluster is told of it.
-pub fn told(fleet: &Fleet, kind: &Kind, row: &Row, out: &mut Vec<u8>) {
-    let secrets = fleet.for_agent(&row.instance);
-    kind.agent.render_into(&fleet.view(kind, &row.instance, Some(&secrets)), out);
+pub fn told(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, out: &mut Vec<u8>) {
+    let instance = &row.instance;
+    let secrets = fleet.for_agent(instance);
+    let view = fleet.view(kind, instance, Some(&secrets));
+    kind.agent.render_into(&view, out);
+    if !manifests || out.pop() != Some(b'}') {
+        return;
+    }
+    let cluster = fleet.index.cluster(&instance.seen.cluster_id);
+    let rendered = kind.manifests.iter().map(|template| {
+        serde_json::from_slice::<Value>(&template.render(&view)).unwrap_or_default()
+    });
+    let suspended = matches!(instance.status, Status::Suspending | Status::Suspended);
+    let more = json!({
+        "namespace": instance.seen.namespace,
+        "placement": instance.seen.placement_id,
+        "deleted": instance.status.is_going(),
+        "suspended": suspended,
+        "versions": instance.spec.versions,
+        "router": cluster.map(|cluster| cluster.spec.dns_name.clone()).unwrap_or_default(),
+        "manifests": rendered.collect::<Vec<Value>>(),
+    });
+    out.extend_from_slice(format!(r#","mainstay":{more}}}"#).as_bytes());
 }
 
 /// What the agent says of its instances: all that is new is written in one go.

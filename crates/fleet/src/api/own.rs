@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::Json as Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::http::{Caller, Context, Routes};
 use kernel::identity::{Action, Principal};
@@ -272,17 +272,27 @@ async fn change(
     .await
 }
 
+/// How a data plane goes.
+#[derive(Deserialize, utoipa::IntoParams)]
+struct Removal {
+    /// It vanished: nothing is asked of it any more, and its instances are without one.
+    #[serde(default)]
+    force: bool,
+}
+
 /// Takes a data plane away, once nothing is on it.
 #[utoipa::path(delete, path = "/api/v1/fleet/clusters/{id}", tag = "fleet",
-    params(("id" = String, Path)), responses((status = 200, body = ClusterView)))]
+    params(("id" = String, Path), Removal), responses((status = 200, body = ClusterView)))]
 async fn remove(
     State(app): State<App>,
     Caller(who): Caller,
     Context(context): Context,
     Path(id): Path<String>,
+    Query(removal): Query<Removal>,
 ) -> Result<Body<ClusterView>> {
     edit(&app, &who, &context, &id, "cluster.delete", |spec| {
         spec.deleting = true;
+        spec.force |= removal.force;
         spec.schedulable = false;
     })
     .await

@@ -101,6 +101,8 @@ struct Watch {
     /// The revision up to which they know everything.
     after: Option<i64>,
     bell: Receiver<i64>,
+    /// What to apply is told, too.
+    manifests: bool,
 }
 
 impl Watch {
@@ -110,7 +112,8 @@ impl Watch {
             Whose::Org(org) => fleet.index.org_bell(&kind, org),
             Whose::Cluster(id) => fleet.index.agent_bell(&kind, id),
         };
-        let watch = Watch { fleet, kind, whose, after, bell };
+        let manifests = agent::wants_manifests(call);
+        let watch = Watch { fleet, kind, whose, after, bell, manifests };
         watch.heard();
         watch
     }
@@ -155,7 +158,7 @@ impl Watch {
             Whose::Org(_) => {
                 kind.response.render_into(&self.fleet.view(kind, &row.instance, None), out);
             }
-            Whose::Cluster(_) => agent::told(&self.fleet, kind, row, out),
+            Whose::Cluster(_) => agent::told(&self.fleet, kind, row, self.manifests, out),
         }
     }
 }

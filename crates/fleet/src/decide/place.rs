@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn each_reason_against_a_cluster_is_said() {
-        let table: [(fn(&mut Cluster), &str); 8] = [
+        type Edit = fn(&mut Cluster);
+        let table: [(Edit, &str); 8] = [
             (|c| c.org = "acme".into(), "belongs to an organisation"),
             (|c| c.status = Status::Waiting, "waiting_for"),
             (|c| c.spec.schedulable = false, "no new instances"),

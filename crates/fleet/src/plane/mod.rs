@@ -1,5 +1,6 @@
 //! Data planes: where instances really run.
 
+pub mod agent;
 pub mod http;
 pub mod kafka;
 pub mod local;

@@ -10,19 +10,18 @@ use kernel::driver::{Decision, Look, Next, Worker};
 use kernel::{Change, Error, Lane, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::scale;
 use crate::Fleet;
+use crate::clients;
 use crate::decide::cluster::plan::{Made, Reach, Step, World, decide, written};
 use crate::model::cluster::{self, Cluster, Provider, Status};
 use crate::model::instance::{self, Instance};
 use crate::ports::kubernetes::handover::Handover;
 use crate::ports::kubernetes::{self, Keeper};
-use crate::ports::sso::Client;
 use crate::ports::terraform::{Terraform, Wanted};
 
 pub struct Clusters {
@@ -191,6 +190,11 @@ impl Clusters {
                     self.keeper.put(&cluster.id, &way, handover.objects()).await
                 })
                 .await
+                // An older API server may refuse what its successor takes.
+                .map_err(|error| match error {
+                    Error::Invalid { message, .. } => Error::unavailable(message, "refused"),
+                    error => error,
+                })
             }
             Step::TakeOff => {
                 self.keeper.forget(&cluster.id);
@@ -203,10 +207,10 @@ impl Clusters {
                 })
                 .await
             }
-            Step::EnsureClient => fleet.sso.ensure(&agent_client(fleet, cluster)).await,
+            Step::EnsureClient => fleet.sso.ensure(&clients::agent(fleet, cluster)).await,
             Step::RemoveClient => {
                 self.forget(&cluster.id);
-                fleet.sso.remove(&agent_id(&cluster.id)).await
+                fleet.sso.remove(&clients::agent_client(&cluster.id)).await
             }
             Step::WouldGo => {
                 tracing::info!(cluster = cluster.id, "dry run: this cluster would be taken away");
@@ -237,7 +241,7 @@ impl Worker for Clusters {
         let has_client = fleet.sso_is_outside && cluster.spec.provider != Provider::Local;
         let client_is_so = match deleting || !has_client || cluster.status == Status::Failed {
             true => true,
-            false => fleet.sso.is_so(&agent_client(fleet, &cluster)).await?,
+            false => fleet.sso.is_so(&clients::agent(fleet, &cluster)).await?,
         };
         let made = match cluster.spec.provider {
             Provider::Terraform if cluster.status == Status::Provisioning => {
@@ -322,44 +326,9 @@ fn wanted(cluster: &Cluster) -> Wanted {
     }
 }
 
-pub fn agent_id(cluster: &str) -> String {
-    format!("kas-fleetshard-agent-{cluster}")
-}
-
-/// The client that a cluster's agent signs in with.
-pub fn agent_client(fleet: &Fleet, cluster: &Cluster) -> Client {
-    let id = agent_id(&cluster.id);
-    let claim = ("kas-fleetshard-operator-cluster-id".to_owned(), cluster.id.clone());
-    Client {
-        secret: fleet.secrets.of(&id, cluster.spec.rotation),
-        name: id.clone(),
-        description: format!("the agent of cluster {}", cluster.id),
-        org: cluster.org.clone(),
-        claims: [claim].into(),
-        id,
-        ..Client::default()
-    }
-}
-
-/// What a cluster's agent is told, by the names that existing agents know.
-pub fn parameters(fleet: &Fleet, cluster: &Cluster) -> BTreeMap<String, String> {
-    let client = agent_client(fleet, cluster);
-    let Fleet { config, url, .. } = fleet;
-    let here = match config.kubernetes.control_plane_url.as_str() {
-        "" => url,
-        given => given,
-    };
-    let offers: Value = serde_json::json!(config.agent.offers);
-    [
-        ("sso-auth-server-url", fleet.sso.endpoints().issuer),
-        ("sso-client-id", client.id),
-        ("sso-secret", client.secret),
-        ("control-plane-url", here.to_owned()),
-        ("cluster-id", cluster.id.clone()),
-        ("poll-interval", config.agent.poll_interval.clone()),
-        ("resync-interval", config.agent.resync_interval.clone()),
-        ("offers", offers.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+/// What a cluster's agent is told: what every agent is, and what only ours understands.
+fn parameters(fleet: &Fleet, cluster: &Cluster) -> BTreeMap<String, String> {
+    let offers = serde_json::json!(fleet.config.agent.offers).to_string();
+    let known = fleet.agent_parameters(cluster).into_iter().chain([("offers", offers)]);
+    known.map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -22,6 +22,7 @@ pub fn need(fleet: &Fleet, kind: &Kind, instance: &Instance) -> Option<Need> {
     }
     let (cloud_provider, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
     let (demand, offer) = demand(fleet, kind, cloud_provider, region, of)?;
+    let demand = Demand { placing: spec.units, ..demand };
     let why = more(&demand, &offer, &holdings(fleet, of))?;
     Some(Need {
         cloud_provider: cloud_provider.clone(),
@@ -50,6 +51,7 @@ fn demand<'a>(
         multi_az: kind_of.multi_az,
         biggest: kind_of.sizes.last().map_or(1, |size| size.units),
         used: fleet.index.used_in_region(kind.name(), cloud_provider, region, of),
+        placing: 0,
     };
     Some((demand, offer))
 }
@@ -86,12 +88,10 @@ pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
             })
         })
     });
+    let idle = Duration::from_secs(fleet.config.dynamic.idle_s);
     match needed {
-        true => Spare::No,
-        false => Spare::After {
-            idle: Duration::from_secs(fleet.config.dynamic.idle_s),
-            dry_run: !fleet.config.dynamic.scale_down,
-        },
+        true => Spare::Needed { idle },
+        false => Spare::After { idle, dry_run: !fleet.config.dynamic.scale_down },
     }
 }
 

@@ -133,13 +133,17 @@ impl Stage {
         domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
         let router = http::router(app.clone(), domain.routes(), &http).expect("a router");
+        let metrics = app.metrics.clone();
         let driver = Driver {
             name: ambient.id(),
             store: store.clone(),
             ambient,
             workers: domain.workers(&app),
             config: Default::default(),
-            observe: Arc::new(|_, _, _, _| {}),
+            observe: Arc::new(move |kind, end, took, late| {
+                metrics.look(kind, end.label(), took.as_secs_f64());
+                metrics.wake(late.as_secs_f64());
+            }),
         };
         let rest = stop.child_token();
         let workers = (rest.clone(), tasks.spawn(driver.run(rest)));

@@ -10,7 +10,7 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
     let fresh = testkit::stores::sqlite().await.unwrap();
     let start = async |text: &str| {
         let (file, store) = (clusters_file(dir.path(), text), fresh.store.clone());
-        Stage::on(store, dir.path(), &["a", "b"], |config| config.clusters_file = file).await
+        Stage::on(store, dir.path(), |config| config.clusters_file = file).await
     };
     let stage = start(
         "clusters:\n\
@@ -58,7 +58,7 @@ async fn a_status_that_is_none_is_refused_by_its_name() {
     let rules = fleet::rules::Rules::read(&config).unwrap();
     assert_eq!(rules.clusters[0].status.as_deref(), Some("lost"));
     let started = tokio::spawn(async move {
-        Stage::start(dir.path(), &[], |started| *started = config).await;
+        Stage::start(dir.path(), |started| *started = config).await;
     });
     assert!(started.await.is_err(), "it does not start");
 }

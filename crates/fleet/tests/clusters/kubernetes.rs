@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testkit::chaos::Proxy;
 use testkit::kubernetes::{Access, Kubernetes};
 
-use crate::stage::{Stage, clusters_file, eventually};
+use crate::stage::{Stage, clusters_file, eventually, store};
 
 /// A kubeconfig with a context of this name.
 fn kubeconfig(dir: &Path, access: &Access, context: &str) -> PathBuf {
@@ -25,9 +25,8 @@ fn kubeconfig(dir: &Path, access: &Access, context: &str) -> PathBuf {
 }
 
 /// A stage with one standalone cluster, and our own way to its API server.
-async fn stage(dir: &Path, server: &Kubernetes, via: &Access, id: &str) -> (Stage, Cluster) {
-    let fresh = testkit::stores::sqlite().await.unwrap();
-    stage_on(fresh.store.clone(), dir, server, via, id).await
+pub async fn stage(dir: &Path, server: &Kubernetes, via: &Access, id: &str) -> (Stage, Cluster) {
+    stage_on(store(dir), dir, server, via, id).await
 }
 
 async fn stage_on(
@@ -42,7 +41,7 @@ async fn stage_on(
     let entry =
         format!("clusters:\n- {{name: {id}, cluster_id: {id}, provider_type: standalone}}\n");
     let (file, kubeconfig) = (clusters_file(dir, &entry), kubeconfig(dir, via, id));
-    let stage = Stage::on(store, dir, &[id], |config| {
+    let stage = Stage::on(store, dir, |config| {
         config.clusters_file = file;
         config.kubernetes.kubeconfig = Some(kubeconfig);
         config.kubernetes.namespace = id.into();
@@ -53,7 +52,7 @@ async fn stage_on(
     (stage, ours)
 }
 
-fn unique() -> String {
+pub fn unique() -> String {
     format!("t{}", kernel::Ambient::system().id())
 }
 
@@ -151,7 +150,7 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
 }
 
 /// As `kubectl edit` does it.
-async fn edit(server: &Kubernetes, object: &Value) {
+pub async fn edit(server: &Kubernetes, object: &Value) {
     let name = Name::of(object).unwrap();
     let client = server.admin().client().await;
     let resource = kube::discovery::pinned_kind(&client, &name.kind()).await.unwrap().0;

@@ -17,7 +17,7 @@ clusters:
 
 async fn one_ready(dir: &std::path::Path) -> Stage {
     let file = clusters_file(dir, ONE);
-    let stage = Stage::start(dir, &["one"], |config| config.clusters_file = file).await;
+    let stage = Stage::start(dir, |config| config.clusters_file = file).await;
     stage.until_cluster("one", Status::Waiting).await;
     stage.agent_reports("one", "True").await;
     stage.until_cluster("one", Status::Ready).await;
@@ -48,7 +48,7 @@ async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
 async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), ONE);
-    let stage = Stage::start(dir.path(), &["one"], |config| {
+    let stage = Stage::start(dir.path(), |config| {
         config.clusters_file = file;
         config.agent.lost_after_s = 2;
     })
@@ -93,8 +93,7 @@ async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
 async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), TWO);
-    let stage =
-        Stage::start(dir.path(), &["one", "two"], |config| config.clusters_file = file).await;
+    let stage = Stage::start(dir.path(), |config| config.clusters_file = file).await;
     for cluster in ["one", "two"] {
         stage.until_cluster(cluster, Status::Waiting).await;
         stage.agent_reports(cluster, "True").await;
@@ -127,8 +126,7 @@ async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() 
     let file =
         clusters_file(dir.path(), &TWO.replace(", schedulable: false", "").replace("one", "three"));
     let store = stage.end().await;
-    let agents = ["two", "three"];
-    let stage = Stage::on(store, dir.path(), &agents, |config| config.clusters_file = file).await;
+    let stage = Stage::on(store, dir.path(), |config| config.clusters_file = file).await;
     eventually("it is placed again", async || stage.kafka(&young).await.1.cluster_id == "two")
         .await;
     stage.agent_round("two").await;

@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod agent;
 mod declared;
 mod kubernetes;
 mod life;
 mod scale;
+mod sign_in;
 mod stage;
 mod terraform;

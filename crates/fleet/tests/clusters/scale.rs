@@ -15,7 +15,7 @@ async fn clusters(stage: &Stage) -> Vec<Cluster> {
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::start(dir.path(), &[], |config| {
+    let stage = Stage::start(dir.path(), |config| {
         config.scaling = Scaling::Auto;
         config.dynamic.scale_up = true;
     })
@@ -42,9 +42,50 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::start(dir.path(), &[], |config| config.scaling = Scaling::Auto).await;
+    let stage = Stage::start(dir.path(), |config| config.scaling = Scaling::Auto).await;
     let id = stage.create("a").await;
     eventually("it waits", async || stage.kafka(&id).await.1.waiting_for.contains("a cluster"))
         .await;
     assert_eq!(clusters(&stage).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_made_for_who_waits_and_goes_when_nobody_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(terraform) = crate::terraform::config(dir.path(), 0, "") else { return };
+    let stage = Stage::start(dir.path(), |config| {
+        config.scaling = Scaling::Auto;
+        config.dynamic.scale_up = true;
+        config.dynamic.scale_down = true;
+        config.dynamic.idle_s = 1;
+        config.dynamic.instance_limit = Some(2);
+        config.terraform = terraform;
+    })
+    .await;
+    let id = stage.create("demo").await;
+    eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
+    let cluster = clusters(&stage).await.remove(0).id;
+    stage.until_cluster(&cluster, Status::Waiting).await;
+    stage.agent_reports(&cluster, "True").await;
+    stage.until_kafka(&id, "provisioning").await;
+    stage.agent_round(&cluster).await;
+    stage.until_kafka(&id, "ready").await;
+    // It is full with the second: then there is another, because the first is not under way.
+    let second = stage.create("second").await;
+    stage.until_kafka(&second, "provisioning").await;
+    eventually("another is asked for", async || clusters(&stage).await.len() == 2).await;
+    let other = clusters(&stage).await.into_iter().find(|one| one.id != cluster).unwrap().id;
+    stage.until_cluster(&other, Status::Waiting).await;
+    stage.agent_reports(&other, "True").await;
+    for id in [&id, &second] {
+        stage.delete(id).await;
+        stage.until_kafka(id, "deprovision").await;
+    }
+    stage.agent_round(&cluster).await;
+    for id in [&id, &second] {
+        stage.until_kafka(id, "gone").await;
+    }
+    for id in [&cluster, &other] {
+        stage.until_gone(id).await;
+    }
 }

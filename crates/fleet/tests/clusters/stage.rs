@@ -26,7 +26,7 @@ pub struct Stage {
     pub dir: PathBuf,
     http: reqwest::Client,
     alice: String,
-    ambient: Ambient,
+    admin: String,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -39,20 +39,18 @@ pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
     (id, secret)
 }
 
+/// A fresh one.
+pub fn store(dir: &Path) -> Arc<dyn Store> {
+    Arc::new(Sqlite::open(&dir.join("mainstay.db"), kernel::store::uncounted()).unwrap())
+}
+
 impl Stage {
-    /// `agents` are clusters whose agents may sign in.
-    pub async fn start(dir: &Path, agents: &[&str], change: impl FnOnce(&mut Config)) -> Stage {
-        let store = Sqlite::open(&dir.join("mainstay.db"), kernel::store::uncounted()).unwrap();
-        Stage::on(Arc::new(store), dir, agents, change).await
+    pub async fn start(dir: &Path, change: impl FnOnce(&mut Config)) -> Stage {
+        Stage::on(store(dir), dir, change).await
     }
 
     /// On the store that another one left.
-    pub async fn on(
-        store: Arc<dyn Store>,
-        dir: &Path,
-        agents: &[&str],
-        change: impl FnOnce(&mut Config),
-    ) -> Stage {
+    pub async fn on(store: Arc<dyn Store>, dir: &Path, change: impl FnOnce(&mut Config)) -> Stage {
         outbound::install_tls();
         let ambient = Ambient::system();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -60,13 +58,7 @@ impl Stage {
         let unwatched: outbound::Observe = Arc::new(|_| {});
         let outbound =
             Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
-        let clients = agents.iter().map(|cluster| {
-            let (id, secret) = agent_secret(dir, cluster);
-            let agent_of = Some((*cluster).to_owned());
-            let secret = Some(secret.as_str().into());
-            identity::Client { id, secret, agent_of, ..Default::default() }
-        });
-        let trusted = identity::Config { clients: clients.collect(), ..Default::default() };
+        let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted.clone(), dir, &url, ambient.clone(), &outbound).unwrap();
         let app = App::new(Parts {
@@ -96,11 +88,15 @@ impl Stage {
         let (ends, config) = (stop.clone(), http::Config { rate_per_s: 0, ..Default::default() });
         tasks.spawn(async move { http::serve(app, routes, listener, config, ends).await.unwrap() });
         let signer = Signer::open(&trusted, dir, &url, ambient.clone()).unwrap();
+        let token = |who: &Principal| {
+            signer.issue(who, "tests", Duration::from_secs(3_600), Kind::Access).unwrap()
+        };
         let alice = Principal { subject: "alice".into(), org: "acme".into(), ..Default::default() };
-        let alice =
-            signer.issue(&alice, "tests", Duration::from_secs(3_600), Kind::Access).unwrap();
+        let roles = ["admin-full".to_owned()].into();
+        let admin = Principal { subject: "root".into(), roles, ..Default::default() };
+        let (alice, admin) = (token(&alice), token(&admin));
         let http = reqwest::Client::new();
-        Stage { url, store, dir: dir.into(), http, alice, ambient, stop, tasks }
+        Stage { url, store, dir: dir.into(), http, alice, admin, stop, tasks }
     }
 
     /// As when it is told to stop. Returns what it leaves.
@@ -135,10 +131,22 @@ impl Stage {
     }
 
     pub async fn create(&self, name: &str) -> String {
-        let path = format!("{KAFKAS}?async=true");
-        let (status, body) = self.call(&self.alice, "POST", &path, &json!({ "name": name })).await;
+        self.create_at(KAFKAS, json!({ "name": name })).await
+    }
+
+    pub async fn create_at(&self, path: &str, body: Value) -> String {
+        let path = format!("{path}?async=true");
+        let (status, body) = self.call(&self.alice, "POST", &path, &body).await;
         assert_eq!(status, 202, "{body}");
         body["id"].as_str().unwrap().to_owned()
+    }
+
+    /// An admin suspends it, or lets it go on.
+    pub async fn suspend(&self, id: &str, suspended: bool) {
+        let path = format!("/api/kafkas_mgmt/v1/admin/kafkas/{id}");
+        let body = json!({ "suspended": suspended });
+        let (status, body) = self.call(&self.admin, "PATCH", &path, &body).await;
+        assert_eq!(status, 200, "{body}");
     }
 
     pub async fn delete(&self, id: &str) {
@@ -176,24 +184,11 @@ impl Stage {
             .await;
     }
 
-    /// Asks for a cluster to go.
+    /// An admin asks for a cluster to go.
     pub async fn take_away(&self, id: &str, force: bool) {
-        use kernel::change::{EventDraft, Wake, Write};
-        let now = self.ambient.now();
-        let object = self.store.object(&cluster::key(id)).await.unwrap().unwrap();
-        let mut cluster = Cluster::of(&object).unwrap();
-        cluster.spec.deleting = true;
-        cluster.spec.force = force;
-        let mut object = (*object).clone();
-        object.spec = kernel::Json::of(&cluster.spec);
-        let key = object.key.clone();
-        let change = kernel::Change {
-            event: Some(EventDraft::of(&object, "deleting")),
-            write: Some(Write::Update(object)),
-            wakes: vec![Wake { key, org: String::new(), lane: kernel::Lane::Normal, due: now }],
-            ..Default::default()
-        };
-        kernel::store::commit(self.store.as_ref(), change, now).await.unwrap();
+        let path = format!("/api/v1/fleet/clusters/{id}?force={force}");
+        let (status, body) = self.call(&self.admin, "DELETE", &path, &Value::Null).await;
+        assert_eq!(status, 200, "{body}");
     }
 
     /// The agent of a cluster says that it is ready, with a version of Kafka.

@@ -156,7 +156,7 @@ async fn a_terraform_cluster_comes_up_waits_for_its_agent_and_goes() {
         dir.path(),
         "clusters:\n- {name: made, cluster_id: made, region: r1, provider_type: terraform}\n",
     );
-    let stage = Stage::start(dir.path(), &["made"], |config| {
+    let stage = Stage::start(dir.path(), |config| {
         config.clusters_file = file;
         config.terraform = terraform;
     })

@@ -74,7 +74,7 @@ impl Kubernetes {
             }]),
         };
         create(Api::namespaced(client.clone(), &name), &binding).await;
-        let account = admin.limited(&token(&client, &name).await, &name);
+        let account = admin.limited(&token(&client, &name, ACCOUNT).await, &name);
         Namespace { name, admin, account }
     }
 }
@@ -93,11 +93,11 @@ where
     made.unwrap_or_else(|error| panic!("creating {object:?}: {error}"));
 }
 
-async fn token(client: &Client, namespace: &str) -> String {
+async fn token(client: &Client, namespace: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec = TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..Default::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let made = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
+    let made = accounts.create_token_request(account, &PostParams::default(), &request).await;
     let status = made.expect("a token for its account").status.expect("it is answered");
     status.token.expect("it is there")
 }
@@ -128,6 +128,12 @@ impl Access {
     pub fn via(&self, proxy: SocketAddr) -> Access {
         let address = proxy.to_string();
         Access { kubeconfig: self.kubeconfig.replace(&self.address, &address), address }
+    }
+
+    /// As a service account that someone made.
+    pub async fn of_account(&self, namespace: &str, account: &str) -> Access {
+        let token = token(&self.client().await, namespace, account).await;
+        self.limited(&token, namespace)
     }
 
     fn limited(&self, token: &str, namespace: &str) -> Access {

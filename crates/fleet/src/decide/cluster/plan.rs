@@ -59,9 +59,11 @@ pub enum Reach {
 /// Whether the rules may take it away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Spare {
-    /// It is needed, or not theirs to take.
+    /// Something is on it, or it is not theirs to take.
     #[default]
     No,
+    /// It is empty, but its region would be short without it; that may change.
+    Needed { idle: Duration },
     /// Once it has been empty for so long.
     After { idle: Duration, dry_run: bool },
 }
@@ -267,7 +269,7 @@ impl Plan<'_> {
         // One that was never heard of may become ready at any time, and is to be watched then.
         let unheard = silent.is_none().then_some(self.world.lost_after);
         let idle = match self.world.spare {
-            Spare::After { idle, .. } => Some(idle),
+            Spare::After { idle, .. } | Spare::Needed { idle } => Some(idle),
             Spare::No => None,
         };
         let wait = [recheck, silent, unheard, idle].into_iter().flatten().min();

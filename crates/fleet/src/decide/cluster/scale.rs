@@ -27,6 +27,8 @@ pub struct Demand<'a> {
     pub biggest: i64,
     /// Used in the region, with what is being placed.
     pub used: i64,
+    /// Of what is being placed: it takes the least room that is enough, and that is not free then.
+    pub placing: i64,
 }
 
 /// A cluster, and the units of the type that it holds.
@@ -64,13 +66,17 @@ fn short(
             && takes_new(&holding.cluster)
             && Some(holding.cluster.id.as_str()) != without
     });
-    let free: Vec<i64> = here
+    let mut free: Vec<i64> = here
         .map(|holding| match holding.cluster.limit(demand.instance_type) {
             Some(limit) => (limit - holding.used).max(0),
             None => i64::MAX,
         })
         .collect();
-    let Demand { instance_type: of, biggest, .. } = demand;
+    let Demand { instance_type: of, biggest, placing, .. } = demand;
+    free.sort_unstable();
+    if let Some(room) = free.iter_mut().find(|free| **free >= *placing) {
+        *room -= placing;
+    }
     if !free.iter().any(|free| free >= biggest) {
         return Some(format!("no cluster has room for {biggest} units of {of}"));
     }
@@ -153,6 +159,7 @@ mod tests {
             multi_az: true,
             biggest: 2,
             used: 3,
+            placing: 0,
         }
     }
 
@@ -164,6 +171,8 @@ mod tests {
         assert!(more(&demand(), &open, &[]).is_some());
         let room = [holding("a", 10, 4, |_| {})];
         assert_eq!(more(&demand(), &open, &room), None);
+        let placing = Demand { placing: 5, ..demand() };
+        assert!(more(&placing, &open, &room).is_some(), "what is placed takes the room");
         let slack = Offer { min_available_capacity_slack_streaming_units: 7, ..open };
         assert!(more(&demand(), &slack, &room).unwrap().contains("6 units of standard are free"));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The file, as it is written. [`super::Kind`] is what is made of it.
@@ -125,7 +125,7 @@ impl FieldType {
     }
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
     /// The key of the operators' list in a cluster's status, and of the operator's own version.
@@ -136,7 +136,7 @@ pub struct Versions {
     pub admin: BTreeMap<String, AdminVersion>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdminVersion {
     pub field: String,

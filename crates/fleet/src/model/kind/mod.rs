@@ -221,6 +221,9 @@ pub struct Summary {
     pub prefix: String,
     pub fields: BTreeMap<String, String>,
     pub promote: bool,
+    /// What a cluster's agent says of versions, if it has to.
+    #[serde(default)]
+    pub versions: Option<Versions>,
 }
 
 impl From<&Kind> for Summary {
@@ -233,6 +236,7 @@ impl From<&Kind> for Summary {
             prefix: format!("{}/v1", kind.prefix),
             fields: fields.map(|(name, field)| (name.clone(), field.of.name().into())).collect(),
             promote: kind.has(Extra::Promote),
+            versions: kind.file.versions.clone(),
         }
     }
 }

@@ -165,7 +165,10 @@ async fn in_time<T>(what: &str, work: impl Future<Output = kube::Result<T>>) -> 
     let what = format!("Kubernetes ({what})");
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(Ok(done)) => Ok(done),
-        // All of it may pass: rights are given, kinds are added, servers come back.
+        Ok(Err(kube::Error::Api(status))) if [400, 422].contains(&status.code) => {
+            Err(Error::invalid("manifest", format!("{what}: {}", status.message)))
+        }
+        // All else may pass: rights are given, kinds are added, servers come back.
         Ok(Err(error)) => {
             let why = error.to_string();
             let why: String = why.chars().take(512).collect();

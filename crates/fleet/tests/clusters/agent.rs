@@ -1,0 +1,249 @@
+//! `mainstay agent` between a whole server and a real API server whose nodes are played.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fleet::model::cluster::Status;
+use fleet::plane::agent::{Settings, run};
+use fleet::ports::kubernetes::{Cluster, Name};
+use kernel::Ambient;
+use kernel::outbound::Outbound;
+use serde_json::{Value, json};
+use testkit::chaos::Proxy;
+use testkit::kubernetes::{Access, Kubernetes};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::kubernetes::{edit, unique};
+use crate::stage::{Stage, clusters_file, eventually};
+
+/// An agent that ends with the value, without a farewell.
+struct Agent(JoinHandle<()>, CancellationToken);
+
+impl Agent {
+    async fn start(settings: Settings, access: &Access) -> Agent {
+        let cluster = Cluster::open(access.kubeconfig(), None).await.unwrap();
+        let outbound =
+            Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ())).unwrap();
+        let stop = CancellationToken::new();
+        let ends = stop.clone();
+        let task =
+            tokio::spawn(async move { run(settings, cluster, &outbound, ends).await.unwrap() });
+        Agent(task, stop)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.0.abort();
+        self.1.cancel();
+    }
+}
+
+/// A server with a cluster of which only the agent is known.
+async fn stage(dir: &Path, id: &str, change: impl FnOnce(&mut fleet::Config)) -> (Stage, Settings) {
+    let entry = format!("clusters:\n- {{name: {id}, cluster_id: {id}, provider_type: agent}}\n");
+    let file = clusters_file(dir, &entry);
+    let stage = Stage::start(dir, |config| {
+        config.clusters_file = file;
+        change(config);
+    })
+    .await;
+    stage.until_cluster(id, Status::Waiting).await;
+    let settings = settings(&stage, id);
+    (stage, settings)
+}
+
+fn settings(stage: &Stage, id: &str) -> Settings {
+    let (client, secret) = crate::stage::agent_secret(&stage.dir, id);
+    let given: BTreeMap<&str, String> = [
+        ("control-plane-url", stage.url.clone()),
+        ("sso-auth-server-url", stage.url.clone()),
+        ("sso-client-id", client),
+        ("sso-secret", secret),
+        ("cluster-id", id.to_owned()),
+        ("resync-interval", "600s".to_owned()),
+    ]
+    .into();
+    Settings::from_values(|name| given.get(name).cloned()).unwrap()
+}
+
+fn names(id: &str, name: &str) -> (Name, Name, Name) {
+    let namespace = format!("kafka-{id}");
+    (
+        Name::new("v1", "Namespace", "", &namespace),
+        Name::new("v1", "Service", &namespace, name),
+        Name::new("apps/v1", "StatefulSet", &namespace, name),
+    )
+}
+
+async fn ours(server: &Kubernetes) -> Cluster {
+    Cluster::open(server.admin().kubeconfig(), None).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_runs_on_the_cluster_is_kept_as_it_should_be_and_goes() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
+    let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
+    let ours = ours(&server).await;
+    let _agent = Agent::start(settings, &server.admin()).await;
+    stage.until_cluster(&cluster, Status::Ready).await;
+
+    let id = stage.create("demo").await;
+    stage.until_kafka(&id, "ready").await;
+    let (namespace, service, set) = names(&id, "demo");
+    let found = ours.get(&set).await.unwrap().unwrap();
+    assert_eq!(found["status"]["readyReplicas"], 1, "its pods run");
+    assert_eq!(found["metadata"]["labels"]["mainstay.io/agent"], cluster.as_str());
+    assert!(ours.get(&service).await.unwrap().is_some());
+    assert_eq!(stage.kafka(&id).await.1.versions["kafka"], "latest");
+
+    // Deleted or edited by hand: it comes back.
+    let before = found["metadata"]["uid"].clone();
+    assert!(ours.delete(&set).await.unwrap());
+    eventually("another one is there", async || {
+        ours.get(&set).await.unwrap().is_some_and(|found| found["metadata"]["uid"] != before)
+    })
+    .await;
+    stage.until_kafka(&id, "ready").await;
+    let mut edited = ours.get(&set).await.unwrap().unwrap();
+    edited["spec"]["replicas"] = 3.into();
+    edit(&server, &edited).await;
+    eventually("it has one replica", async || {
+        ours.get(&set).await.unwrap().is_some_and(|found| found["spec"]["replicas"] == 1)
+    })
+    .await;
+
+    // Suspended, it has no pods, and has them again.
+    stage.suspend(&id, true).await;
+    stage.until_kafka(&id, "suspended").await;
+    assert_eq!(ours.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 0);
+    stage.suspend(&id, false).await;
+    stage.until_kafka(&id, "ready").await;
+    assert_eq!(ours.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 1);
+
+    stage.delete(&id).await;
+    stage.until_kafka(&id, "gone").await;
+    assert!(ours.get(&namespace).await.unwrap().is_none(), "nothing of it is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_killed_in_the_middle_goes_on_where_it_was() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
+    let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
+    let ours = ours(&server).await;
+    let agent = Agent::start(settings.clone(), &server.admin()).await;
+    stage.until_cluster(&cluster, Status::Ready).await;
+    let kept = stage.create("kept").await;
+    let (namespace, ..) = names(&kept, "kept");
+    eventually("it began", async || ours.get(&namespace).await.unwrap().is_some()).await;
+    drop(agent);
+    let made = stage.create("made").await;
+    stage.until_kafka(&made, "provisioning").await;
+    let agent = Agent::start(settings.clone(), &server.admin()).await;
+    for id in [&kept, &made] {
+        stage.until_kafka(id, "ready").await;
+    }
+    // Killed while it deletes; and what is not told deleted stays.
+    stage.delete(&made).await;
+    drop(agent);
+    stage.until_kafka(&made, "deprovision").await;
+    let _agent = Agent::start(settings, &server.admin()).await;
+    stage.until_kafka(&made, "gone").await;
+    assert_eq!(stage.kafka(&kept).await.0, "ready");
+    assert!(ours.get(&namespace).await.unwrap().is_some());
+    stage.delete(&kept).await;
+    stage.until_kafka(&kept, "gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_and_a_control_plane_that_are_away_are_waited_for() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
+    let (stage, mut settings) = stage(dir.path(), &cluster, |_| {}).await;
+    let kubernetes = Proxy::to(server.address()).await;
+    let control = Proxy::to(stage.url.trim_start_matches("http://")).await;
+    settings.control_plane_url = format!("http://{}", control.address());
+    settings.sso_url = settings.control_plane_url.clone();
+    control.cut();
+    let _agent = Agent::start(settings, &server.admin().via(kubernetes.address())).await;
+    control.mend();
+    stage.until_cluster(&cluster, Status::Ready).await;
+    kubernetes.cut();
+    let id = stage.create("demo").await;
+    stage.until_kafka(&id, "provisioning").await;
+    kubernetes.mend();
+    stage.until_kafka(&id, "ready").await;
+    control.cut();
+    stage.delete(&id).await;
+    control.mend();
+    stage.until_kafka(&id, "gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
+    let kinds = dir.path().join("kinds");
+    std::fs::create_dir(&kinds).unwrap();
+    let text = include_str!("../../../../kinds/dinosaur.yaml");
+    let text = text.replace("image: dinosaur:${desired.dinosaur}", "image: mock:${name}");
+    std::fs::write(kinds.join("dinosaur.yaml"), text).unwrap();
+    let (stage, settings) =
+        stage(dir.path(), &cluster, |config| config.kinds_dir = Some(kinds)).await;
+    let _agent = Agent::start(settings, &server.admin()).await;
+    stage.until_cluster(&cluster, Status::Ready).await;
+    let create = async |name: &str| {
+        let body = json!({ "name": name, "multi_az": true });
+        stage.create_at("/api/dinosaurs_mgmt/v1/dinosaurs", body).await
+    };
+    let seen = async |id: &str| {
+        let object = stage.store.object(&kernel::Key::new("dinosaur", id)).await.unwrap().unwrap();
+        (object.phase.clone(), object.status.parse::<Value>().unwrap())
+    };
+    for (name, reason) in [("fail", "CrashLoopBackOff"), ("imagepull", "ImagePullBackOff")] {
+        let id = create(name).await;
+        eventually(&format!("{name} failed"), async || seen(&id).await.0 == "failed").await;
+        let why = seen(&id).await.1["failed_reason"].clone();
+        assert!(why.as_str().unwrap().contains(reason), "{why}");
+    }
+    let good = create("ok").await;
+    eventually("it runs", async || seen(&good).await.0 == "ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_of_a_terraformed_cluster_works_with_the_parameters_and_rights_it_was_given() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, id) = (tempfile::tempdir().unwrap(), unique());
+    let (stage, ours) = crate::kubernetes::stage(dir.path(), &server, &server.admin(), &id).await;
+    stage.until_cluster(&id, Status::Waiting).await;
+    let secret =
+        ours.get(&Name::new("v1", "Secret", &id, "mainstay-agent-parameters")).await.unwrap();
+    let data = secret.unwrap()["data"].clone();
+    let settings = Settings::from_values(|name| {
+        let bytes = STANDARD.decode(data[name].as_str()?).unwrap();
+        Some(String::from_utf8(bytes).unwrap())
+    })
+    .unwrap();
+    assert_eq!(settings.resync, Duration::from_secs(60));
+    let account = service_account(&server, &id).await;
+    let _agent = Agent::start(settings, &account).await;
+    stage.until_cluster(&id, Status::Ready).await;
+    let kafka = stage.create("demo").await;
+    stage.until_kafka(&kafka, "ready").await;
+    stage.delete(&kafka).await;
+    stage.until_kafka(&kafka, "gone").await;
+    stage.take_away(&id, false).await;
+    stage.until_gone(&id).await;
+}
+
+/// The way of the account that the agent runs with, and of nobody else.
+async fn service_account(server: &Kubernetes, namespace: &str) -> Access {
+    server.admin().of_account(namespace, "mainstay-agent").await
+}

@@ -1,0 +1,73 @@
+//! `mainstay agent`: the data plane of a Kubernetes cluster.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use fleet::plane::agent::{Settings, run};
+use fleet::ports::kubernetes::Cluster;
+use kernel::Ambient;
+use kernel::outbound::{self, Outbound};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mainstay agent --parameters /etc/mainstay/agent             in the cluster that it serves
+  mainstay agent --parameters DIR --kubeconfig FILE           from outside
+
+The directory has a file for each of control-plane-url, cluster-id, sso-auth-server-url,
+sso-client-id and sso-secret; poll-interval, resync-interval and offers may be there, too. What is
+not there is looked for in the environment, as in MAINSTAY_AGENT_CLUSTER_ID.")]
+pub struct Agent {
+    /// A directory with a file for each parameter
+    #[arg(long, value_name = "DIR")]
+    parameters: Option<PathBuf>,
+    /// How to reach the cluster, if not from inside
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl Agent {
+    pub async fn run(self) -> Result<()> {
+        let _telemetry = kernel::telemetry::init(&Default::default())?;
+        let settings = Settings::from_values(|name| {
+            let file = self.parameters.as_ref().map(|dir| dir.join(name));
+            let variable = format!("MAINSTAY_AGENT_{}", name.replace('-', "_").to_uppercase());
+            let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+            text.or_else(|| std::env::var(variable).ok())
+        })?;
+        let cluster = match &self.kubeconfig {
+            None => Cluster::around_us()?,
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|e| Error::file(format!("{} cannot be read", file.display()), e))?;
+                Cluster::open(&text, self.context.as_deref()).await?
+            }
+        };
+        let unwatched: outbound::Observe = Arc::new(|_| {});
+        let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
+        let stop = CancellationToken::new();
+        let failed = |e| Error::file("signals cannot be received", e);
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let told = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = run(settings, cluster, &outbound, stop.clone()) => Ok(ended?),
+            () = told => Ok(()),
+        }
+    }
+}
