@@ -264,6 +264,17 @@ async fn change(
     body: kernel::http::Body<ClusterChange>,
 ) -> Result<Body<ClusterView>> {
     let wish = body.value;
+    let fleet = app.shared::<Fleet>()?;
+    if wish.limit.is_some_and(|limit| limit < 0) {
+        return Err(Error::invalid("limit", "must not be negative"));
+    }
+    fleet.index.fresh().await?;
+    // With and without a limit units are counted in different places: what is there would be lost.
+    let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
+    if wish.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
+        let why = "can be added only while nothing is on the cluster; lower what its agent offers";
+        return Err(Error::invalid("limit", why));
+    }
     edit(&app, &who, &context, &id, "cluster.update", |spec| {
         spec.schedulable = wish.schedulable.unwrap_or(spec.schedulable);
         spec.limit = wish.limit.or(spec.limit);

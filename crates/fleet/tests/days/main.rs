@@ -15,6 +15,8 @@ mod liar;
 mod outage;
 mod outside;
 mod race;
+mod rules;
 #[path = "../api/stage.rs"]
 #[expect(dead_code, reason = "the tests of the API use the rest")]
 mod stage;
+mod vanish;

@@ -9,7 +9,7 @@ use fleet::agent_client;
 use fleet::ports::sso;
 use fleet::view::canary_id;
 use kernel::store::WorkFilter;
-use kernel::{Key, Store};
+use kernel::{Find, Key, Store};
 use reqwest::Method;
 use serde_json::Value;
 use testkit::chaos::Proxy;
@@ -17,7 +17,6 @@ use testkit::keycloak::Realm;
 use testkit::route53::Zone;
 use testkit::servers::http::answer;
 
-use crate::callers::{CLUSTER, OTHER_CLUSTER};
 use crate::ledger;
 use crate::stage::{KAFKA, Stage, eventually};
 
@@ -110,7 +109,9 @@ impl Outside {
     /// Exactly what live instances and clusters need is there, comes to be there, and is counted.
     pub async fn comes_right(&self, stage: &Stage) {
         let live = ledger::live(&*stage.store, "kafka").await;
-        let agents = [CLUSTER, OTHER_CLUSTER].map(agent_client);
+        let find = Find { kind: Some("cluster".into()), limit: 100, ..Find::default() };
+        let clusters = stage.store.find(&find).await.unwrap().objects;
+        let agents = clusters.iter().map(|cluster| agent_client(cluster.key.id()));
         let needed: BTreeSet<String> =
             live.iter().map(|instance| canary_id(&instance.id)).chain(agents).collect();
         eventually("exactly the clients that are needed", async || self.clients().await == needed)

@@ -100,22 +100,7 @@ pub fn decide(
     if instance.status.is_going() {
         return plan.leave(instance);
     }
-    if let Some(decision) = plan.end_of_life(instance) {
-        return decision;
-    }
-    if let Some(decision) = plan.orphaned(instance) {
-        return decision;
-    }
-    match instance.status {
-        Status::Accepted => plan.accepted(instance),
-        Status::Preparing => plan.preparing(instance, Vec::new()),
-        Status::Provisioning if instance.seen.cluster_id.is_empty() => plan.place_again(instance),
-        Status::Provisioning | Status::Resuming => plan.provisioning(instance),
-        Status::Ready | Status::Failed | Status::Suspending | Status::Suspended => {
-            plan.keep(instance)
-        }
-        Status::Deprovision | Status::Deleting => plan.leave(instance),
-    }
+    plan.no_later_than_its_end(instance, plan.live(instance))
 }
 
 struct Plan<'a> {
@@ -125,6 +110,45 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    fn live(&self, instance: &Instance) -> Decision<Step> {
+        if let Some(decision) = self.end_of_life(instance) {
+            return decision;
+        }
+        if let Some(decision) = self.orphaned(instance) {
+            return decision;
+        }
+        match instance.status {
+            Status::Accepted => self.accepted(instance),
+            Status::Preparing => self.preparing(instance, Vec::new()),
+            Status::Provisioning if instance.seen.cluster_id.is_empty() => {
+                self.place_again(instance)
+            }
+            Status::Provisioning | Status::Resuming => self.provisioning(instance),
+            Status::Ready | Status::Failed | Status::Suspending | Status::Suspended => {
+                self.keep(instance)
+            }
+            Status::Deprovision | Status::Deleting => self.leave(instance),
+        }
+    }
+
+    /// Whatever else it waits for, it is looked at when it expires or its quota ends.
+    fn no_later_than_its_end(
+        &self,
+        instance: &Instance,
+        mut decision: Decision<Step>,
+    ) -> Decision<Step> {
+        let ends = [instance.spec.expires_at, self.world.entitlement_ends];
+        let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
+        if let Some(wait) = ends.map(|end| self.now.until(end)).min() {
+            decision.next = match decision.next {
+                Next::Done => Next::After(wait),
+                Next::After(sooner) => Next::After(sooner.min(wait)),
+                stopped => stopped,
+            };
+        }
+        decision
+    }
+
     /// Finds a cluster, if it has none, and goes on to prepare at once.
     fn accepted(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
@@ -194,7 +218,7 @@ impl Plan<'_> {
             next.seen.failed_reason.clear();
             next.seen.waiting_for.clear();
             let (change, _) = self.enter(&next, Event::Ready);
-            return Decision { steps: Vec::new(), change, next: self.rest(&next) };
+            return Decision { steps: Vec::new(), change, next: self.rest() };
         }
         let (what, limit_s) = match instance.status {
             Status::Resuming => ("resumed", self.world.timeouts.resuming_s),
@@ -270,7 +294,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.seen.routes_created |= instance.seen.routes.is_some();
         let change = self.note(instance, next);
-        Decision { steps, change, next: self.rest(instance) }
+        Decision { steps, change, next: self.rest() }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -304,10 +328,12 @@ impl Plan<'_> {
             return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
-        if in_grace && instance.status == Status::Ready {
+        // Before its data plane knows of it nobody could suspend it.
+        let runs =
+            matches!(instance.status, Status::Ready | Status::Provisioning | Status::Resuming);
+        if in_grace && runs && instance.is_on_data_plane() {
             let (change, _) = self.enter(&next, Event::Suspend);
-            let wait = self.now.until(end);
-            return Some(Decision { steps: Vec::new(), change, next: Next::After(wait) });
+            return Some(Decision { steps: Vec::new(), change, next: self.rest() });
         }
         None
     }
@@ -378,15 +404,11 @@ impl Plan<'_> {
         Decision { steps, change: Change::default(), next: Next::Done }
     }
 
-    /// When to look at what rests: at its end, or when what is outside should be compared.
-    fn rest(&self, instance: &Instance) -> Next {
-        let outside = self.world.has_client || self.world.has_dns;
-        let recheck = outside.then(|| Duration::from_secs(self.world.timeouts.recheck_s));
-        let ends = [instance.spec.expires_at, self.world.entitlement_ends];
-        let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
-        match recheck.into_iter().chain(ends.map(|end| self.now.until(end))).min() {
-            Some(wait) => Next::After(wait),
-            None => Next::Done,
+    /// When what is outside should be compared again.
+    fn rest(&self) -> Next {
+        match self.world.has_client || self.world.has_dns {
+            true => Next::After(Duration::from_secs(self.world.timeouts.recheck_s)),
+            false => Next::Done,
         }
     }
 
@@ -433,8 +455,8 @@ impl Plan<'_> {
     fn give_up(&self, instance: &Instance, why: String) -> Decision<Step> {
         let mut next = instance.clone();
         next.seen.failed_reason = why;
-        let (change, entered) = self.enter(&next, Event::GiveUp);
-        Decision { steps: Vec::new(), change, next: self.rest(&entered) }
+        let (change, _) = self.enter(&next, Event::GiveUp);
+        Decision { steps: Vec::new(), change, next: self.rest() }
     }
 
     /// Writes what changed, if anything did.

@@ -23,8 +23,8 @@ impl Plan<'_> {
             next.seen.agent_ready = false;
             next.seen.failed_reason = format!("its cluster {cluster} is gone, and what was on it");
             let event = if early { Event::GiveUp } else { Event::ClusterGone };
-            let (change, entered) = self.enter(&next, event);
-            return Some(Decision { steps: Vec::new(), change, next: self.rest(&entered) });
+            let (change, _) = self.enter(&next, event);
+            return Some(Decision { steps: Vec::new(), change, next: self.rest() });
         }
         let records = records(instance.seen.routes.as_deref().unwrap_or_default());
         let remove = self.world.has_dns && !records.is_empty();

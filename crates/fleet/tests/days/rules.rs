@@ -1,0 +1,195 @@
+//! Rules that change, and time that passes.
+
+use std::path::Path;
+
+use fleet::Config;
+use fleet::model::instance::Instance;
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::{Change, Json, Key, Lane};
+use serde_json::Value;
+
+use crate::callers::ORG;
+use crate::ledger;
+use crate::stage::{KAFKA, Stage, eventually};
+
+async fn reload(stage: &Stage) {
+    let answer = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+async fn instance(stage: &Stage, id: &str) -> Instance {
+    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
+    Instance::of(&object).unwrap()
+}
+
+/// The Kafka that comes along, with something changed.
+fn other_kafka(config: &mut Config, dir: &Path, from: &str, to: &str) {
+    let text = include_str!("../../../../kinds/kafka.yaml");
+    assert!(text.contains(from));
+    std::fs::write(dir.join("kafka.yaml"), text.replace(from, to)).unwrap();
+    config.kinds_dir = Some(dir.into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trial_goes_when_its_time_is_over() {
+    let kinds = tempfile::tempdir().unwrap();
+    let stage = Stage::configured(|config| {
+        other_kafka(config, kinds.path(), "lifespan_s: 172800", "lifespan_s: 2");
+    })
+    .await;
+    let kept = stage.create_ready(KAFKA, "alice", "kept").await;
+    let id = stage.create(KAFKA, "mallory", "trial").await;
+    let seen = stage.get("mallory", &KAFKA.path(&format!("/{id}"))).await;
+    assert!(seen.body["expires_at"].is_string(), "{}", seen.text);
+    stage.agent(KAFKA).make_gone(&id).await;
+    assert_eq!(stage.status(KAFKA, &kept).await, "ready");
+    ledger::is_right(&*stage.store, &["kafka"]).await;
+    stage.create(KAFKA, "mallory", "again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_denied_is_kept_out_and_their_instances_go() {
+    let stage = Stage::configured(|config| {
+        let file = config.quota_file.as_ref().unwrap().with_file_name("deny.yaml");
+        std::fs::write(&file, "[]").unwrap();
+        config.deny_file = Some(file);
+    })
+    .await;
+    let id = stage.create_ready(KAFKA, "alice", "hers").await;
+    let young = stage.create(KAFKA, "alice", "young").await;
+    let other = stage.create_ready(KAFKA, "bob", "his").await;
+    let file = stage.domain.config.deny_file.clone().unwrap();
+    std::fs::write(&file, "- alice\n- [").unwrap();
+    let broken = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
+    assert_eq!(broken.status, 400, "{}", broken.text);
+    assert_eq!(stage.get("alice", &KAFKA.path("")).await.status, 200, "what was there stays");
+
+    std::fs::write(&file, "- alice").unwrap();
+    reload(&stage).await;
+    for (method, path) in [("GET", ""), ("POST", "?async=true"), ("DELETE", "/x?async=true")] {
+        let out = stage.call("alice", method, &KAFKA.path(path), &Value::Null).await;
+        assert_eq!((out.status, out.code()), (403, 4), "{}", out.text);
+    }
+    stage.agent(KAFKA).make_gone(&id).await;
+    stage.agent(KAFKA).make_gone(&young).await;
+    assert_eq!(stage.get("bob", &KAFKA.path(&format!("/{other}"))).await.body["status"], "ready");
+    ledger::is_right(&*stage.store, &["kafka"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_access_list_all_others_are_told_of_maintenance() {
+    let stage = Stage::configured(|config| {
+        let file = config.quota_file.as_ref().unwrap().with_file_name("access.yaml");
+        std::fs::write(&file, format!("- {ORG}")).unwrap();
+        config.access_file = Some(file);
+    })
+    .await;
+    for (method, path) in [("GET", ""), ("GET", "/x"), ("POST", "?async=true")] {
+        let out = stage.call("mallory", method, &KAFKA.path(path), &Value::Null).await;
+        assert_eq!((out.status, out.code()), (403, 18), "{}", out.text);
+    }
+    // Agents and admins are of no organisation.
+    let id = stage.create_ready(KAFKA, "alice", "demo").await;
+    let admin = format!("{}/admin/kafkas/{id}", KAFKA.prefix);
+    assert_eq!(stage.get("admin-read", &admin).await.status, 200);
+    let file = stage.domain.config.access_file.clone().unwrap();
+    std::fs::write(file, "- 99999999").unwrap();
+    reload(&stage).await;
+    assert_eq!(stage.get("mallory", &KAFKA.path("")).await.status, 200);
+    assert_eq!(stage.get("alice", &KAFKA.path("")).await.code(), 18);
+    assert_eq!(stage.status(KAFKA, &id).await, "ready", "what it has stays");
+}
+
+/// The quota of the organisation: `eval` until this day.
+fn quota(stage: &Stage, ends: &str) {
+    let file = stage.domain.config.quota_file.as_ref().unwrap();
+    let text = format!(
+        "registered_users_per_organisation:\n  - id: {ORG}\n    any_user: true\n    \
+         max_allowed_instances: 10\n    granted_quota:\n      - instance_type_id: standard\n        \
+         billing_models:\n          - {{ id: standard }}\n          \
+         - {{ id: eval, expiration_date: {ends} }}\n"
+    );
+    std::fs::write(file, text).unwrap();
+}
+
+async fn with_eval(change: impl FnOnce(&mut Config)) -> (Stage, String, String, String) {
+    let stage = Stage::configured(change).await;
+    quota(&stage, "2999-01-01");
+    reload(&stage).await;
+    let eval = |name: &str| serde_json::json!({ "name": name, "billing_model": "eval" });
+    let kept = stage.create_ready(KAFKA, "alice", "kept").await;
+    let ready = stage.create_with(KAFKA, "alice", eval("ready")).await;
+    stage.agent(KAFKA).make_ready(&ready).await;
+    let young = stage.create_with(KAFKA, "alice", eval("young")).await;
+    stage.agent(KAFKA).until_told(&young).await;
+    quota(&stage, "2020-01-01");
+    reload(&stage).await;
+    (stage, kept, ready, young)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_that_ends_suspends_for_its_grace_and_then_deletes() {
+    let (stage, kept, ready, young) = with_eval(|_| {}).await;
+    for id in [&ready, &young] {
+        stage.agent(KAFKA).until(id, "suspended").await;
+        let seen = stage.get("alice", &KAFKA.path(&format!("/{id}"))).await;
+        assert!(seen.body["expires_at"].is_string(), "{}", seen.text);
+    }
+    // Bought again in time: it stays, and an admin may resume it.
+    quota(&stage, "2999-01-01");
+    reload(&stage).await;
+    for id in [&ready, &young] {
+        eventually("it has no end any more", async || {
+            instance(&stage, id).await.spec.expires_at.is_none()
+        })
+        .await;
+    }
+    let admin = format!("{}/admin/kafkas/{ready}", KAFKA.prefix);
+    let resume = serde_json::json!({ "suspended": false });
+    assert_eq!(stage.call("admin-full", "PATCH", &admin, &resume).await.status, 200);
+    stage.agent(KAFKA).make_ready(&ready).await;
+
+    // Not bought again: suspended, and after the grace gone.
+    quota(&stage, "2020-01-01");
+    reload(&stage).await;
+    stage.agent(KAFKA).until(&ready, "suspended").await;
+    days_pass(&stage, &ready).await;
+    stage.agent(KAFKA).make_gone(&ready).await;
+    assert_eq!(stage.status(KAFKA, &young).await, "suspended");
+    assert_eq!(stage.status(KAFKA, &kept).await, "ready");
+    ledger::is_right(&*stage.store, &["kafka"]).await;
+}
+
+/// As if its end had come.
+async fn days_pass(stage: &Stage, id: &str) {
+    let now = stage.app.ambient.now();
+    let key = Key::new("kafka", id);
+    eventually("nobody else wrote meanwhile", async || {
+        let mut object = (*stage.store.object(&key).await.unwrap().unwrap()).clone();
+        let mut instance = Instance::of(&object).unwrap();
+        instance.spec.expires_at = Some(now);
+        object.spec = Json::of(&instance.spec);
+        let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };
+        let change = Change {
+            event: Some(EventDraft::of(&object, "updated")),
+            write: Some(Write::Update(object)),
+            wakes: vec![wake],
+            ..Change::default()
+        };
+        kernel::store::commit(&*stage.store, change, now).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_that_ends_without_grace_deletes_at_once() {
+    let kinds = tempfile::tempdir().unwrap();
+    let (stage, kept, ready, young) =
+        with_eval(|config| other_kafka(config, kinds.path(), "grace_days: 4", "grace_days: 0"))
+            .await;
+    for id in [&ready, &young] {
+        stage.agent(KAFKA).make_gone(id).await;
+    }
+    assert_eq!(stage.status(KAFKA, &kept).await, "ready");
+    ledger::is_right(&*stage.store, &["kafka"]).await;
+}
