@@ -1,5 +1,7 @@
 //! The fleet as a new user meets it: the binary, the local data plane, real clients.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::time::Duration;
 
 use rdkafka::ClientConfig;

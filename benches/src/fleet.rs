@@ -1,5 +1,6 @@
 //! The fleet: creates, reads, agents, rest; each figure as the issue's table names it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +19,9 @@ use crate::figures::{Figures, Target, percentile};
 use crate::fleet_data::{ORG, fill, quota_file};
 use crate::load::{self, Connection};
 use crate::server::{self, Server};
+
+#[path = "fleet_reads.rs"]
+mod reads;
 
 const API: &str = "/api/kafkas_mgmt/v1";
 
@@ -153,6 +157,7 @@ async fn instant_agent(
 }
 
 pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
+    kernel::outbound::install_tls();
     let wanted = |name: &str| part.is_empty() || part == name;
     if wanted("ready") {
         ready(figures, On::Sqlite, "SQLite").await?;
@@ -162,20 +167,20 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
         creates(figures).await?;
     }
     if wanted("get") {
-        get_one(figures, On::Sqlite, "SQLite", 0.5).await?;
-        get_one(figures, On::Postgres { replicas: 1 }, "PostgreSQL", 0.3).await?;
+        reads::get_one(figures, On::Sqlite, "SQLite", 0.5).await?;
+        reads::get_one(figures, On::Postgres { replicas: 1 }, "PostgreSQL", 0.3).await?;
     }
     if wanted("lists") {
-        lists(figures).await?;
+        reads::lists(figures).await?;
     }
     if wanted("connections") {
-        connections(figures).await?;
+        reads::connections(figures).await?;
     }
     if wanted("rest") {
-        rest(figures).await?;
+        reads::rest(figures).await?;
     }
     if wanted("report") {
-        report(figures).await?;
+        reads::report(figures).await?;
     }
     Ok(())
 }
@@ -195,13 +200,14 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
             stop.clone(),
         ));
     }
+    let watch = Watch::start(world.address(0), &world.user).await?;
     // One in a while first: what it takes when nobody else is there.
     let mut alone = Vec::new();
     let mut connection = Connection::open(world.address(0)).await?;
     for n in 0..50 {
         let begun = Instant::now();
         let id = create(&mut connection, &world.user, &format!("alone-{n}")).await?;
-        wait_ready(&mut connection, &world.user, &id).await?;
+        watch.until_ready(&id).await;
         alone.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     figures.add(
@@ -223,12 +229,13 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
     let mut clients = JoinSet::new();
     for client in 0..IN_FLIGHT {
         let (server, user, samples) = (world.address(client), world.user.clone(), samples.clone());
+        let watch = watch.clone();
         clients.spawn(async move {
             let mut connection = Connection::open(server).await?;
             for round in 0..3 {
                 let begun = Instant::now();
                 let id = create(&mut connection, &user, &format!("burst-{client}-{round}")).await?;
-                wait_ready(&mut connection, &user, &id).await?;
+                watch.until_ready(&id).await;
                 samples.lock().push(begun.elapsed().as_secs_f64() * 1000.0);
             }
             anyhow::Ok(())
@@ -277,13 +284,50 @@ async fn create(connection: &mut Connection, user: &str, name: &str) -> anyhow::
     Ok(answer["id"].as_str().context("no id")?.to_owned())
 }
 
-/// By the kernel's own wait: the answer comes when it is so.
-async fn wait_ready(connection: &mut Connection, user: &str, id: &str) -> anyhow::Result<()> {
-    let path = format!("/api/v1/objects/kafka/{id}?wait_phase=ready,failed&timeout_s=60");
-    let (status, body) = connection.send(&load::get(&path, user)).await?;
-    let object: Value = serde_json::from_slice(&body)?;
-    anyhow::ensure!(status == 200 && object["phase"] == "ready", "{status} {object}");
-    Ok(())
+/// Whoever watches the list knows at once what is ready.
+#[derive(Clone, Default)]
+struct Watch {
+    ready: Arc<Mutex<HashSet<String>>>,
+    bell: Arc<tokio::sync::Notify>,
+}
+
+impl Watch {
+    async fn start(server: SocketAddr, user: &str) -> anyhow::Result<Watch> {
+        let watch = Watch::default();
+        let url = format!("http://{server}{API}/kafkas?watch=true");
+        let mut stream = reqwest::Client::new().get(url).bearer_auth(user).send().await?;
+        anyhow::ensure!(stream.status().is_success(), "{}", stream.status());
+        let (ready, bell) = (watch.ready.clone(), watch.bell.clone());
+        tokio::spawn(async move {
+            let mut text = Vec::new();
+            while let Ok(Some(chunk)) = stream.chunk().await {
+                text.extend_from_slice(&chunk);
+                let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
+                let whole: Vec<u8> = text.drain(..=end).collect();
+                let lines = whole.split(|byte| *byte == b'\n');
+                for data in lines.filter_map(|line| line.strip_prefix(b"data: ")) {
+                    // The rest of it is not worth reading.
+                    let text = String::from_utf8_lossy(data);
+                    if text.contains(r#""status":"ready""#) {
+                        let id = text.split(r#""id":""#).nth(1).and_then(|t| t.split('"').next());
+                        ready.lock().extend(id.map(str::to_owned));
+                    }
+                }
+                bell.notify_waiters();
+            }
+        });
+        Ok(watch)
+    }
+
+    async fn until_ready(&self, id: &str) {
+        loop {
+            let next = self.bell.notified();
+            if self.ready.lock().remove(id) {
+                return;
+            }
+            next.await;
+        }
+    }
 }
 
 /// Creates per second, with few and with many instances there.
@@ -360,152 +404,6 @@ async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
         "",
         None,
         Target::AtLeast(0.8),
-    );
-    Ok(())
-}
-
-async fn get_one(figures: &mut Figures, on: On, store: &str, share: f64) -> anyhow::Result<()> {
-    let world = World::new(on, 10, 10_000).await?;
-    let request = load::get(&format!("{API}/kafkas/bench{:015}", 4711), &world.user);
-    let (status, body) = Connection::open(world.address(0)).await?.send(&request).await?;
-    anyhow::ensure!(status == 200, "{status}");
-    let bare = server::bare(&body).await?;
-    let (ours, theirs) = server::against(&world.servers[0], &request, &bare).await?;
-    figures.add(
-        &format!("GET of one, 10,000 there, {store}, 32 connections"),
-        ours,
-        "1/s",
-        Some(theirs),
-        Target::Share(share),
-    );
-    Ok(())
-}
-
-async fn lists(figures: &mut Figures) -> anyhow::Result<()> {
-    let world = World::new(On::Postgres { replicas: 1 }, 10, 100_000).await?;
-    let paths = |paths: &[&str]| -> Vec<Vec<u8>> {
-        paths.iter().map(|path| load::get(&format!("{API}/kafkas{path}"), &world.user)).collect()
-    };
-    let lists = paths(&["?size=100", "?size=100&page=7", "?size=100&page=900"]);
-    let searches = paths(&[
-        "?size=100&search=name%20like%20%25777%25",
-        "?size=100&search=owner%20%3D%20user42%20and%20status%20%3D%20ready",
-        "?size=100&search=name%20%3D%20kafka-004711",
-        "?size=100&search=region%20in%20(us-east-1)%20and%20name%20ilike%20%25KAFKA-09%25",
-    ]);
-    for (what, requests) in [("list of 100", lists), ("search", searches)] {
-        let mut samples = load::latencies(world.address(0), &requests, 600).await?;
-        figures.add(
-            &format!("{what}, 100,000 there, p99"),
-            percentile(&mut samples, 0.99),
-            "ms",
-            None,
-            Target::AtMost(20.0),
-        );
-    }
-    Ok(())
-}
-
-async fn connections(figures: &mut Figures) -> anyhow::Result<()> {
-    let world = World::new(On::Postgres { replicas: 1 }, 10, 10_000).await?;
-    let request = Arc::new(load::get(&format!("{API}/kafkas/bench{:015}", 1), &world.user));
-    let server = world.address(0);
-    let mut tasks = JoinSet::new();
-    for _ in 0..1_000 {
-        let request = request.clone();
-        tasks.spawn(async move {
-            let mut connection = Connection::open(server).await?;
-            for _ in 0..20 {
-                let answer =
-                    tokio::time::timeout(Duration::from_secs(30), connection.send(&request));
-                let (status, _) = answer.await.context("stuck")??;
-                anyhow::ensure!(status == 200 || status == 503, "{status}");
-                if status == 503 {
-                    anyhow::bail!("turned away");
-                }
-            }
-            anyhow::Ok(())
-        });
-    }
-    let served = tasks.join_all().await.into_iter().filter(Result::is_ok).count();
-    figures.add(
-        "of 1,000 connections at once served to the end",
-        served as f64,
-        "",
-        None,
-        Target::AtLeast(1000.0),
-    );
-    Ok(())
-}
-
-/// 100,000 instances on 1,000 clusters, 1,000 agents watching, nothing to do.
-async fn rest(figures: &mut Figures) -> anyhow::Result<()> {
-    const CLUSTERS: usize = 1_000;
-    const INSTANCES: usize = 100_000;
-    let empty = World::new(On::Sqlite, 1, 0).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let base = server::rss_mib(empty.servers[0].child.id())?;
-    drop(empty);
-    let world = World::new(On::Sqlite, CLUSTERS, INSTANCES).await?;
-    let server = world.address(0);
-    let mut watches = Vec::new();
-    for (n, token) in world.agents.iter().enumerate() {
-        let mut stream = tokio::net::TcpStream::connect(server).await?;
-        let path = format!("{API}/agent-clusters/c{n:04}/kafkas?watch=true&after={}", i64::MAX / 2);
-        tokio::io::AsyncWriteExt::write_all(&mut stream, &load::get(&path, token)).await?;
-        watches.push(stream);
-    }
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let pid = world.servers[0].child.id();
-    let (before, begun) = (server::cpu_s(pid)?, Instant::now());
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    let share = (server::cpu_s(pid)? - before) / begun.elapsed().as_secs_f64() * 100.0;
-    figures.add(
-        "processor at rest, 100,000 instances, 1,000 agents watching",
-        share,
-        "%",
-        None,
-        Target::AtMost(5.0),
-    );
-    let per = (server::rss_mib(pid)? - base) * 1024.0 / INSTANCES as f64;
-    figures.add("resident memory per instance", per, "KiB", None, Target::AtMost(4.0));
-    Ok(())
-}
-
-async fn report(figures: &mut Figures) -> anyhow::Result<()> {
-    let world = World::new(On::Postgres { replicas: 1 }, 1, 1_000).await?;
-    let versions = json!({"kafka": "2.8.2", "kafkaIbp": "2.8", "strimzi": "strimzi-cluster-operator.v0.26.0-0"});
-    let one = json!({"conditions": [{"type": "Ready", "status": "True"}], "versions": versions});
-    let reports: serde_json::Map<String, Value> =
-        (0..1_000).map(|n| (format!("bench{n:015}"), one.clone())).collect();
-    let body = Value::Object(reports).to_string();
-    let path = format!("{API}/agent-clusters/c0000/kafkas/status");
-    let request = send("PUT", &path, &world.agents[0], &body);
-    let store = world.store.as_ref().context("PostgreSQL")?;
-    let mut connection = Connection::open(world.address(0)).await?;
-    connection.send(&request).await?;
-    let before = store.head().await?.event_seq;
-    let mut samples = Vec::new();
-    for _ in 0..50 {
-        let begun = Instant::now();
-        let (status, _) = connection.send(&request).await?;
-        anyhow::ensure!(status == 200, "{status}");
-        samples.push(begun.elapsed().as_secs_f64() * 1000.0);
-    }
-    let writes = store.head().await?.event_seq - before;
-    figures.add(
-        "writes of 50 reports of 1,000 unchanged instances",
-        writes as f64,
-        "",
-        None,
-        Target::AtMost(0.0),
-    );
-    figures.add(
-        "a report of 1,000 unchanged instances, p99",
-        percentile(&mut samples, 0.99),
-        "ms",
-        None,
-        Target::AtMost(50.0),
     );
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::api::{openapi, own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
+use crate::metrics::Scrape;
 use crate::model::{account, cluster};
 use crate::plane::runner;
 use crate::ports::ams;
@@ -167,6 +168,9 @@ impl Domain for FleetDomain {
             runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
         tasks.spawn(reload::watch(fleet.clone(), stop.clone()));
+        let scrape = Scrape(fleet.clone());
+        app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
+        app.metrics.watch(Arc::new(Scrape(fleet.clone())));
         app.share(fleet.clone());
         let _ = self.fleet.set(fleet);
         Ok(())

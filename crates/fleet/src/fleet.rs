@@ -38,6 +38,7 @@ pub struct Fleet {
     /// This server, as others reach it.
     pub url: String,
     pub(crate) heard: crate::heard::Heard,
+    pub(crate) counts: crate::metrics::Counts,
     /// Names this start of this process: what is told by one may be told otherwise by another.
     pub(crate) edition: String,
 }
@@ -81,6 +82,7 @@ impl Fleet {
             tls_key,
             url,
             heard: Default::default(),
+            counts: Default::default(),
         }
     }
 

@@ -97,10 +97,4 @@ impl Fleet {
         }
         wakes
     }
-
-    /// Whether an organisation has an instance of this name.
-    pub async fn name_is_taken(&self, kind: &str, org: &str, name: &str) -> Result<bool> {
-        self.index.fresh().await?;
-        Ok(self.index.has_name(kind, org, name))
-    }
 }

@@ -2,8 +2,11 @@
 //! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
 //! store, and never older than the last commit ([`Index::fresh`]).
 
+mod columns;
 mod feed;
+mod tally;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -12,13 +15,16 @@ use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use columns::{Ready, Texts};
 pub use feed::Delta;
-use feed::{Feed, delta};
+use feed::{ByName, Feed, delta};
+pub use tally::{Operation, Tally, Work};
 
 use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Status};
+use crate::model::search::Filter;
 
 /// An instance, and the number of the event that it was last changed by.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub struct Row {
 pub struct Index {
     inner: RwLock<Inner>,
     mirror: OnceLock<Arc<Mirror>>,
+    /// What came about since this process began.
+    pub tally: Tally,
 }
 
 #[derive(Default)]
@@ -47,6 +55,9 @@ struct Inner {
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
+    texts: Texts,
+    /// Instances by kind, cluster and status.
+    placed: BTreeMap<(String, String, Status), i64>,
 }
 
 /// What someone may see: an organisation's, or only their own.
@@ -120,11 +131,13 @@ impl Index {
     fn apply_cluster(&self, object: &Object, cluster: Cluster) {
         let mut inner = self.inner.write();
         let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
-        match object.deleted_at {
-            _ if !newer => {}
-            Some(_) => drop(inner.clusters.remove(&cluster.id)),
-            None => drop(inner.clusters.insert(cluster.id.clone(), Arc::new(cluster))),
+        if !newer {
+            return;
         }
+        let old = inner.clusters.remove(&cluster.id);
+        let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
+        self.tally.cluster(old.as_deref(), new.as_deref());
+        inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
     }
 
     fn apply_account(&self, object: &Object, account: Account) {
@@ -145,6 +158,7 @@ impl Index {
             return;
         }
         let row = Arc::new(Row { instance, seq });
+        self.tally.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
         inner.take_out(old.as_ref(), Some(&row), seq);
         inner.put_in(&row);
         inner.rows.insert(key, row);
@@ -153,6 +167,7 @@ impl Index {
     fn remove(&self, object: &Object, seq: i64) {
         let mut inner = self.inner.write();
         let old = inner.rows.remove(object.key.as_str());
+        self.tally.instance(old.as_ref().map(|old| &old.instance), None);
         inner.take_out(old.as_ref(), None, seq);
     }
 
@@ -220,6 +235,11 @@ impl Index {
         self.inner.read().counts.clone()
     }
 
+    /// Instances by kind, cluster and status; what is not there is none.
+    pub fn placed(&self) -> BTreeMap<(String, String, Status), i64> {
+        self.inner.read().placed.clone()
+    }
+
     /// All instances of a cluster, whether its agent is told of them or not.
     pub fn on_cluster(&self, cluster: &str) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
@@ -244,7 +264,7 @@ impl Index {
         &self,
         kind: &str,
         scope: &Scope<'_>,
-        fits: Option<&dyn Fn(&Instance) -> bool>,
+        filter: Option<&Filter>,
         order: &crate::model::order::Order,
         (skip, take): (usize, usize),
     ) -> Found {
@@ -254,7 +274,9 @@ impl Index {
             Scope::Owner(owner) => row.instance.owner == *owner,
             _ => true,
         };
-        let wanted = |row: &Row| own(row) && fits.is_none_or(|fits| fits(&row.instance));
+        let ready = filter.map(|filter| Ready::of(filter, &inner.texts));
+        let fits = |one: &ByName| ready.as_ref().is_none_or(|ready| ready.fits(&one.columns));
+        let wanted = |one: &ByName| fits(one) && own(&one.row);
         let one = match scope {
             Scope::Org(org) => Some(feed(org)),
             Scope::Owner(_) => Some(feed("")),
@@ -262,14 +284,14 @@ impl Index {
         };
         if let (Some(feed), true) = (one, order.is_by_name()) {
             let Some(feed) = feed else { return Found { rows: Vec::new(), total: 0 } };
-            if fits.is_none() && !matches!(scope, Scope::Owner(_)) {
-                let rows = feed.by_name.iter().skip(skip).take(take).map(|row| row.0.clone());
+            if filter.is_none() && !matches!(scope, Scope::Owner(_)) {
+                let rows = feed.by_name.iter().skip(skip).take(take).map(|one| one.row.clone());
                 return Found { rows: rows.collect(), total: feed.by_name.len() };
             }
             let (mut rows, mut total) = (Vec::new(), 0);
-            for row in feed.by_name.iter().filter(|row| wanted(&row.0)) {
+            for one in feed.by_name.iter().filter(|one| wanted(one)) {
                 if total >= skip && rows.len() < take {
-                    rows.push(row.0.clone());
+                    rows.push(one.row.clone());
                 }
                 total += 1;
             }
@@ -279,8 +301,8 @@ impl Index {
             Some(feed) => feed.into_iter().collect(),
             None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
         };
-        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).map(|row| &row.0);
-        let mut all: Vec<&Arc<Row>> = all.filter(|row| wanted(row)).collect();
+        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| wanted(one));
+        let mut all: Vec<&Arc<Row>> = all.map(|one| &one.row).collect();
         let total = all.len();
         let compare = |a: &&Arc<Row>, b: &&Arc<Row>| order.compare(&a.instance, &b.instance);
         let end = skip.saturating_add(take).min(total);
@@ -349,9 +371,12 @@ impl Inner {
         let instance = &row.instance;
         self.count(instance, 1);
         let org = (instance.kind.clone(), instance.org.clone());
-        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
         if let Some(place) = agent_place(instance) {
-            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+            self.agents
+                .entry(place)
+                .or_insert_with(|| Feed::new(row.seq - 1))
+                .insert(row, &mut self.texts);
         }
     }
 
@@ -386,6 +411,16 @@ impl Inner {
             *self.regions.entry(key).or_default() += by * spec.units;
         }
         let cluster = &instance.seen.cluster_id;
+        if !cluster.is_empty() {
+            let place = (instance.kind.clone(), cluster.clone(), instance.status);
+            match self.placed.entry(place) {
+                Entry::Vacant(none) => {
+                    none.insert(by);
+                }
+                Entry::Occupied(last) if *last.get() + by == 0 => drop(last.remove()),
+                Entry::Occupied(mut some) => *some.get_mut() += by,
+            }
+        }
         if !cluster.is_empty() && instance.status != Status::Deleting {
             let held = self.used.entry(cluster.clone()).or_default();
             *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;

@@ -9,6 +9,7 @@ pub mod domain;
 mod fleet;
 mod heard;
 pub mod index;
+pub mod metrics;
 pub mod model;
 pub mod plane;
 pub mod ports;

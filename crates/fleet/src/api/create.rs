@@ -73,7 +73,8 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
     if !is_name(name) {
         return Err(Code::Name.error(format!("name does not match {NAME_PATTERN}")));
     }
-    if call.fleet.name_is_taken(kind.name(), &who.org, name).await? {
+    // Early, for the order of errors; the commit makes sure.
+    if call.fleet.index.has_name(kind.name(), &who.org, name) {
         return Err(name_taken(kind));
     }
     if who.subject.is_empty() || who.org.is_empty() {

@@ -8,9 +8,8 @@ use super::reply::Tag;
 use super::router::Call;
 use crate::index::Scope;
 use crate::model::code::{Code, code_of};
-use crate::model::instance::Instance;
 use crate::model::order::Order;
-use crate::model::search::{Column, Filter};
+use crate::model::search::Filter;
 use crate::model::template::Template;
 
 const SIZE_DEFAULT: i64 = 100;
@@ -71,12 +70,8 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
     let order = Order::parse(&call.query("orderBy").unwrap_or_default()).map_err(named)?;
     let search = call.query("search").filter(|text| !text.trim().is_empty());
     let filter = search.as_deref().map(Filter::parse).transpose().map_err(named)?;
-    let fits = filter
-        .as_ref()
-        .map(|filter| move |instance: &Instance| filter.matches(&|column| value(instance, column)));
-    let fits = fits.as_ref().map(|fits| fits as &dyn Fn(&Instance) -> bool);
     let part = (paging.skip(), usize::try_from(paging.size).unwrap_or(usize::MAX));
-    let found = call.fleet.index.list(kind.name(), scope, fits, &order, part);
+    let found = call.fleet.index.list(kind.name(), scope, filter.as_ref(), &order, part);
     let total = i64::try_from(found.total).unwrap_or(i64::MAX);
     let mut out = Vec::with_capacity(128 + found.rows.len() * 1024);
     let head = format!(
@@ -93,16 +88,4 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
     }
     out.extend_from_slice(b"]}");
     Ok(super::reply::bytes_of(&call.context, 200, out))
-}
-
-fn value(instance: &Instance, column: Column) -> &str {
-    match column {
-        Column::Region => &instance.spec.region,
-        Column::Name => &instance.name,
-        Column::CloudProvider => &instance.spec.cloud_provider,
-        Column::Status => instance.status.label(),
-        Column::Owner => &instance.owner,
-        Column::ClusterId => &instance.seen.cluster_id,
-        Column::InstanceType => &instance.spec.instance_type,
-    }
 }

@@ -121,11 +121,13 @@ pub fn error(fleet: &Fleet, error: &Error, context: &RequestContext) -> Response
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     if let Error::Unauthenticated { problem, message } = error {
+        fleet.counts.error(&format!("{}-{}", kind.file.codes, Code::Unauthenticated.number()));
         return unauthenticated(kind, *problem, message);
     }
     let code = code_of(error);
     let reason = reason_of(error);
     let mut body = ErrorBody::of(kind, code, &reason);
+    fleet.counts.error(&body.code);
     let unavailable = matches!(error, Error::Unavailable { .. });
     let status = if unavailable { 503 } else { code.http() };
     if !context.routed() {

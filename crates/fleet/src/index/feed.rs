@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::Row;
+use super::columns::{Columns, Texts};
 
 /// Instances that someone follows: in the order of their names, and of their changes.
 pub(super) struct Feed {
@@ -41,15 +42,17 @@ impl Feed {
         *self.bell.borrow()
     }
 
-    pub fn insert(&mut self, row: &Arc<Row>) {
-        self.by_name.insert(ByName(row.clone()));
+    pub fn insert(&mut self, row: &Arc<Row>, texts: &mut Texts) {
+        let columns = Columns::of(&row.instance, texts);
+        self.by_name.insert(ByName { columns, row: row.clone() });
         *self.names.entry(row.instance.name.as_str().into()).or_default() += 1;
         self.by_seq.insert(BySeq(row.clone()));
         self.bell.send_replace(row.seq);
     }
 
     pub fn remove(&mut self, row: &Arc<Row>) {
-        self.by_name.remove(&ByName(row.clone()));
+        let columns = Columns::only_name(&row.instance.name);
+        self.by_name.remove(&ByName { columns, row: row.clone() });
         let name = row.instance.name.as_str();
         match self.names.get_mut(name) {
             Some(count) if *count > 1 => *count -= 1,
@@ -67,14 +70,13 @@ impl Feed {
     }
 }
 
-pub(super) struct ByName(pub Arc<Row>);
-pub(super) struct BySeq(pub Arc<Row>);
-
-impl ByName {
-    fn key(&self) -> (&str, &str) {
-        (&self.0.instance.name, &self.0.instance.id)
-    }
+/// A row with what is searched for beside it, so that a search over many touches little memory.
+pub(super) struct ByName {
+    pub columns: Columns,
+    pub row: Arc<Row>,
 }
+
+pub(super) struct BySeq(pub Arc<Row>);
 
 impl BySeq {
     fn key(&self) -> (i64, &str) {
@@ -102,7 +104,28 @@ macro_rules! ordered_by_key {
         }
     };
 }
-ordered_by_key!(ByName);
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ByName {}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let names = self.columns.name().cmp(other.columns.name());
+        names.then_with(|| self.row.instance.id.cmp(&other.row.instance.id))
+    }
+}
+
 ordered_by_key!(BySeq);
 
 /// What changed since a place in the log.
@@ -130,7 +153,7 @@ pub(super) fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta 
             Delta { seq, full: false, changed, gone: gone.collect() }
         }
         _ => {
-            let changed = feed.by_name.iter().map(|row| row.0.clone()).collect();
+            let changed = feed.by_name.iter().map(|one| one.row.clone()).collect();
             Delta { seq, full: true, changed, gone: Vec::new() }
         }
     }

@@ -34,14 +34,33 @@ const LENGTH_MAX: usize = 4_096;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Filter {
-    Is(Column, String),
-    IsNot(Column, String),
-    Like(Column, Pattern),
-    NotLike(Column, Pattern),
-    In(Column, Vec<String>),
-    NotIn(Column, Vec<String>),
+    Is(Column, Test),
     And(Box<Filter>, Box<Filter>),
     Or(Box<Filter>, Box<Filter>),
+}
+
+/// What a text must be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Test {
+    Equal(String),
+    Unequal(String),
+    Like(Pattern),
+    Unlike(Pattern),
+    In(Vec<String>),
+    NotIn(Vec<String>),
+}
+
+impl Test {
+    pub fn holds(&self, text: &str) -> bool {
+        match self {
+            Test::Equal(want) => text == want,
+            Test::Unequal(want) => text != want,
+            Test::Like(pattern) => pattern.matches(text),
+            Test::Unlike(pattern) => !pattern.matches(text),
+            Test::In(wants) => wants.iter().any(|want| want == text),
+            Test::NotIn(wants) => wants.iter().all(|want| want != text),
+        }
+    }
 }
 
 /// `%` is any text, `_` one character, `\` takes away a meaning.
@@ -76,25 +95,36 @@ impl Pattern {
     }
 
     fn matches(&self, text: &str) -> bool {
-        let chars: Vec<char> = match self.ignore_case {
-            true => text.chars().flat_map(char::to_lowercase).collect(),
-            false => text.chars().collect(),
-        };
+        if self.ignore_case && !text.is_ascii() {
+            return self.matches_exactly(&text.to_lowercase());
+        }
+        self.matches_exactly(text)
+    }
+
+    fn same(&self, c: char, found: char) -> bool {
+        c == if self.ignore_case { found.to_ascii_lowercase() } else { found }
+    }
+
+    fn matches_exactly(&self, text: &str) -> bool {
         // Goes back only to the last `%`, so the cost is at most the product of both lengths.
-        let (mut t, mut p) = (0, 0);
-        let mut back: Option<(usize, usize)> = None;
-        while t < chars.len() {
+        let (mut rest, mut p) = (text.chars(), 0);
+        let mut back: Option<(usize, std::str::Chars<'_>)> = None;
+        loop {
+            let here = rest.clone();
+            let Some(found) = rest.next() else { break };
             match self.parts.get(p) {
                 Some(Piece::Any) => {
-                    back = Some((p, t));
+                    rest = here.clone();
+                    back = Some((p, here));
                     p += 1;
                 }
-                Some(Piece::One) => (t, p) = (t + 1, p + 1),
-                Some(Piece::Char(c)) if *c == chars[t] => (t, p) = (t + 1, p + 1),
-                _ => match back {
+                Some(Piece::One) => p += 1,
+                Some(Piece::Char(c)) if self.same(*c, found) => p += 1,
+                _ => match &mut back {
                     Some((any, from)) => {
-                        back = Some((any, from + 1));
-                        (t, p) = (from + 1, any + 1);
+                        from.next();
+                        rest = from.clone();
+                        p = *any + 1;
                     }
                     None => return false,
                 },
@@ -120,14 +150,10 @@ impl Filter {
         }
     }
 
+    /// Whether it holds of the values of one instance.
     pub fn matches<'a>(&self, value: &dyn Fn(Column) -> &'a str) -> bool {
         match self {
-            Filter::Is(column, want) => value(*column) == want,
-            Filter::IsNot(column, want) => value(*column) != want,
-            Filter::Like(column, pattern) => pattern.matches(value(*column)),
-            Filter::NotLike(column, pattern) => !pattern.matches(value(*column)),
-            Filter::In(column, wants) => wants.iter().any(|want| want == value(*column)),
-            Filter::NotIn(column, wants) => wants.iter().all(|want| want != value(*column)),
+            Filter::Is(column, test) => test.holds(value(*column)),
             Filter::And(a, b) => a.matches(value) && b.matches(value),
             Filter::Or(a, b) => a.matches(value) || b.matches(value),
         }
@@ -296,8 +322,8 @@ impl Parser {
     fn condition(&mut self, column: Column) -> Result<Filter> {
         let operator = self.next()?;
         let word = match &operator.what {
-            Symbol::Equal => return Ok(Filter::Is(column, self.value()?)),
-            Symbol::Unequal => return Ok(Filter::IsNot(column, self.value()?)),
+            Symbol::Equal => return Ok(Filter::Is(column, Test::Equal(self.value()?))),
+            Symbol::Unequal => return Ok(Filter::Is(column, Test::Unequal(self.value()?))),
             Symbol::Word(word) => word.to_lowercase(),
             _ => return Err(unexpected(&operator)),
         };
@@ -314,15 +340,14 @@ impl Parser {
         match word.as_str() {
             "like" | "ilike" => {
                 let pattern = Pattern::new(&self.value()?, word == "ilike");
-                Ok(if not {
-                    Filter::NotLike(column, pattern)
-                } else {
-                    Filter::Like(column, pattern)
-                })
+                Ok(Filter::Is(
+                    column,
+                    if not { Test::Unlike(pattern) } else { Test::Like(pattern) },
+                ))
             }
             "in" => {
                 let values = self.values()?;
-                Ok(if not { Filter::NotIn(column, values) } else { Filter::In(column, values) })
+                Ok(Filter::Is(column, if not { Test::NotIn(values) } else { Test::In(values) }))
             }
             _ => Err(unexpected(&self.tokens[self.at - 1])),
         }

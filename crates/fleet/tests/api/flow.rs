@@ -31,6 +31,18 @@ async fn an_instance_comes_and_goes_on_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_one_server_was_asked_for_another_one_shows_and_finishes() {
+    let Some(stage) = Stage::on_postgres().await else { return };
+    let other = stage.replica().await;
+    let id = stage.create(KAFKA, "alice", "demo").await;
+    let seen = other.get("bob", &KAFKA.path(&format!("/{id}"))).await;
+    assert_eq!((seen.status, &seen.body["name"]), (200, &json!("demo")), "{}", seen.text);
+    other.agent(KAFKA).make_ready(&id).await;
+    let seen = stage.get("alice", &KAFKA.path(&format!("/{id}"))).await;
+    assert_eq!(seen.body["status"], "ready", "{}", seen.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_its_data_plane_calls_broken_has_failed_until_it_is_ready_again() {
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;

@@ -10,6 +10,7 @@ mod callers;
 mod clusters;
 mod conformance;
 mod contract;
+mod dashboard;
 mod differences;
 mod files;
 mod flow;

@@ -66,9 +66,15 @@ pub struct Stage {
     pub domain: FleetDomain,
     tokens: HashMap<&'static str, String>,
     workers: (CancellationToken, JoinHandle<()>),
+    /// What is left behind by it goes when nobody uses it any more.
+    place: Arc<Place>,
     _stop: DropGuard,
-    _dir: TempDir,
-    _fresh: Fresh,
+}
+
+/// Where the files and the data of one or more servers are.
+struct Place {
+    dir: TempDir,
+    fresh: Fresh,
 }
 
 impl Stage {
@@ -89,6 +95,20 @@ impl Stage {
 
     pub async fn on(fresh: Fresh, change: impl FnOnce(&mut Config)) -> Stage {
         let dir = tempfile::tempdir().unwrap();
+        let mut config = files::config(dir.path());
+        change(&mut config);
+        let store = fresh.store.clone();
+        Stage::start(Arc::new(Place { dir, fresh }), store, config, true).await
+    }
+
+    /// Another server on the same data: only PostgreSQL is for more than one.
+    pub async fn replica(&self) -> Stage {
+        let store = self.place.fresh.replica().await.expect("a store for many");
+        Stage::start(self.place.clone(), store, self.domain.config.clone(), false).await
+    }
+
+    async fn start(place: Arc<Place>, store: Arc<dyn Store>, config: Config, first: bool) -> Stage {
+        let dir = &place.dir;
         let ambient = Ambient::system();
         let unwatched: outbound::Observe = Arc::new(|_| {});
         let outbound =
@@ -96,7 +116,6 @@ impl Stage {
         let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted, dir.path(), URL, ambient.clone(), &outbound).unwrap();
-        let store = fresh.store.clone();
         let app = App::new(Parts {
             store: store.clone(),
             ambient: ambient.clone(),
@@ -105,29 +124,32 @@ impl Stage {
             metrics: Arc::new(Metrics::new()),
             url: URL.into(),
         });
-        put_cluster(&app, CLUSTER, "c1", |spec| spec.external_id = EXTERNAL_ID.into()).await;
-        put_cluster(&app, OTHER_CLUSTER, "c2", |spec| spec.schedulable = false).await;
-
-        let mut config = files::config(dir.path());
-        change(&mut config);
+        if first {
+            put_cluster(&app, CLUSTER, "c1", |spec| spec.external_id = EXTERNAL_ID.into()).await;
+            put_cluster(&app, OTHER_CLUSTER, "c2", |spec| spec.schedulable = false).await;
+        }
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let domain = FleetDomain::new(config, dir.path().into(), true);
         domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
         let router = http::router(app.clone(), domain.routes(), &http).expect("a router");
+        let metrics = app.metrics.clone();
         let driver = Driver {
             name: ambient.id(),
             store: store.clone(),
             ambient,
             workers: domain.workers(&app),
             config: Default::default(),
-            observe: Arc::new(|_, _, _, _| {}),
+            observe: Arc::new(move |kind, end, took, late| {
+                metrics.look(kind, end.label(), took.as_secs_f64());
+                metrics.wake(late.as_secs_f64());
+            }),
         };
         let rest = stop.child_token();
         let workers = (rest.clone(), tasks.spawn(driver.run(rest)));
         let tokens = callers::tokens(dir.path());
         let _stop = stop.drop_guard();
-        Stage { app, store, router, domain, tokens, workers, _stop, _dir: dir, _fresh: fresh }
+        Stage { app, store, router, domain, tokens, workers, place, _stop }
     }
 
     /// Serves on a socket of its own until told to stop; returns where, how to stop it, and what

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -82,8 +82,16 @@ impl MetricConstructor<Histogram> for Seconds {
 
 type Latency<L> = Family<L, Histogram, Seconds>;
 
+/// A domain that counts some of what is counted here, under names of its own. Called in the midst
+/// of requests and looks: it must be quick.
+pub trait Watch: Send + Sync + 'static {
+    fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
+    fn look(&self, kind: &str, outcome: &'static str, seconds: f64);
+}
+
 pub struct Metrics {
     registry: Registry,
+    watching: RwLock<Vec<Arc<dyn Watch>>>,
     /// What domains count, under names of their own.
     domains: Mutex<Registry>,
     requests: Family<Request, Counter>,
@@ -116,6 +124,7 @@ impl Default for Metrics {
     fn default() -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("mainstay"),
+            watching: RwLock::default(),
             domains: Mutex::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(Seconds),
@@ -157,6 +166,11 @@ impl Metrics {
         add(&mut self.domains.lock());
     }
 
+    /// Tells a domain of requests and looks from now on.
+    pub fn watch(&self, domain: Arc<dyn Watch>) {
+        self.watching.write().push(domain);
+    }
+
     fn register_own(&mut self) {
         let r = &mut self.registry;
         r.register("http_requests", "Requests answered", self.requests.clone());
@@ -196,6 +210,7 @@ impl Metrics {
     /// A request was answered. `route` is the template, as in `/api/v1/objects/{kind}/{id}`.
     pub fn request(&self, method: &str, route: Arc<str>, status: u16, took: Duration) {
         let method = known_method(method);
+        self.watching.read().iter().for_each(|one| one.request(method, &route, status, took));
         self.request_seconds
             .get_or_create(&Route { method, route: route.clone() })
             .observe(took.as_secs_f64());
@@ -223,6 +238,7 @@ impl Metrics {
 
     /// The driver looked at an object of this kind.
     pub fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
+        self.watching.read().iter().for_each(|one| one.look(kind, outcome, seconds));
         self.looks.get_or_create(&Look { kind: kind.into(), outcome }).inc();
         self.look_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
     }
@@ -417,6 +433,26 @@ mod tests {
             }
             assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
         }
+    }
+
+    impl Watch for Mutex<Vec<String>> {
+        fn request(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
+            self.lock().push(format!("{method} {route} {status}"));
+        }
+
+        fn look(&self, kind: &str, outcome: &'static str, _: f64) {
+            self.lock().push(format!("{kind} {outcome}"));
+        }
+    }
+
+    #[test]
+    fn a_domain_that_watches_is_told_of_requests_and_looks() {
+        let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+        metrics.look("widget", "retry", 0.1);
+        metrics.watch(told.clone());
+        metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
+        metrics.look("widget", "done", 0.1);
+        assert_eq!(*told.lock(), ["GET /api/v1/x 404", "widget done"]);
     }
 
     #[test]

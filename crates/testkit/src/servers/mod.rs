@@ -54,16 +54,7 @@ impl Instance {
             !promised.split(',').any(|promised| promised == name),
             "{variable} is not set, but {name} is promised"
         );
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        // Past the harness, which hides what a passing test prints.
-        let said =
-            format!("{test}: skipped: {variable} is not set (cargo xtask servers up {name})\n");
-        let _ = std::io::stderr().write_all(said.as_bytes());
-        if let Ok(path) = std::env::var("MAINSTAY_TEST_SKIPPED") {
-            let file = std::fs::File::options().append(true).open(path);
-            let line = format!("{name}\n");
-            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        }
+        skip(name, &format!("{variable} is not set (cargo xtask servers up {name})"));
         None
     }
 
@@ -133,6 +124,44 @@ impl Instance {
         let mut file = std::fs::File::create(&path).expect("there is room for a name");
         while file.write_all(&[0; 4096]).is_ok() {}
         Full { path }
+    }
+}
+
+/// Says that this test is skipped, and why, so that xtask counts it.
+fn skip(name: &str, why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    // Past the harness, which hides what a passing test prints.
+    let _ = std::io::stderr().write_all(format!("{test}: skipped: {why}\n").as_bytes());
+    if let Ok(path) = std::env::var("MAINSTAY_TEST_SKIPPED") {
+        let file = std::fs::File::options().append(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(format!("{name}\n").as_bytes()));
+    }
+}
+
+/// A package of someone else's that a test wants, in the cache of the servers: `fill` gets it once.
+/// `None` if it cannot be had: the test is skipped. Where servers are promised, it fails.
+pub fn package(
+    name: &str,
+    version: &str,
+    fill: impl FnOnce(&std::path::Path) -> anyhow::Result<()>,
+) -> Option<PathBuf> {
+    let get = || {
+        let cache = Cache::of_user()?;
+        let dir = cache.dir(name, version);
+        let _turn = cache.lock()?;
+        if !dir.exists() {
+            cache.put(name, version, fill)?;
+        }
+        Ok::<PathBuf, anyhow::Error>(dir)
+    };
+    match get() {
+        Ok(dir) => Some(dir),
+        Err(error) => {
+            let promised = std::env::var("MAINSTAY_TEST_SERVERS").unwrap_or_default();
+            assert!(promised.is_empty(), "{name} {version} cannot be had: {error:#}");
+            skip(name, &format!("{name} {version} cannot be had: {error:#}"));
+            None
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 mod change;
 
 mod orphan;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

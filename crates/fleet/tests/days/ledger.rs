@@ -1,0 +1,70 @@
+//! What all instances hold, from the store itself: held against every counter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet::model::instance::{Instance, Status};
+use kernel::{Find, Store};
+
+/// Every instance of a kind, and whether it is history.
+pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
+    let mut find = Find { kind: Some(kind.into()), deleted: true, limit: 500, ..Find::default() };
+    let mut all = Vec::new();
+    loop {
+        let page = store.find(&find).await.unwrap();
+        let read =
+            |object: &kernel::Object| (Instance::of(object).unwrap(), object.deleted_at.is_some());
+        all.extend(page.objects.iter().map(read));
+        find.after = page.next;
+        if find.after.is_none() {
+            return all;
+        }
+    }
+}
+
+pub async fn live(store: &dyn Store, kind: &str) -> Vec<Instance> {
+    let all = instances(store, kind).await.into_iter();
+    all.filter(|(_, gone)| !gone).map(|(instance, _)| instance).collect()
+}
+
+/// Every counter that any instance ever held is at what live instances hold, and no two of them
+/// have one name or one host.
+pub async fn is_right(store: &dyn Store, kinds: &[&str]) {
+    let mut held = BTreeMap::<String, i64>::new();
+    let (mut names, mut hosts, mut with_host) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for kind in kinds {
+        for (instance, gone) in instances(store, kind).await {
+            for counter in instance.counters() {
+                let amount = amount(&instance, &counter);
+                *held.entry(counter).or_default() += if gone { 0 } else { amount };
+            }
+            if gone {
+                continue;
+            }
+            let Instance { kind, org, name, .. } = &instance;
+            let new = names.insert((kind.clone(), org.clone(), name.clone()));
+            assert!(new, "two live instances are called {name}");
+            if !instance.seen.host.is_empty() {
+                with_host += 1;
+                hosts.insert(instance.seen.host.clone());
+            }
+        }
+    }
+    assert_eq!(hosts.len(), with_host, "two live instances have one host");
+    for (counter, held) in held {
+        let stored = store.counter(&counter).await.unwrap();
+        // A region without a limit is not counted.
+        if stored.is_none() && counter.starts_with("fleet/region/") {
+            continue;
+        }
+        let used = stored.map_or(0, |counter| counter.used);
+        assert_eq!(used, held, "{counter}: it says {used}, and live instances hold {held}");
+    }
+}
+
+fn amount(instance: &Instance, counter: &str) -> i64 {
+    match counter.split('/').nth(1) {
+        Some("name" | "trial") => 1,
+        Some("capacity") if instance.status == Status::Deleting => 0,
+        _ => instance.spec.units,
+    }
+}
