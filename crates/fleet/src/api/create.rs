@@ -354,6 +354,10 @@ async fn place_and_commit(
             }
             let mut instance = asked.instance.clone();
             let take = place_on(&mut instance, &judged.cluster);
+            if let Some(versions) = &call.kind.file.versions {
+                let newest = judged.cluster.newest_versions(&instance.kind, &versions.operator);
+                instance.spec.versions = newest.unwrap_or_default();
+            }
             let counter = instance.seen.capacity_counter.clone();
             match commit(call, who, &asked, instance, take, once).await {
                 Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
