@@ -52,8 +52,13 @@ fn a_fresh_server_can_be_signed_in_to_asked_and_stopped() {
     let mut server = start(dir.path());
 
     let address = std::fs::read_to_string(dir.path().join("data/address")).unwrap();
-    let (code, _, said) = run(dir.path(), &["list", "widget", "--server", address.trim()]);
-    assert_eq!(code, 3, "nobody is signed in: {said}");
+    let list = ["list", "widget", "--server", address.trim()];
+    let (code, _, said) = run(dir.path(), &list);
+    assert_eq!(code, 0, "whoever can read the key need not sign in: {said}");
+    let mut stranger = command(dir.path(), &list);
+    stranger.env("MAINSTAY_DATA_DIR", dir.path().join("elsewhere"));
+    let code = stranger.output().expect("the binary runs").status.code();
+    assert_eq!(code, Some(3), "others must");
     let (code, _, said) = run(dir.path(), &["login", "--local"]);
     assert_eq!(code, 0, "{said}");
     let (code, out, said) = run(dir.path(), &["list", "widget", "-o", "json"]);

@@ -342,18 +342,28 @@ async fn place_and_commit(
     if !here {
         return commit(call, who, &asked, asked.instance.clone(), None, once).await;
     }
-    // Another's instance may take the last room between the look and the commit.
-    for judged in fleet.judge(&asked.instance) {
-        if judged.against.is_some() {
-            break;
+    // The picture may be a moment old: nobody is refused for what is free by now.
+    for again in [false, true] {
+        if again {
+            fleet.index.fresh().await?;
         }
-        let mut instance = asked.instance.clone();
-        let take = place_on(&mut instance, &judged.cluster);
-        let counter = instance.seen.capacity_counter.clone();
-        match commit(call, who, &asked, instance, take, once).await {
-            Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
-            Err(error) => return Err(refused(call, &asked, error)),
-            done => return done,
+        // Another's instance may take the last room between the look and the commit.
+        for judged in fleet.judge(&asked.instance) {
+            if judged.against.is_some() {
+                break;
+            }
+            let mut instance = asked.instance.clone();
+            let take = place_on(&mut instance, &judged.cluster);
+            if let Some(versions) = &call.kind.file.versions {
+                let newest = judged.cluster.newest_versions(&instance.kind, &versions.operator);
+                instance.spec.versions = newest.unwrap_or_default();
+            }
+            let counter = instance.seen.capacity_counter.clone();
+            match commit(call, who, &asked, instance, take, once).await {
+                Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
+                Err(error) => return Err(refused(call, &asked, error)),
+                done => return done,
+            }
         }
     }
     Err(no_room(&asked.instance))

@@ -215,15 +215,23 @@ pub async fn edit(
         let instance = Instance::of(&object)?;
         let now = fleet.ambient.now();
         let (mut wanted, mut after) = change(&instance, &object, now)?;
-        let Some(Write::Update(written)) = &mut wanted.write else { return Ok(instance) };
+        let Some(
+            Write::Create(mut written)
+            | Write::Update(mut written)
+            | Write::Transition(mut written),
+        ) = wanted.write.take()
+        else {
+            return Ok(instance);
+        };
         written.generation += 1;
         let action = format!("{}.{action}", key.kind());
         let mut audit = call.context.audit(who, &action, key.as_str(), &object.org);
         (audit.before, audit.after) = (object.spec.clone(), written.spec.clone());
         wanted.audit = Some(audit);
         if wanted.event.is_none() {
-            wanted.event = Some(EventDraft::of(written, "updated"));
+            wanted.event = Some(EventDraft::of(&written, "updated"));
         }
+        wanted.write = Some(Write::Update(written));
         match kernel::store::commit(fleet.store.as_ref(), wanted, now).await {
             Err(Error::Refused(Refusal::Stale { .. })) => {}
             Err(error) => return Err(error),

@@ -197,7 +197,8 @@ async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
     std::fs::write(kinds.join("dinosaur.yaml"), text).unwrap();
     let (stage, settings) =
         stage(dir.path(), &cluster, |config| config.kinds_dir = Some(kinds)).await;
-    let _agent = Agent::start(settings, &server.admin()).await;
+    let (ours, mut made) = (ours(&server).await, Vec::new());
+    let agent = Agent::start(settings, &server.admin()).await;
     stage.until_cluster(&cluster, Status::Ready).await;
     let create = async |name: &str| {
         let body = json!({ "name": name, "multi_az": true });
@@ -212,9 +213,16 @@ async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
         eventually(&format!("{name} failed"), async || seen(&id).await.0 == "failed").await;
         let why = seen(&id).await.1["failed_reason"].clone();
         assert!(why.as_str().unwrap().contains(reason), "{why}");
+        made.push(id);
     }
     let good = create("ok").await;
     eventually("it runs", async || seen(&good).await.0 == "ready").await;
+    made.push(good);
+    drop(agent);
+    for id in made {
+        let namespace = Name::new("v1", "Namespace", "", &format!("dinosaur-{id}"));
+        assert!(ours.delete(&namespace).await.unwrap(), "the server is shared");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

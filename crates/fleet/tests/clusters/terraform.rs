@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use fleet::model::cluster::Status;
+use fleet::ports::kubernetes::{Cluster, Name};
 use fleet::ports::terraform::{Config, Terraform, Wanted};
 use kernel::telemetry::Secret;
 
+use crate::kubernetes::unique;
 use crate::stage::{Stage, clusters_file, eventually};
 
 /// Writes a line for each time that the thing is made, and one for each time it is removed.
@@ -169,4 +171,36 @@ async fn a_terraform_cluster_comes_up_waits_for_its_agent_and_goes() {
     stage.take_away("made", false).await;
     stage.until_gone("made").await;
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_terraform_made_is_terraformed_by_the_kubeconfig_that_it_gives() {
+    let Some(server) = testkit::kubernetes() else { return };
+    let (dir, id) = (tempfile::tempdir().unwrap(), unique());
+    let admin = server.admin();
+    let Some(terraform) = config(dir.path(), 0, admin.kubeconfig()) else { return };
+    let entry =
+        format!("clusters:\n- {{name: {id}, cluster_id: {id}, provider_type: terraform}}\n");
+    let file = clusters_file(dir.path(), &entry);
+    let stage = Stage::start(dir.path(), |config| {
+        config.clusters_file = file;
+        config.terraform = terraform;
+        config.kubernetes.namespace = id.clone();
+    })
+    .await;
+    stage.until_cluster(&id, Status::Waiting).await;
+    let ours = Cluster::open(admin.kubeconfig(), None).await.unwrap();
+    let deployment = Name::new("apps/v1", "Deployment", &id, "mainstay-agent");
+    assert!(ours.delete(&deployment).await.unwrap(), "the agent is there");
+    eventually("it is back", async || ours.get(&deployment).await.unwrap().is_some()).await;
+    let stored = stage.store.object(&fleet::model::cluster::key(&id)).await.unwrap().unwrap();
+    assert!(!stored.status.text().contains("certificate"), "the kubeconfig is not stored");
+    stage.take_away(&id, false).await;
+    stage.until_gone(&id).await;
+    assert_eq!(log(dir.path()), ["began", "made", "removed"]);
+    // The API server is shared: it was not Terraform's to remove.
+    let rbac = "rbac.authorization.k8s.io/v1";
+    for (api, kind) in [("v1", "Namespace"), (rbac, "ClusterRole"), (rbac, "ClusterRoleBinding")] {
+        ours.delete(&Name::new(api, kind, "", &id)).await.unwrap();
+    }
 }

@@ -49,21 +49,24 @@ pub fn transition(
 
 /// The change that writes an instance as it is now, with an event and an audit entry.
 pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
-    let mut object = object.clone();
+    let before = object;
+    let mut object = before.clone();
     instance.write_to(&mut object, now);
     object.observed = object.generation;
+    // Most of what happens is seen, not wanted, and costs the store less.
+    let seen_only = object.spec == before.spec && object.owner == before.owner;
     Change {
         event: Some(EventDraft::of(&object, what)),
         audit: Some(audit(&object, what)),
         wake_dependents: what == Status::Ready.label() || what == Status::Failed.label(),
-        write: Some(Write::Update(object)),
+        write: Some(if seen_only { Write::Transition(object) } else { Write::Update(object) }),
         ..Change::default()
     }
 }
 
 /// A second write of the same look names the revision that the first one made.
 pub(super) fn after_record(change: &mut Change) {
-    if let Some(Write::Update(object)) = &mut change.write {
+    if let Some(Write::Update(object) | Write::Transition(object)) = &mut change.write {
         object.revision += 1;
     }
 }

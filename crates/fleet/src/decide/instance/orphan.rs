@@ -78,7 +78,9 @@ mod tests {
         let world = World { has_dns: true, ..World::default() };
         let decision = decide(&object, &Instance::of(&object).unwrap(), &world, Timestamp(5));
         let next = match &decision.change.write {
-            Some(Write::Update(next)) => Some(Instance::of(next).unwrap()),
+            Some(Write::Update(next) | Write::Transition(next)) => {
+                Some(Instance::of(next).unwrap())
+            }
             _ => None,
         };
         (decision, next)

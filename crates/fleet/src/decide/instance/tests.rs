@@ -75,10 +75,7 @@ fn decided(object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
 }
 
 fn after(decision: &Decision<Step>) -> Option<Instance> {
-    match &decision.change.write {
-        Some(Write::Update(object)) => Some(Instance::of(object).unwrap()),
-        _ => None,
-    }
+    decision.change.write.as_ref().map(|write| Instance::of(write.object()).unwrap())
 }
 
 #[test]
@@ -89,8 +86,7 @@ fn a_placed_instance_goes_to_its_data_plane_in_one_look() {
     let [Step::Record(first), Step::EnsureClient] = decision.steps.as_slice() else {
         panic!("{:?}", decision.steps)
     };
-    let Some(Write::Update(preparing)) = &first.write else { panic!("it is written") };
-    assert_eq!(preparing.phase, "preparing");
+    assert_eq!(first.write.as_ref().unwrap().object().phase, "preparing");
     let next = after(&decision).unwrap();
     assert_eq!(next.status, Status::Provisioning);
     assert_eq!(next.revision, object.revision + 1, "the second write follows the first");
