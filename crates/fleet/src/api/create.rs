@@ -74,8 +74,12 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
         return Err(Code::Name.error(format!("name does not match {NAME_PATTERN}")));
     }
     // Early, for the order of errors; the commit makes sure.
-    if call.fleet.index.has_name(kind.name(), &who.org, name) {
-        return Err(name_taken(kind));
+    let index = &call.fleet.index;
+    if index.has_name(kind.name(), &who.org, name) {
+        index.fresh().await?;
+        if index.has_name(kind.name(), &who.org, name) {
+            return Err(name_taken(kind));
+        }
     }
     if who.subject.is_empty() || who.org.is_empty() {
         return Err(Code::Forbidden.plain());

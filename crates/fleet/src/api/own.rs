@@ -344,7 +344,13 @@ async fn edit(
         match kernel::store::commit(app.store.as_ref(), change, now).await {
             Err(Error::Refused(Refusal::Stale { .. })) => {}
             Err(error) => return Err(error),
-            Ok(_) => return Ok(Body(view)),
+            Ok(_) => {
+                // Whoever is told of it finds this server to go by it.
+                if let Err(error) = fleet.index.fresh().await {
+                    tracing::warn!(%error, "a cluster was changed, and the index is behind");
+                }
+                return Ok(Body(view));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::stores;
 
-use crate::callers::{OTHER_ORG, SMALL_ORG};
+use crate::callers::{CLUSTER, OTHER_ORG, SMALL_ORG};
 use crate::ledger;
 use crate::stage::{KAFKA, Stage, eventually, put_cluster};
 
@@ -250,4 +250,30 @@ async fn whoever_comes_and_goes_leaves_nothing_counted() {
 async fn whoever_comes_and_goes_leaves_nothing_counted_on_sqlite() {
     let stage = Stage::on(stores::sqlite().await.unwrap(), limits).await;
     comings_and_goings(&[Arc::new(stage)], 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_free_again_is_free_for_whoever_asks_next_and_wherever() {
+    let Some(stages) = three_on_postgres().await else { return };
+    let store = &stages[0].store;
+    let path = format!("/api/v1/fleet/clusters/{CLUSTER}");
+    let limited = stages[0].call("admin-full", "PATCH", &path, &json!({ "limit": 1 })).await;
+    assert_eq!(limited.status, 200, "{}", limited.text);
+    for stage in &stages {
+        stage.app.shared::<fleet::Fleet>().unwrap().index.fresh().await.unwrap();
+    }
+    let key = |id: &str| kernel::Key::new(KAFKA.name, id);
+    for i in 0..40 {
+        // The only room there is, and always the same name.
+        let (made_at, gone_at) = (&stages[i % 3], &stages[(i + 1) % 3]);
+        let id = made_at.create(KAFKA, "alice", "demo").await;
+        let path = KAFKA.path(&format!("/{id}?async=true"));
+        assert_eq!(gone_at.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+        eventually("it is gone", async || {
+            gone_at.agent(KAFKA).round().await;
+            store.object(&key(&id)).await.unwrap().unwrap().deleted_at.is_some()
+        })
+        .await;
+    }
+    ledger::is_right(&**store, &["kafka"]).await;
 }
