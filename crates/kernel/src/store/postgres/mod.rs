@@ -45,7 +45,7 @@ pub struct Postgres {
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
     turn: Mutex<claim::Turn>,
-    newest: Arc<newest::Newest>,
+    newest: newest::Newest,
     hints: Arc<Hints>,
     _stop: DropGuard,
 }

@@ -1,53 +1,58 @@
-//! The number of the newest event, asked for by many at once: one query answers all who waited for
-//! it to begin. So there is one under way at the most, and one group that waits for the next.
+//! The number of the newest event, asked for by many at once: one query answers all who came before
+//! it began. So there is one under way at the most, and whoever leaves leaves nothing undone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use deadpool_postgres::Pool;
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
+use tokio::sync::{Mutex, watch};
 
-use super::{chain, connection};
+use super::{connection, failed};
+use crate::Result;
 use crate::store::Hints;
-use crate::{Error, Result};
 
 pub struct Newest {
     pool: Pool,
     hints: Arc<Hints>,
-    /// Those whose query has not begun; whoever comes now joins them.
-    waiting: Mutex<Option<Group>>,
+    /// How many queries have begun.
+    begun: AtomicU64,
+    /// The last that has ended: which it was, and its answer.
+    ended: watch::Sender<(u64, i64)>,
     /// Held while a query is under way.
-    turn: tokio::sync::Mutex<()>,
+    turn: Mutex<()>,
 }
 
-type Group = Shared<BoxFuture<'static, Result<i64, String>>>;
-
 impl Newest {
-    pub fn new(pool: Pool, hints: Arc<Hints>) -> Arc<Newest> {
-        let (waiting, turn) = (Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new(Newest { pool, hints, waiting, turn })
+    pub fn new(pool: Pool, hints: Arc<Hints>) -> Newest {
+        let (begun, ended) = (AtomicU64::new(0), watch::Sender::new((0, 0)));
+        Newest { pool, hints, begun, ended, turn: Mutex::default() }
     }
 
-    pub async fn ask(self: &Arc<Self>) -> Result<i64> {
-        let group =
-            self.waiting.lock().get_or_insert_with(|| self.clone().next().boxed().shared()).clone();
-        group.await.map_err(|text| Error::unavailable("the store", text))
+    pub async fn ask(&self) -> Result<i64> {
+        // Only a query that begins after this will do.
+        let before = self.begun.load(Ordering::SeqCst);
+        let mut ended = self.ended.subscribe();
+        let answered =
+            async { ended.wait_for(|(number, _)| *number > before).await.map(|answer| answer.1) };
+        tokio::select! {
+            biased;
+            Ok(newest) = answered => Ok(newest),
+            _turn = self.turn.lock() => {
+                let (number, newest) = *self.ended.borrow();
+                if number > before { Ok(newest) } else { self.query().await }
+            }
+        }
     }
 
-    /// Whoever leaves while others wait leaves it to them; a group that all have left is joined by
-    /// the next who comes.
-    async fn next(self: Arc<Self>) -> Result<i64, String> {
-        let _turn = self.turn.lock().await;
-        *self.waiting.lock() = None;
-        let client = connection(&self.pool).await.map_err(|error| chain(&error))?;
-        let query = async {
-            let statement = client.prepare_cached("SELECT event_seq FROM meta").await?;
-            client.query_one(&statement, &[]).await
-        };
-        let row = query.await.map_err(|error| chain(&error))?;
-        let newest = row.get(0);
+    /// An error is the asker's alone; the next in turn tries again.
+    async fn query(&self) -> Result<i64> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let client = connection(&self.pool).await?;
+        let statement =
+            client.prepare_cached("SELECT event_seq FROM meta").await.map_err(failed)?;
+        let newest = client.query_one(&statement, &[]).await.map_err(failed)?.get(0);
         self.hints.hint_event(newest);
+        self.ended.send_replace((number, newest));
         Ok(newest)
     }
 }
