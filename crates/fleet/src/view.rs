@@ -134,6 +134,8 @@ impl Scope for View<'_> {
                 spec.fields.get(leaf).or_else(default).map_or(Val::Nothing, Val::json)
             }
             "versions" => of(seen.versions.get(leaf)),
+            // Until it is prepared they may change with the cluster.
+            "desired" if self.instance.status == Status::Accepted => Val::Nothing,
             "desired" => of(spec.versions.get(leaf)),
             "upgrading" => Val::Bool(seen.upgrading.contains(leaf)),
             "agent" => of(seen.agent.get(leaf)),
