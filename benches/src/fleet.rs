@@ -99,6 +99,20 @@ impl World {
         Ok(world)
     }
 
+    /// Starts an agent for each cluster; they end soon after `stop` is set.
+    fn agents(&self, stop: &Arc<AtomicBool>) -> JoinSet<anyhow::Result<()>> {
+        let mut agents = JoinSet::new();
+        for (cluster, token) in self.agents.iter().enumerate() {
+            agents.spawn(instant_agent(
+                self.address(cluster),
+                cluster,
+                token.clone(),
+                stop.clone(),
+            ));
+        }
+        agents
+    }
+
     fn address(&self, n: usize) -> SocketAddr {
         self.servers[n % self.servers.len()].address
     }
@@ -191,15 +205,7 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
     const CLUSTERS: usize = 4;
     let world = World::new(on, CLUSTERS, 0).await?;
     let stop = Arc::new(AtomicBool::new(false));
-    let mut tasks = JoinSet::new();
-    for cluster in 0..CLUSTERS {
-        tasks.spawn(instant_agent(
-            world.address(cluster),
-            cluster,
-            world.agents[cluster].clone(),
-            stop.clone(),
-        ));
-    }
+    let agents = world.agents(&stop);
     let watch = Watch::start(world.address(0), &world.user).await?;
     // One in a while first: what it takes when nobody else is there.
     let mut alone = Vec::new();
@@ -269,7 +275,7 @@ async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()>
         Target::AtMost(250.0),
     );
     stop.store(true, Ordering::Relaxed);
-    for done in tasks.join_all().await {
+    for done in agents.join_all().await {
         done?;
     }
     Ok(())
@@ -337,15 +343,7 @@ async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
     for there in [10_000, 100_000] {
         let world = World::new(On::Postgres { replicas: 2 }, CLUSTERS, there).await?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut tasks = JoinSet::new();
-        for cluster in 0..CLUSTERS {
-            tasks.spawn(instant_agent(
-                world.address(cluster),
-                cluster,
-                world.agents[cluster].clone(),
-                stop.clone(),
-            ));
-        }
+        let agents = world.agents(&stop);
         let done = Arc::new(AtomicUsize::new(0));
         let time = Duration::from_secs(20);
         let begun = Instant::now();
@@ -394,7 +392,7 @@ async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
             Target::AtMost(60.0),
         );
         stop.store(true, Ordering::Relaxed);
-        for done in tasks.join_all().await {
+        for done in agents.join_all().await {
             done?;
         }
     }

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use kernel::change::{EventDraft, Release, Wake, Write};
-use kernel::{Change, Error, Json, Lane, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Refusal, Result, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::Fleet;
 use crate::decide::cluster::{reported, scale};
 use crate::model::cluster::{self, Cluster, Status};
-use crate::model::instance;
 use crate::model::kind::Kind;
 
 /// When each agent last said something to this process. Written down only now and then.
@@ -63,7 +62,7 @@ impl Fleet {
             let came = after.status == Status::Ready && before.status != after.status;
             if came {
                 let key = before.key();
-                wakes.push(Wake { key, org: String::new(), lane: Lane::Normal, due: now });
+                wakes.push(Wake::new(key, "", now));
             }
             let holder = before.key().to_string();
             let releases = scale::counters(&before).filter(|_| came);
@@ -85,16 +84,9 @@ impl Fleet {
 
     /// Wake-ups of all instances that wait for a cluster or for a version.
     pub fn waiting_instances(&self, now: Timestamp) -> Vec<Wake> {
-        let mut wakes = Vec::new();
-        for kind in self.rules().kinds.keys() {
-            self.index.each(kind, |instance| {
-                let unplaced = instance.seen.cluster_id.is_empty()
-                    && instance.status == instance::Status::Provisioning;
-                if instance.status == instance::Status::Accepted || unplaced {
-                    wakes.push(crate::api::instances::wake(instance, now));
-                }
-            });
-        }
-        wakes
+        let rules = self.rules();
+        let mut waiting = self.index.waiting();
+        waiting.retain(|row| rules.kind(&row.instance.kind).is_some());
+        waiting.iter().map(|row| crate::api::instances::wake(&row.instance, now)).collect()
     }
 }

@@ -7,7 +7,7 @@ mod feed;
 mod tally;
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use kernel::mirror::Mirror;
@@ -55,6 +55,8 @@ struct Inner {
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Status), i64>,
+    /// Those that wait for a cluster or for a version.
+    waiting: BTreeSet<Key>,
     texts: Texts,
     /// Instances by kind, cluster and status.
     placed: BTreeMap<(String, String, Status), i64>,
@@ -199,29 +201,25 @@ impl Index {
 
     /// Units of a type that a cluster holds.
     pub fn used(&self, cluster: &str, instance_type: &str) -> i64 {
-        let inner = self.inner.read();
-        inner.used.get(cluster).and_then(|held| held.get(instance_type)).copied().unwrap_or(0)
+        self.inner.read().used(cluster, instance_type)
     }
 
     /// Units of all types that a cluster holds.
     pub fn used_in_all(&self, cluster: &str) -> i64 {
-        let inner = self.inner.read();
-        inner.used.get(cluster).map_or(0, |held| held.values().sum())
+        self.inner.read().used_in_all(cluster)
     }
 
     /// All clusters with the units that they hold: of this type, or of all where one limit is for
     /// all.
     pub fn candidates(&self, instance_type: &str) -> Vec<Candidate> {
         let inner = self.inner.read();
-        let used = |cluster: &Arc<Cluster>| {
-            let held = inner.used.get(&cluster.id);
-            match cluster.spec.limit {
-                Some(_) => held.map_or(0, |held| held.values().sum()),
-                None => held.and_then(|held| held.get(instance_type)).copied().unwrap_or(0),
-            }
+        let each = |cluster: &Arc<Cluster>| Candidate {
+            used: match cluster.spec.limit {
+                Some(_) => inner.used_in_all(&cluster.id),
+                None => inner.used(&cluster.id, instance_type),
+            },
+            cluster: cluster.clone(),
         };
-        let each =
-            |cluster: &Arc<Cluster>| Candidate { used: used(cluster), cluster: cluster.clone() };
         inner.clusters.values().map(each).collect()
     }
 
@@ -358,6 +356,12 @@ impl Index {
         self.inner.read().orgs.get(&of).map_or(0, Feed::newest)
     }
 
+    /// Instances that wait for a cluster or for a version.
+    pub fn waiting(&self) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        inner.waiting.iter().filter_map(|key| inner.rows.get(key.as_str()).cloned()).collect()
+    }
+
     /// Since when each instance of a kind has its status, for the metrics.
     pub fn each(&self, kind: &str, mut visit: impl FnMut(&Instance)) {
         let inner = self.inner.read();
@@ -367,9 +371,20 @@ impl Index {
 }
 
 impl Inner {
+    fn used(&self, cluster: &str, instance_type: &str) -> i64 {
+        self.used.get(cluster).and_then(|held| held.get(instance_type)).copied().unwrap_or(0)
+    }
+
+    fn used_in_all(&self, cluster: &str) -> i64 {
+        self.used.get(cluster).map_or(0, |held| held.values().sum())
+    }
+
     fn put_in(&mut self, row: &Arc<Row>) {
         let instance = &row.instance;
         self.count(instance, 1);
+        if waits(instance) {
+            self.waiting.insert(instance.key());
+        }
         let org = (instance.kind.clone(), instance.org.clone());
         self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
         if let Some(place) = agent_place(instance) {
@@ -384,6 +399,7 @@ impl Inner {
     fn take_out(&mut self, old: Option<&Arc<Row>>, new: Option<&Arc<Row>>, seq: i64) {
         let Some(old) = old else { return };
         self.count(&old.instance, -1);
+        self.waiting.remove(&old.instance.key());
         let org = (old.instance.kind.clone(), old.instance.org.clone());
         if let Some(feed) = self.orgs.get_mut(&org) {
             feed.remove(old);
@@ -426,6 +442,12 @@ impl Inner {
             *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;
         }
     }
+}
+
+/// Whether it waits for a cluster or for a version.
+fn waits(instance: &Instance) -> bool {
+    let unplaced = instance.seen.cluster_id.is_empty();
+    instance.status == Status::Accepted || instance.status == Status::Provisioning && unplaced
 }
 
 /// The agent that is told of an instance.

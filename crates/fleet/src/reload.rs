@@ -29,7 +29,7 @@ impl Fleet {
             .flat_map(|owner| self.index.of_owner(owner))
             .map(|row| crate::api::instances::wake(&row.instance, now))
             .collect();
-        let quota = format!("{:?}", next.quota) != format!("{:?}", before.quota);
+        let quota = next.quota != before.quota;
         for kind in next.kinds.keys().filter(|_| quota) {
             // Trials do not depend on it.
             self.index.each(kind, |instance| {

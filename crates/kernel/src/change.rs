@@ -147,6 +147,18 @@ pub struct Wake {
     pub due: Timestamp,
 }
 
+impl Wake {
+    /// In the normal lane.
+    pub fn new(key: Key, org: &str, due: Timestamp) -> Wake {
+        Wake { key, org: org.into(), lane: Lane::Normal, due }
+    }
+
+    /// For an object itself.
+    pub fn of(object: &Object, due: Timestamp) -> Wake {
+        Wake::new(object.key.clone(), &object.org, due)
+    }
+}
+
 /// `holder` has `amount` of `counter`, if the counter stays within its limit. Taking again
 /// replaces what was taken. A unique name is a counter with the limit 1.
 #[derive(Debug, Clone)]

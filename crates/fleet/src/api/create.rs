@@ -6,7 +6,7 @@ use axum::response::Response;
 use kernel::change::{Answer, AuditDraft, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotency, carry_out};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Key, Lane, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 use serde_json::Value;
 
 use super::payload::{NAME_PATTERN, Payload, check_field, check_length, is_name, parse_object};
@@ -417,7 +417,7 @@ async fn commit(
     let mut object =
         Object::new(key.clone(), &instance.org, &instance.owner, &instance.name, "", now);
     instance.write_to(&mut object, now);
-    let wake = Wake { key: key.clone(), org: instance.org.clone(), lane: Lane::Normal, due: now };
+    let wake = Wake::new(key.clone(), &instance.org, now);
     let audit =
         call.context.audit(who, &format!("{}.create", instance.kind), key.as_str(), &who.org);
     let change = Change {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Key, Lane, Object, Refusal, Result};
+use kernel::{Change, Error, Key, Object, Refusal, Result};
 use serde_json::{Value, json};
 
 use super::payload::{Payload, check_field, check_length, parse_object};
@@ -195,7 +195,7 @@ fn promotable(call: &Call, instance: &Instance, promotion: &Promotion) -> Result
 }
 
 pub fn wake(instance: &Instance, now: kernel::Timestamp) -> Wake {
-    Wake { key: instance.key(), org: instance.org.clone(), lane: Lane::Normal, due: now }
+    Wake::new(instance.key(), &instance.org, now)
 }
 
 /// Changes an instance as it is now; reads again if someone else wrote meanwhile. A change without

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::reply;
 use super::router::Call;
 use crate::config::Scaling;
+use crate::decide::place::Candidate;
 use crate::model::code::Code;
 use crate::model::kind::{Extra, InstanceType};
 use crate::model::providers::{Cloud, Region};
@@ -124,8 +125,8 @@ fn available<'k>(
     of: &'k InstanceType,
 ) -> Vec<&'k str> {
     let Some(offer) = region.offer(&of.id) else { return Vec::new() };
-    let clusters = call.fleet.index.clusters();
-    let here = clusters.iter().filter(|cluster| {
+    let candidates = call.fleet.index.candidates(&of.id);
+    let here = candidates.iter().filter(|Candidate { cluster, .. }| {
         let spec = &cluster.spec;
         let is = |has: &str, want: &str| has.is_empty() || has == want;
         cluster.org.is_empty()
@@ -135,14 +136,10 @@ fn available<'k>(
             && is(&spec.region, &region.name)
             && cluster.takes(call.kind.name(), &of.id)
     });
-    let left = here.map(|cluster| match (call.fleet.config.scaling, cluster.limit(&of.id)) {
-        (Scaling::None, _) | (_, None) => i64::MAX,
-        (_, Some(limit)) => {
-            let used = match cluster.spec.limit {
-                Some(_) => call.fleet.index.used_in_all(&cluster.id),
-                None => call.fleet.index.used(&cluster.id, &of.id),
-            };
-            limit - used
+    let left = here.map(|Candidate { cluster, used }| {
+        match (call.fleet.config.scaling, cluster.limit(&of.id)) {
+            (Scaling::None, _) | (_, None) => i64::MAX,
+            (_, Some(limit)) => limit - used,
         }
     });
     let most = left.max().unwrap_or(match call.fleet.config.scaling {

@@ -9,7 +9,7 @@ use kernel::change::{EventDraft, Wake, Write};
 use kernel::http::{Caller, Context, Routes};
 use kernel::identity::{Action, Principal};
 use kernel::store::WorkFilter;
-use kernel::{App, Change, Error, Json, Key, Lane, Object, Refusal, Result, Timestamp};
+use kernel::{App, Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -228,7 +228,7 @@ async fn register(
     object.status = Json::of(&Seen { since: now, ..Seen::default() });
     let view = shown(&fleet, &Cluster::of(&object)?);
     let change = Change {
-        wakes: vec![wake(&object.key, now)],
+        wakes: vec![Wake::of(&object, now)],
         event: Some(EventDraft::of(&object, Status::Accepted.label())),
         audit: Some(kernel::change::AuditDraft {
             after: object.spec.clone(),
@@ -333,7 +333,7 @@ async fn edit(
         let audit = context.audit(who, action, key.as_str(), "");
         let view = shown(&fleet, &Cluster::of(&object)?);
         let mut wakes = fleet.waiting_instances(now);
-        wakes.push(wake(&key, now));
+        wakes.push(Wake::of(&object, now));
         let change = Change {
             wakes,
             event: Some(EventDraft::of(&object, "updated")),
@@ -353,10 +353,6 @@ async fn edit(
             }
         }
     }
-}
-
-fn wake(key: &Key, now: Timestamp) -> Wake {
-    Wake { key: key.clone(), org: String::new(), lane: Lane::Normal, due: now }
 }
 
 /// What a data plane's agent is started with. Holds its secret.

@@ -245,15 +245,15 @@ pub const TABLE: &[Line] = &[
 ];
 
 enum Found {
-    Line(&'static Line, Vec<String>),
+    /// The place in the table, and what stands for something in the path.
+    Line(usize, Vec<String>),
     OtherMethod,
     Nothing,
 }
 
 fn find(kind: &Kind, method: &Method, segments: &[&str]) -> Found {
     let mut found = Found::Nothing;
-    for line in TABLE {
-        let (of, path, _, _, extra) = line;
+    for (place, (of, path, _, _, extra)) in TABLE.iter().enumerate() {
         let fits = path.len() == segments.len()
             && extra.is_none_or(|extra| kind.has(extra))
             && path.iter().zip(segments).all(|(want, has)| match *want {
@@ -266,7 +266,7 @@ fn find(kind: &Kind, method: &Method, segments: &[&str]) -> Found {
         }
         if method.as_str() == *of {
             let args = path.iter().zip(segments).filter(|(want, _)| **want == "-");
-            return Found::Line(line, args.map(|(_, has)| (*has).to_owned()).collect());
+            return Found::Line(place, args.map(|(_, has)| (*has).to_owned()).collect());
         }
         found = Found::OtherMethod;
     }
@@ -274,6 +274,11 @@ fn find(kind: &Kind, method: &Method, segments: &[&str]) -> Found {
 }
 
 /// The path with `-` for what stands for something: few, so that they can be labels.
+fn label(kind: &Kind, place: usize) -> Arc<str> {
+    let all = || TABLE.iter().map(|(_, path, ..)| template(kind, path)).collect();
+    kind.labels.get_or_init(all)[place].clone()
+}
+
 fn template(kind: &Kind, path: &[&str]) -> Arc<str> {
     let mut template = kind.prefix.clone();
     for segment in path {
@@ -339,13 +344,13 @@ async fn dispatch(
     let kind = kind.clone();
     let segments: Vec<&str> = rest.split('/').skip(1).collect();
     let found = find(&kind, &parts.method, &segments);
-    let public = matches!(found, Found::Line((_, _, Guard::Anyone, _, _), _));
+    let public = matches!(&found, Found::Line(place, _) if TABLE[*place].2 == Guard::Anyone);
     let who = match public {
         true => None,
         false => Some(sign_in(&app, &context, &parts.method, &parts.headers).await?),
     };
-    let (line, args) = match found {
-        Found::Line(line, args) => (line, args),
+    let (place, args) = match found {
+        Found::Line(place, args) => (place, args),
         Found::OtherMethod => {
             let why = format!(
                 "method: {} is not allowed or not yet implemented for {}",
@@ -359,8 +364,8 @@ async fn dispatch(
                 .error(format!("The requested resource '{}' doesn't exist", parts.uri.path())));
         }
     };
-    let (method, path, guard, route, _) = line;
-    context.set_route(template(&kind, path));
+    let (method, _, guard, route, _) = &TABLE[place];
+    context.set_route(label(&kind, place));
     let body = parking_lot::Mutex::new(body);
     let call = Call { fleet, app, kind, rules: rules.clone(), context, parts, body, args };
     match who {

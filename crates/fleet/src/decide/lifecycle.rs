@@ -1,5 +1,6 @@
 //! The life of an instance as one table: status and event to status.
 
+use super::Then;
 use crate::model::instance::Status;
 
 /// What can happen to an instance.
@@ -48,17 +49,7 @@ impl Event {
     ];
 }
 
-/// What an event makes of a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    To(Status),
-    /// It is so already, or the event is out of order: nothing happens.
-    Stays,
-    /// The row stays as history.
-    Gone,
-}
-
-pub fn then(status: Status, event: Event) -> Then {
+pub fn then(status: Status, event: Event) -> Then<Status> {
     use Event as E;
     use Status as S;
     match (status, event) {
@@ -98,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Everything that changes something. All other pairs of the 130 must stay.
-    const TABLE: &[(Status, Event, Then)] = {
+    const TABLE: &[(Status, Event, Then<Status>)] = {
         use Event as E;
         use Status as S;
         &[

@@ -165,9 +165,8 @@ pub fn judge(
         }
         Says::Rejected => return rejected(next, cluster, report, fresh_id),
     };
-    let moves = event.filter(|event| {
-        super::lifecycle::then(instance.status, *event) != super::lifecycle::Then::Stays
-    });
+    let moves =
+        event.filter(|event| super::lifecycle::then(instance.status, *event) != super::Then::Stays);
     if moves.is_none() && next == *instance {
         return Verdict::Nothing;
     }

@@ -7,14 +7,14 @@ use serde::Deserialize;
 
 use super::kind::Kind;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaList {
     pub registered_service_accounts: Vec<Account>,
     pub registered_users_per_organisation: Vec<Organisation>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Account {
     pub username: String,
@@ -23,7 +23,7 @@ pub struct Account {
     pub granted_quota: Vec<Grant>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Organisation {
     /// Numbers are common, and need no quotes.
@@ -38,13 +38,13 @@ pub struct Organisation {
     pub granted_quota: Vec<Grant>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct User {
     pub username: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     pub instance_type_id: String,
@@ -52,7 +52,7 @@ pub struct Grant {
     pub billing_models: Vec<BillingGrant>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BillingGrant {
     pub id: String,

@@ -149,15 +149,6 @@ impl Filter {
             Some(token) => Err(unexpected(token)),
         }
     }
-
-    /// Whether it holds of the values of one instance.
-    pub fn matches<'a>(&self, value: &dyn Fn(Column) -> &'a str) -> bool {
-        match self {
-            Filter::Is(column, test) => test.holds(value(*column)),
-            Filter::And(a, b) => a.matches(value) && b.matches(value),
-            Filter::Or(a, b) => a.matches(value) || b.matches(value),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -391,7 +382,15 @@ mod tests {
             Column::Region => "us-east-1",
             _ => "",
         };
-        Filter::parse(search).unwrap().matches(&value)
+        holds(&Filter::parse(search).unwrap(), &value)
+    }
+
+    fn holds(filter: &Filter, value: &dyn Fn(Column) -> &'static str) -> bool {
+        match filter {
+            Filter::Is(column, test) => test.holds(value(*column)),
+            Filter::And(a, b) => holds(a, value) && holds(b, value),
+            Filter::Or(a, b) => holds(a, value) || holds(b, value),
+        }
     }
 
     fn why(search: &str) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::select_all;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Error, Json, Lane, Object, Refusal, Result};
+use kernel::{Change, Error, Json, Object, Refusal, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -98,12 +98,7 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
                 Some(_) => Write::Update(object),
                 None => Write::Create(object),
             }),
-            wakes: vec![Wake {
-                key: cluster::key(CLUSTER),
-                org: String::new(),
-                lane: Lane::Normal,
-                due: now,
-            }],
+            wakes: vec![Wake::new(cluster::key(CLUSTER), "", now)],
             ..Change::default()
         };
         match kernel::store::commit(fleet.store.as_ref(), change, now).await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kernel::change::Wake;
 use kernel::driver::{Decision, Look, Next, Worker};
-use kernel::{Change, Error, Lane, Object, Result, Timestamp};
+use kernel::{Change, Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -311,7 +311,7 @@ fn told(instance: &Instance, now: Timestamp) -> Wake {
 /// Makes someone look at a cluster.
 pub async fn wake(fleet: &Fleet, id: &str, due: Timestamp) -> Result<()> {
     let key = cluster::key(id);
-    let wakes = vec![Wake { key, org: String::new(), lane: Lane::Normal, due }];
+    let wakes = vec![Wake::new(key, "", due)];
     let change = Change { wakes, ..Change::default() };
     kernel::store::commit(fleet.store.as_ref(), change, fleet.ambient.now()).await.map(drop)
 }

@@ -2,7 +2,7 @@
 //! not name them any more.
 
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Error, Json, Lane, Object, Refusal, Result};
+use kernel::{Change, Error, Json, Object, Refusal, Result};
 
 use crate::Fleet;
 use crate::model::cluster::{self, Cluster, Provider, Seen, Spec, Status};
@@ -73,7 +73,7 @@ async fn declare(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
         object.name = entry.name.clone();
         object.updated_at = now;
         let mut wakes = fleet.waiting_instances(now);
-        wakes.push(Wake { key: key.clone(), org: String::new(), lane: Lane::Normal, due: now });
+        wakes.push(Wake::new(key.clone(), "", now));
         let change = Change {
             event: Some(EventDraft::of(&object, what)),
             write: Some(match there {
@@ -168,12 +168,7 @@ pub async fn take_away(fleet: &Fleet, id: &str, force: bool) -> Result<()> {
         let change = Change {
             event: Some(EventDraft::of(&object, "deleting")),
             write: Some(Write::Update(object)),
-            wakes: vec![Wake {
-                key: key.clone(),
-                org: String::new(),
-                lane: Lane::Normal,
-                due: now,
-            }],
+            wakes: vec![Wake::new(key.clone(), "", now)],
             ..Change::default()
         };
         match kernel::store::commit(fleet.store.as_ref(), change, now).await {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use kernel::change::{EventDraft, Take, Wake, Write};
-use kernel::{Change, Error, Json, Lane, Object, Refusal, Result};
+use kernel::{Change, Error, Json, Object, Refusal, Result};
 
 use crate::Fleet;
 use crate::config::Scaling;
 use crate::decide::cluster::plan::Spare;
-use crate::decide::cluster::scale::{Demand, Holding, Need, counter, is_needed, more};
+use crate::decide::cluster::scale::{Demand, Need, counter, is_needed, more};
 use crate::model::cluster::{self, Cluster, Provider, Seen, Spec, Status};
 use crate::model::instance::Instance;
 use crate::model::kind::Kind;
@@ -23,7 +23,7 @@ pub fn need(fleet: &Fleet, kind: &Kind, instance: &Instance) -> Option<Need> {
     let (cloud_provider, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
     let (demand, offer) = demand(fleet, kind, cloud_provider, region, of)?;
     let demand = Demand { placing: spec.units, ..demand };
-    let why = more(&demand, &offer, &holdings(fleet, of))?;
+    let why = more(&demand, &offer, &fleet.index.candidates(of))?;
     Some(Need {
         cloud_provider: cloud_provider.clone(),
         region: region.clone(),
@@ -56,15 +56,6 @@ fn demand<'a>(
     Some((demand, offer))
 }
 
-fn holdings(fleet: &Fleet, of: &str) -> Vec<Holding> {
-    let used = |cluster: &Cluster| match cluster.spec.limit {
-        Some(_) => fleet.index.used_in_all(&cluster.id),
-        None => fleet.index.used(&cluster.id, of),
-    };
-    let clusters = fleet.index.clusters().into_iter();
-    clusters.map(|cluster| Holding { used: used(&cluster), cluster }).collect()
-}
-
 /// Whether a cluster may go: the rules made it, nothing is on it, and no region needs it.
 pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
     let theirs = fleet.config.scaling == Scaling::Auto
@@ -84,7 +75,7 @@ pub fn spare(fleet: &Fleet, cluster: &Cluster, instances: usize) -> Spare {
                 // Where nobody has anything and nothing is to be kept free, nothing is needed.
                 let idle =
                     demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
-                !idle && is_needed(&cluster.id, &demand, &offer, &holdings(fleet, &of.id))
+                !idle && is_needed(&cluster.id, &demand, &offer, &fleet.index.candidates(&of.id))
             })
         })
     });
@@ -135,7 +126,7 @@ pub async fn add(fleet: &Fleet, need: &Need) -> Result<()> {
             amount: 1,
             limit: 1,
         }],
-        wakes: vec![Wake { key, org: String::new(), lane: Lane::Normal, due: now }],
+        wakes: vec![Wake::new(key, "", now)],
         ..Change::default()
     };
     match kernel::store::commit(fleet.store.as_ref(), change, now).await {

@@ -1,7 +1,7 @@
 //! What a widget is: its spec, its status, its phases, and the changes that a caller can ask for.
 
 use kernel::change::{AuditDraft, Command, EventDraft, Release, Take, Wake, Write};
-use kernel::{Change, Error, Json, Key, Labels, Lane, Object, Result, Timestamp};
+use kernel::{Change, Error, Json, Key, Labels, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "widget";
@@ -118,7 +118,7 @@ pub fn create(
         ],
         expects: dependencies.iter().map(|object| (object.key.clone(), object.revision)).collect(),
         depends_on: Some(request.depends_on),
-        wakes: vec![wake(&object, now)],
+        wakes: vec![Wake::of(&object, now)],
         event: Some(EventDraft::of(&object, "created")),
         audit: Some(audit(&request.owner, "widget.create", &object, None)),
         write: Some(Write::Create(object.clone())),
@@ -142,7 +142,7 @@ pub fn respec(object: &Object, actor: &str, spec: &Spec, now: Timestamp) -> Resu
     }
     let action = if spec.deleting { "widget.delete" } else { "widget.update" };
     Ok(Change {
-        wakes: vec![wake(&object, now)],
+        wakes: vec![Wake::of(&object, now)],
         event: Some(EventDraft::of(&object, if spec.deleting { "deleting" } else { "updated" })),
         audit: Some(audit(actor, action, &object, Some(&before))),
         write: Some(Write::Update(object)),
@@ -157,10 +157,6 @@ pub fn spec(object: &Object) -> Result<Spec> {
 pub fn releases(object: &Object) -> Vec<Release> {
     let release = |counter| Release { counter, holder: object.key.to_string() };
     vec![release(quota_counter(&object.org)), release(name_counter(&object.org, &object.name))]
-}
-
-fn wake(object: &Object, now: Timestamp) -> Wake {
-    Wake { key: object.key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now }
 }
 
 pub fn audit(actor: &str, action: &str, object: &Object, before: Option<&Spec>) -> AuditDraft {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::response::Response;
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Lane, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 
 use self::shape::Shown;
 use super::payload::{NAME_PATTERN, Payload, check_length, is_name};
@@ -135,7 +135,7 @@ async fn make_outside(call: &Call, who: &Principal, object: &mut Object) -> Resu
                 ..Change::default()
             }
         }
-        Err(_) => Change { wakes: vec![wake(object, now)], ..taken_back(object, now) },
+        Err(_) => Change { wakes: vec![Wake::of(object, now)], ..taken_back(object, now) },
     };
     let mut audit =
         call.context.audit(who, "service-account.create", object.key.as_str(), &object.org);
@@ -173,7 +173,7 @@ pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
         object.spec = Json::of(&Spec { deleting: true, ..account.spec.clone() });
         Change {
             event: Some(EventDraft::of(object, account::DELETING)),
-            wakes: vec![wake(object, now)],
+            wakes: vec![Wake::of(object, now)],
             write: Some(Write::Update(object.clone())),
             ..Change::default()
         }
@@ -267,14 +267,10 @@ async fn edit(
     }
 }
 
-fn wake(object: &Object, due: Timestamp) -> Wake {
-    Wake { key: object.key.clone(), org: object.org.clone(), lane: Lane::Normal, due }
-}
-
 /// The worker looks when the request must be over. Without another system there is nothing to see.
 fn later(call: &Call, object: &Object, now: Timestamp) -> Vec<Wake> {
     let outside = call.fleet.sso_is_outside;
-    outside.then(|| wake(object, now.plus(PATIENCE))).into_iter().collect()
+    outside.then(|| Wake::of(object, now.plus(PATIENCE))).into_iter().collect()
 }
 
 /// A random UUID: version 4, variant 1.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Lane, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 use serde_json::json;
 
 use self::check::{Asked, check};
@@ -74,7 +74,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
     let event = EventDraft::of(&object, &object.phase);
-    let wakes = vec![wake(&object, now)];
+    let wakes = vec![Wake::of(&object, now)];
     let write = match before {
         None => Write::Create(object.clone()),
         Some(before) => {
@@ -173,7 +173,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
         let change = Change {
             event: Some(EventDraft::of(&after, "deleting")),
             audit: Some(audit),
-            wakes: vec![wake(&after, now)],
+            wakes: vec![Wake::of(&after, now)],
             write: Some(Write::Update(after)),
             ..Change::default()
         };
@@ -182,10 +182,6 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
             done => return done.map(drop),
         }
     }
-}
-
-fn wake(object: &Object, now: Timestamp) -> Wake {
-    Wake { key: object.key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now }
 }
 
 fn is_own(cluster: &Cluster, who: &Principal) -> bool {

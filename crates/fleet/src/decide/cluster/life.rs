@@ -1,5 +1,6 @@
 //! The life of a cluster as one table: status and event to status.
 
+use crate::decide::Then;
 use crate::model::cluster::Status;
 
 /// What can happen to a cluster.
@@ -43,17 +44,7 @@ impl Event {
     ];
 }
 
-/// What an event makes of a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    To(Status),
-    /// It is so already, or the event is out of order: nothing happens.
-    Stays,
-    /// The row stays as history.
-    Gone,
-}
-
-pub fn then(status: Status, event: Event) -> Then {
+pub fn then(status: Status, event: Event) -> Then<Status> {
     use Event as E;
     use Status as S;
     match (status, event) {
@@ -79,7 +70,7 @@ mod tests {
     use super::*;
 
     /// Everything that changes something. All other pairs of the 88 must stay.
-    const TABLE: &[(Status, Event, Then)] = {
+    const TABLE: &[(Status, Event, Then<Status>)] = {
         use Event as E;
         use Status as S;
         &[

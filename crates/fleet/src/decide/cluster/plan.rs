@@ -6,8 +6,9 @@ use kernel::change::{AuditDraft, EventDraft, Release, Wake, Write};
 use kernel::driver::{Decision, Next};
 use kernel::{Change, Json, Object, Timestamp};
 
-use super::life::{Event, Then, then};
+use super::life::{Event, then};
 use super::scale;
+use crate::decide::Then;
 use crate::model::cluster::{Cluster, Provider, Status};
 
 /// What was seen of the world around a cluster.

@@ -3,7 +3,8 @@
 use kernel::{Result, Timestamp};
 use serde_json::Value;
 
-use super::life::{Event, Then, then};
+use super::life::{Event, then};
+use crate::decide::Then;
 use crate::model::cluster::{Capacity, Cluster, Operator, version_order};
 use crate::model::code::Code;
 use crate::model::kind::Kind;

@@ -1,7 +1,6 @@
 //! Whether a region needs one cluster more, or could do with one less. Pure.
 
-use std::sync::Arc;
-
+use crate::decide::place::Candidate;
 use crate::model::cluster::{Cluster, Status};
 use crate::model::providers::Offer;
 
@@ -31,15 +30,8 @@ pub struct Demand<'a> {
     pub placing: i64,
 }
 
-/// A cluster, and the units of the type that it holds.
-#[derive(Debug, Clone)]
-pub struct Holding {
-    pub cluster: Arc<Cluster>,
-    pub used: i64,
-}
-
 /// Why the region needs one more; none if it does not, or may not have one.
-pub fn more(demand: &Demand<'_>, offer: &Offer, all: &[Holding]) -> Option<String> {
+pub fn more(demand: &Demand<'_>, offer: &Offer, all: &[Candidate]) -> Option<String> {
     if offer.limit.is_some_and(|limit| demand.used >= limit) {
         return None;
     }
@@ -51,14 +43,14 @@ pub fn more(demand: &Demand<'_>, offer: &Offer, all: &[Holding]) -> Option<Strin
 }
 
 /// Whether the region would be short without this cluster.
-pub fn is_needed(cluster: &str, demand: &Demand<'_>, offer: &Offer, all: &[Holding]) -> bool {
+pub fn is_needed(cluster: &str, demand: &Demand<'_>, offer: &Offer, all: &[Candidate]) -> bool {
     short(demand, offer, all, Some(cluster)).is_some()
 }
 
 fn short(
     demand: &Demand<'_>,
     offer: &Offer,
-    all: &[Holding],
+    all: &[Candidate],
     without: Option<&str>,
 ) -> Option<String> {
     let here = all.iter().filter(|holding| {
@@ -126,7 +118,7 @@ mod tests {
     use crate::model::cluster::{Seen, Spec};
     use kernel::Timestamp;
 
-    fn holding(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Holding {
+    fn holding(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
         let mut cluster = Cluster {
             id: id.into(),
             org: String::new(),
@@ -147,7 +139,7 @@ mod tests {
             seen: Seen::default(),
         };
         change(&mut cluster);
-        Holding { cluster: Arc::new(cluster), used }
+        Candidate { cluster: std::sync::Arc::new(cluster), used }
     }
 
     fn demand() -> Demand<'static> {

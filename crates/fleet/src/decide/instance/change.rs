@@ -1,9 +1,10 @@
 //! What is written of an instance when something happens to it.
 
 use kernel::change::{EventDraft, Take, Wake, Write};
-use kernel::{Change, Lane, Object, Timestamp};
+use kernel::{Change, Object, Timestamp};
 
-use crate::decide::lifecycle::{Event, Then, then};
+use crate::decide::Then;
+use crate::decide::lifecycle::{Event, then};
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Route, Status};
 use crate::ports::dns::Record;
@@ -72,14 +73,8 @@ pub(super) fn after_record(change: &mut Change) {
 }
 
 pub(super) fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
-    let id = &instance.seen.cluster_id;
-    let wake = |id: &String| Wake {
-        key: cluster::key(id),
-        org: String::new(),
-        lane: Lane::Normal,
-        due: now,
-    };
-    Some(id).filter(|id| !id.is_empty()).map(wake).into_iter().collect()
+    let id = Some(&instance.seen.cluster_id).filter(|id| !id.is_empty());
+    id.map(|id| Wake::new(cluster::key(id), "", now)).into_iter().collect()
 }
 
 pub(super) fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
