@@ -31,6 +31,8 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let once = idempotency.of(&bytes);
     let store = call.fleet.store.clone();
     let work = async {
+        // Names, room and limits as they were when it was asked for, or later.
+        call.fleet.index.fresh().await?;
         let asked = validate(&call, who, &body).await?;
         place_and_commit(&call, who, asked, &once).await
     };
@@ -74,12 +76,8 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
         return Err(Code::Name.error(format!("name does not match {NAME_PATTERN}")));
     }
     // Early, for the order of errors; the commit makes sure.
-    let index = &call.fleet.index;
-    if index.has_name(kind.name(), &who.org, name) {
-        index.fresh().await?;
-        if index.has_name(kind.name(), &who.org, name) {
-            return Err(name_taken(kind));
-        }
+    if call.fleet.index.has_name(kind.name(), &who.org, name) {
+        return Err(name_taken(kind));
     }
     if who.subject.is_empty() || who.org.is_empty() {
         return Err(Code::Forbidden.plain());
@@ -346,28 +344,22 @@ async fn place_and_commit(
     if !here {
         return commit(call, who, &asked, asked.instance.clone(), None, once).await;
     }
-    // The picture may be a moment old: nobody is refused for what is free by now.
-    for again in [false, true] {
-        if again {
-            fleet.index.fresh().await?;
+    // Another's instance may take the last room between the look and the commit.
+    for judged in fleet.judge(&asked.instance) {
+        if judged.against.is_some() {
+            break;
         }
-        // Another's instance may take the last room between the look and the commit.
-        for judged in fleet.judge(&asked.instance) {
-            if judged.against.is_some() {
-                break;
-            }
-            let mut instance = asked.instance.clone();
-            let take = place_on(&mut instance, &judged.cluster);
-            if let Some(versions) = &call.kind.file.versions {
-                let newest = judged.cluster.newest_versions(&instance.kind, &versions.operator);
-                instance.spec.versions = newest.unwrap_or_default();
-            }
-            let counter = instance.seen.capacity_counter.clone();
-            match commit(call, who, &asked, instance, take, once).await {
-                Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
-                Err(error) => return Err(refused(call, &asked, error)),
-                done => return done,
-            }
+        let mut instance = asked.instance.clone();
+        let take = place_on(&mut instance, &judged.cluster);
+        if let Some(versions) = &call.kind.file.versions {
+            let newest = judged.cluster.newest_versions(&instance.kind, &versions.operator);
+            instance.spec.versions = newest.unwrap_or_default();
+        }
+        let counter = instance.seen.capacity_counter.clone();
+        match commit(call, who, &asked, instance, take, once).await {
+            Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
+            Err(error) => return Err(refused(call, &asked, error)),
+            done => return done,
         }
     }
     Err(no_room(&asked.instance))
