@@ -1,0 +1,3 @@
+//! Pure decisions: what is known of a stream, and the time, become commands and a status.
+
+pub mod command;

@@ -1,0 +1,5 @@
+//! The streams operator: stream definitions become Kubernetes Jobs and are kept running.
+
+pub mod cluster;
+pub mod decide;
+pub mod model;

@@ -1,0 +1,107 @@
+//! A StreamClass: it names a kind of streams.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::meta::{RawMeta, Revision};
+use super::{ClassName, GROUP, Line};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RawClass {
+    pub metadata: RawMeta,
+    #[serde(default)]
+    pub spec: RawSpec,
+    #[serde(default)]
+    pub status: Option<RawStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawSpec {
+    pub api_group_ref: Option<String>,
+    pub api_version: String,
+    pub kind_ref: String,
+    pub plural_name: String,
+    pub secret_refs: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawStatus {
+    pub phase: String,
+    pub conditions: Vec<RawCondition>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct RawCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    pub name: ClassName,
+    pub line: Line,
+    pub uid: String,
+    pub revision: Revision,
+    pub generation: i64,
+    /// Streams are looked for only here; everywhere, if there is none.
+    pub namespace: Option<Arc<str>>,
+    pub group: String,
+    pub version: String,
+    pub kind: Arc<str>,
+    pub plural: String,
+    pub secret_refs: Vec<String>,
+    pub phase: String,
+    /// Of the condition that was written last.
+    pub reason: String,
+    pub message: String,
+}
+
+impl Class {
+    pub fn of(raw: RawClass, line: Line) -> Class {
+        let RawClass { metadata, spec, status } = raw;
+        let beta = line == Line::Beta;
+        let name = match beta {
+            true => format!("{}/{}", metadata.namespace, metadata.name),
+            false => metadata.name.clone(),
+        };
+        let status = status.unwrap_or_default();
+        let condition = status.conditions.into_iter().next().unwrap_or_default();
+        Class {
+            name: name.into(),
+            line,
+            revision: metadata.revision(),
+            generation: metadata.generation,
+            namespace: beta.then(|| metadata.namespace.as_str().into()),
+            uid: metadata.uid,
+            group: spec.api_group_ref.filter(|group| !group.is_empty()).unwrap_or(GROUP.into()),
+            version: spec.api_version,
+            kind: spec.kind_ref.into(),
+            plural: spec.plural_name,
+            secret_refs: spec.secret_refs.unwrap_or_default(),
+            phase: status.phase,
+            reason: condition.reason,
+            message: condition.message,
+        }
+    }
+
+    /// `group/version`, as objects of its kind say it.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// Whether the same streams are meant.
+    pub fn names_the_same_as(&self, other: &Class) -> bool {
+        let of = |class: &Class| {
+            let Class { group, version, kind, plural, namespace, .. } = class;
+            (group.clone(), version.clone(), kind.clone(), plural.clone(), namespace.clone())
+        };
+        of(self) == of(other)
+    }
+}

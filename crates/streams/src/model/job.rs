@@ -1,0 +1,252 @@
+//! Jobs and CronJobs, as much of them as decisions need.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::hash::{Digest, normal};
+use super::meta::{Owner, RawMeta, Revision};
+use super::{
+    BACKFILLING, CHECKSUM, CONFIGURATION_HASH, Place, RESTART, SECRETS_HASH, STATE, STREAM_ID,
+    STREAM_KIND, TEMPLATE_HASH,
+};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RawJob {
+    pub metadata: RawMeta,
+    #[serde(default)]
+    pub spec: RawSpec,
+    #[serde(default)]
+    pub status: RawStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawSpec {
+    pub template: RawPod,
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawPod {
+    pub spec: RawPodSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawPodSpec {
+    pub containers: Vec<RawContainer>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawContainer {
+    pub env: Vec<RawVariable>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawVariable {
+    pub name: String,
+    pub value: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawStatus {
+    pub conditions: Option<Vec<RawCondition>>,
+    pub start_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    Complete,
+    /// With what Kubernetes says of it.
+    Failed(Box<str>),
+    /// Someone removed it while it ran, or nothing tells how it ended.
+    Gone,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    pub place: Place,
+    pub uid: Box<str>,
+    pub revision: Revision,
+    pub created: Timestamp,
+    pub deleting: bool,
+    pub owner: Option<Box<Owner>>,
+    /// From its labels.
+    pub stream: Option<Box<str>>,
+    pub kind: Option<Box<str>>,
+    pub backfilling: bool,
+    /// The request that it carries out.
+    pub backfill_id: Option<Box<str>>,
+    pub hash: Option<Box<str>>,
+    /// Of the spec in its environment, however that is spelt.
+    pub normal: Option<Digest>,
+    pub template_hash: Option<Box<str>>,
+    pub secrets_hash: Option<Box<str>>,
+    pub restart: Option<Box<str>>,
+    pub state: Option<Box<str>>,
+    pub ended: Option<(Fate, Timestamp)>,
+    pub has_ttl: bool,
+}
+
+impl Job {
+    /// Nothing, if it is no Job of a stream nor of a schedule.
+    pub fn of(raw: RawJob) -> Option<Job> {
+        let RawJob { metadata, spec, status } = raw;
+        let owner = metadata.controller().cloned().map(Box::new);
+        let labelled = metadata.label(STREAM_ID).is_some();
+        let scheduled = owner.as_ref().is_some_and(|owner| owner.kind == "CronJob");
+        if !labelled && !scheduled {
+            return None;
+        }
+        let variables = spec.template.spec.containers.first().map(|first| &first.env[..]);
+        let variable = |name: &str| {
+            let variables = variables.unwrap_or_default().iter().rev();
+            variables.into_iter().find(|v| v.name == name).and_then(|v| v.value.as_deref())
+        };
+        let annotation = |name: &str| metadata.annotation(name).map(Box::from);
+        let normal = variable("STREAMCONTEXT__SPEC")
+            .and_then(|text| serde_json::from_str::<Value>(text).ok())
+            .map(|spec| normal(&spec, &[]));
+        Some(Job {
+            place: metadata.place(),
+            revision: metadata.revision(),
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            stream: metadata.label(STREAM_ID).map(Box::from),
+            kind: metadata.label(STREAM_KIND).map(Box::from),
+            backfilling: metadata.label(BACKFILLING) == Some("true"),
+            backfill_id: variable("STREAMCONTEXT__BACKFILL_ID").map(Box::from),
+            hash: annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM)),
+            normal,
+            template_hash: annotation(TEMPLATE_HASH),
+            secrets_hash: annotation(SECRETS_HASH),
+            restart: annotation(RESTART),
+            state: annotation(STATE),
+            ended: ended(&status),
+            has_ttl: spec.ttl_seconds_after_finished.is_some(),
+            owner,
+            uid: metadata.uid.into(),
+        })
+    }
+
+    pub fn failed(&self) -> Option<&str> {
+        match &self.ended {
+            Some((Fate::Failed(why), _)) => Some(why),
+            _ => None,
+        }
+    }
+
+    pub fn complete(&self) -> bool {
+        matches!(self.ended, Some((Fate::Complete, _)))
+    }
+}
+
+fn ended(status: &RawStatus) -> Option<(Fate, Timestamp)> {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let is = |kind: &str| conditions.iter().find(|c| c.kind == kind && c.status == "True");
+    let at = |condition: &RawCondition| condition.last_transition_time.unwrap_or_default();
+    if let Some(failed) = is("Failed") {
+        let reason = failed.reason.as_deref().unwrap_or("Failed");
+        let why = match failed.message.as_deref() {
+            Some(message) if !message.is_empty() => format!("{reason}: {message}"),
+            _ => reason.into(),
+        };
+        return Some((Fate::Failed(why.into()), at(failed)));
+    }
+    is("Complete").map(|complete| (Fate::Complete, at(complete)))
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RawCron {
+    pub metadata: RawMeta,
+    #[serde(default)]
+    pub spec: RawCronSpec,
+    #[serde(default)]
+    pub status: RawCronStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawCronSpec {
+    pub schedule: String,
+    #[serde(rename = "jobTemplate")]
+    pub job: RawJobTemplate,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawJobTemplate {
+    pub spec: RawSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawCronStatus {
+    pub last_schedule_time: Option<Timestamp>,
+    pub last_successful_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cron {
+    pub place: Place,
+    pub uid: Box<str>,
+    pub revision: Revision,
+    pub deleting: bool,
+    pub owner: Option<Box<Owner>>,
+    pub hash: Option<Box<str>>,
+    pub normal: Option<Digest>,
+    pub template_hash: Option<Box<str>>,
+    pub secrets_hash: Option<Box<str>>,
+    pub restart: Option<Box<str>>,
+    pub schedule: Box<str>,
+    pub last_run: Option<Timestamp>,
+    pub last_success: Option<Timestamp>,
+}
+
+impl Cron {
+    /// Nothing, if nobody marked it as one of a stream.
+    pub fn of(raw: RawCron) -> Option<Cron> {
+        let RawCron { metadata, spec, status } = raw;
+        let annotation = |name: &str| metadata.annotation(name).map(Box::from);
+        let hash = annotation(CONFIGURATION_HASH)?;
+        let containers = &spec.job.spec.template.spec.containers;
+        let variables = containers.first().map(|first| &first.env[..]).unwrap_or_default();
+        let normal = variables
+            .iter()
+            .rfind(|variable| variable.name == "STREAMCONTEXT__SPEC")
+            .and_then(|variable| serde_json::from_str::<Value>(variable.value.as_deref()?).ok())
+            .map(|spec| normal(&spec, &[]));
+        Some(Cron {
+            place: metadata.place(),
+            revision: metadata.revision(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            owner: metadata.controller().cloned().map(Box::new),
+            hash: Some(hash),
+            normal,
+            template_hash: annotation(TEMPLATE_HASH),
+            secrets_hash: annotation(SECRETS_HASH),
+            restart: annotation(RESTART),
+            schedule: spec.schedule.into(),
+            last_run: status.last_schedule_time,
+            last_success: status.last_successful_time,
+            uid: metadata.uid.into(),
+        })
+    }
+}

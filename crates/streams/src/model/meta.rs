@@ -1,0 +1,73 @@
+//! What of an object's metadata is kept. Everything else is dropped as it is read.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::Place;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawMeta {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    pub owner_references: Option<Vec<Owner>>,
+    pub managed_fields: Option<Vec<Writer>>,
+}
+
+impl RawMeta {
+    pub fn place(&self) -> Place {
+        Place::new(&self.namespace, &self.name)
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: Option<bool>,
+}
+
+/// Who wrote fields of an object, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Writer {
+    pub manager: String,
+    pub subresource: String,
+    pub time: Option<Timestamp>,
+}
+
+/// Which of two answers about one object is the newer. What cannot be read is as new as can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(u128);
+
+impl Revision {
+    pub fn of(resource_version: &str) -> Revision {
+        Revision(resource_version.parse().unwrap_or(u128::MAX))
+    }
+}

@@ -1,0 +1,103 @@
+//! A BackfillRequest: someone wants a stream's data anew.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::Place;
+use super::hash::go_json;
+use super::meta::{RawMeta, Revision};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RawRequest {
+    pub metadata: RawMeta,
+    #[serde(default)]
+    pub spec: RawSpec,
+    #[serde(default)]
+    pub status: Option<RawStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawSpec {
+    pub stream_class: String,
+    pub stream_id: String,
+    pub completed: bool,
+    pub payload: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RawStatus {
+    pub phase: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub place: Place,
+    pub uid: String,
+    pub revision: Revision,
+    pub created: Timestamp,
+    pub class: String,
+    pub stream: String,
+    pub completed: bool,
+    pub payload: Option<Value>,
+    pub deleting: bool,
+    pub phase: String,
+}
+
+impl Request {
+    pub fn of(raw: RawRequest) -> Request {
+        let RawRequest { metadata, spec, status } = raw;
+        Request {
+            place: metadata.place(),
+            revision: metadata.revision(),
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            uid: metadata.uid,
+            class: spec.stream_class,
+            stream: spec.stream_id,
+            completed: spec.completed,
+            payload: spec.payload.filter(|payload| !payload.is_null()),
+            phase: status.unwrap_or_default().phase,
+        }
+    }
+
+    /// Its spec, as the other operator writes it in environments and hashes it.
+    pub fn json(&self) -> String {
+        let text = |text: &str| go_json(&Value::String(text.into()));
+        let mut json =
+            format!("{{\"streamClass\":{},\"streamId\":{}", text(&self.class), text(&self.stream));
+        if self.completed {
+            json.push_str(",\"completed\":true");
+        }
+        if let Some(payload) = &self.payload {
+            json.push_str(",\"payload\":");
+            json.push_str(&go_json(payload));
+        }
+        json.push('}');
+        json
+    }
+
+    /// A stream's spec with the payload laid over it: objects are merged, all else is replaced.
+    pub fn over(&self, spec: &Value) -> Option<Value> {
+        let payload = self.payload.as_ref()?;
+        let mut spec = spec.clone();
+        lay_over(&mut spec, payload);
+        Some(spec)
+    }
+}
+
+fn lay_over(below: &mut Value, above: &Value) {
+    let Value::Object(fields) = above else {
+        *below = above.clone();
+        return;
+    };
+    if !below.is_object() {
+        *below = Value::Object(Map::new());
+    }
+    let Value::Object(into) = below else { return };
+    for (name, value) in fields {
+        lay_over(into.entry(name.clone()).or_insert(Value::Null), value);
+    }
+}

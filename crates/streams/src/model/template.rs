@@ -1,0 +1,64 @@
+//! A StreamingJobTemplate: the Job that a stream's own is made from.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::hash::{go_json, md5_hex};
+use super::meta::{RawMeta, Revision};
+use super::{Line, Place};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct RawTemplate {
+    pub metadata: RawMeta,
+    #[serde(default)]
+    pub spec: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    pub place: Place,
+    pub revision: Revision,
+    /// `metadata` (labels and annotations) and `spec` of the Job; or what is wrong with it.
+    pub job: Result<Value, String>,
+    pub hash: String,
+}
+
+impl Template {
+    pub fn of(raw: RawTemplate, line: Line) -> Template {
+        let job = job(&raw.spec, line);
+        let hash = md5_hex(go_json(&raw.spec).as_bytes());
+        Template { place: raw.metadata.place(), revision: raw.metadata.revision(), job, hash }
+    }
+}
+
+/// The Job in a template. In v1 the spec is the Job; before, its metadata stood beside `template`.
+/// Either is taken wherever it stands, since charts of one line ship templates of the other.
+fn job(spec: &Value, line: Line) -> Result<Value, String> {
+    let (wanted, found) = match line {
+        Line::V1 if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),
+        _ if spec.pointer("/template/spec/template").is_some() => {
+            ("spec.template.spec", &spec["template"]["spec"])
+        }
+        Line::V1 => ("spec.spec", &spec["spec"]),
+        Line::Beta if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),
+        Line::Beta => ("spec.template.spec", &spec["template"]["spec"]),
+    };
+    let problem = |what: &str| Err(format!("{wanted}{what}"));
+    let Some(fields) = found.as_object() else {
+        return problem(" is missing: it must be the spec of a Job");
+    };
+    let Some(containers) = fields.get("template").and_then(|pod| pod.pointer("/spec/containers"))
+    else {
+        return problem(".template.spec.containers is missing: a Job needs a container");
+    };
+    if containers.as_array().is_none_or(Vec::is_empty) {
+        return problem(".template.spec.containers is empty: a Job needs a container");
+    }
+    let mut metadata = Map::new();
+    for part in ["labels", "annotations"] {
+        if let Some(Value::Object(texts)) = spec.pointer(&format!("/metadata/{part}")) {
+            metadata.insert(part.into(), Value::Object(texts.clone()));
+        }
+    }
+    Ok(json!({ "metadata": metadata, "spec": found }))
+}
