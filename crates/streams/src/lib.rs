@@ -1,5 +1,6 @@
 //! The streams operator: stream definitions become Kubernetes Jobs and are kept running.
 
 pub mod cluster;
+pub mod crd;
 pub mod decide;
 pub mod model;
