@@ -170,6 +170,12 @@ impl Client {
         }
     }
 
+    /// The same stream as it is now; nothing if it is gone.
+    pub async fn again(&self, found: &Found) -> Result<Option<Found>> {
+        let raw = self.get(&found.path()).await?;
+        raw.map(|raw| Found::of(&found.class, found.classed, raw)).transpose()
+    }
+
     /// Streams of kinds in the group that no class names: they are what people ask about when
     /// nothing happens.
     async fn orphans(&self, scope: &Scope, wanted: &Wanted, selector: &str) -> Result<Vec<Found>> {

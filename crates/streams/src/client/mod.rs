@@ -3,6 +3,7 @@
 
 pub mod act;
 pub mod find;
+pub mod logs;
 pub mod read;
 
 use std::path::Path;
@@ -45,11 +46,10 @@ impl Client {
                 let config = kube::Config::from_kubeconfig(&options).await;
                 config.map_err(|e| unusable(&e))?
             }
-            (None, None) => kube::Config::infer().await.map_err(|_| {
-                Error::invalid(
-                    "kubeconfig",
-                    "there is none: name one with --kubeconfig FILE or KUBECONFIG, or run this in a cluster",
-                )
+            (None, None) => kube::Config::infer().await.map_err(|error| {
+                let what = "cannot be used: name one with --kubeconfig FILE or KUBECONFIG, or run \
+                            this in a cluster";
+                Error::invalid("kubeconfig", format!("{what} ({error})"))
             })?,
         };
         config.connect_timeout = Some(CONNECT);
