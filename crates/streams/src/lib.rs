@@ -2,4 +2,5 @@
 
 pub mod cluster;
 pub mod decide;
+pub mod index;
 pub mod model;
