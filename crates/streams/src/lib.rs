@@ -5,5 +5,6 @@ pub mod cluster;
 pub mod crd;
 pub mod decide;
 pub mod explain;
+pub mod index;
 pub mod model;
 pub mod schedule;
