@@ -165,7 +165,7 @@ fn a_paused_stream_is_left_alone() {
 
 #[test]
 fn a_failed_stream_says_what_kubernetes_said_of_its_job() {
-    let mut seen = seen(capture(), "Failed", "The Job failed: BackoffLimitExceeded");
+    let mut seen = seen(capture(), "Failed", "The stream has failed: BackoffLimitExceeded.");
     seen.job = None;
     says(&seen, "failed", &["BackoffLimitExceeded", "stays so", "stream restart"]);
     let conditions = json!({ "conditions": [
@@ -175,12 +175,13 @@ fn a_failed_stream_says_what_kubernetes_said_of_its_job() {
     says(&seen, "failed", &["DeadlineExceeded: too long"]);
     seen.stream.wishes.recover = true;
     seen.stream.wishes.recovered = Some((3, "2026-11-16T11:58:00Z".parse().unwrap()));
-    says(&seen, "failed", &["3 times so far, last 2 min ago"]);
+    says(&seen, "failed", &["3 failures so far, the last 2 min ago"]);
 }
 
 #[test]
 fn without_a_message_the_newest_warning_says_why_it_failed() {
-    let mut seen = seen(capture(), "Failed", "");
+    // As the existing operator writes it.
+    let mut seen = seen(capture(), "Failed", "The stream has failed.");
     seen.job = None;
     says(&seen, "failed", &["nothing says why"]);
     seen.events = vec![Event {

@@ -50,14 +50,17 @@ pub(super) fn failed(seen: &Seen) -> Option<Reason> {
     let of_event =
         seen.events.iter().find(|event| event.warning && event.reason.contains("Failed"));
     let written = seen.stream.written.as_deref().map(|written| &*written.message);
-    let why = by_job.or(written.filter(|text| !text.is_empty()));
-    let why = why.or(of_event.map(|event| event.message.as_str())).unwrap_or("nothing says why");
-    let why = why.trim_end_matches('.');
+    let written = written.unwrap_or_default().trim_start_matches("The stream has failed");
+    let written = written.trim_start_matches([':', '.', ' ']).trim_end_matches('.');
+    let why = by_job.or(Some(written).filter(|text| !text.is_empty()));
+    let why = why.or(of_event.map(|event| event.message.trim_end_matches('.')));
+    let why = why.unwrap_or("nothing says why");
     let wishes = &seen.stream.wishes;
     let again = match (wishes.recover, &wishes.recovered) {
+        (true, _) if why.contains("started again") => String::new(),
         (true, Some((times, at))) => {
             let ago = distance(seen.now, *at);
-            format!(" It is started again by itself: {times} times so far, last {ago}.")
+            format!(" It is started again by itself: {times} failures so far, the last {ago}.")
         }
         (true, None) => " It is started again by itself after a while.".into(),
         (false, _) => " It stays so until someone acts.".into(),

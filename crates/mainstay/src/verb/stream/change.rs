@@ -1,11 +1,13 @@
 //! `mainstay stream start`, `stop` and `restart`.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::Value;
 use streams::client::Client;
 use streams::client::find::Found;
-use streams::model::RESTART;
 use streams::model::phase::Phase;
+use streams::model::{Line, RESTART};
 
 use super::wait::Wait;
 use super::{ClusterArgs, called, show};
@@ -30,6 +32,9 @@ pub enum Wish {
     Restart,
 }
 
+/// An operator that is there sees a change within this.
+const NOTICED: Duration = Duration::from_secs(30);
+
 impl Change {
     pub async fn run(self, wish: Wish) -> Result<()> {
         let (client, scope) = self.cluster.open().await?;
@@ -52,16 +57,27 @@ impl Change {
     }
 
     async fn wished(&self, client: &Client, found: &Found, wish: Wish) -> Result<Value> {
-        let now = jiff::Timestamp::now();
+        let failed = found.stream.phase == Phase::Failed && !found.suspended();
         Ok(match wish {
             Wish::Stop => client.suspend(found, true).await?,
-            Wish::Restart => client.restart(found, now).await?,
-            // One that has failed stays so for as long as nobody asks for more.
-            Wish::Start if found.stream.phase == Phase::Failed && !found.suspended() => {
-                client.restart(found, now).await?
+            Wish::Start | Wish::Restart if failed && found.class.line == Line::V1 => {
+                self.out_of_failure(client, found).await?
             }
-            Wish::Start => client.suspend(found, false).await?,
+            Wish::Start if !failed => client.suspend(found, false).await?,
+            Wish::Start | Wish::Restart => client.restart(found, jiff::Timestamp::now()).await?,
         })
+    }
+
+    /// A stream that has failed leaves that only through being suspended, whichever operator
+    /// looks after it.
+    async fn out_of_failure(&self, client: &Client, found: &Found) -> Result<Value> {
+        client.suspend(found, true).await?;
+        let noticed = Wait { wait: true, timeout: NOTICED };
+        let suspended = async |now: &Found| Ok(now.stream.phase == Phase::Suspended);
+        let noticed = noticed.until(client, found, suspended).await;
+        // Also if nobody noticed: it was not suspended before.
+        let object = client.suspend(found, false).await?;
+        noticed.map(|_| object)
     }
 
     async fn wait(
@@ -80,14 +96,17 @@ impl Change {
             }
             Ok(match wish {
                 Wish::Stop => phase == Phase::Suspended,
-                Wish::Start => {
+                // One that had failed was only suspended and let go on again.
+                Wish::Start | Wish::Restart if wish == Wish::Start || began == Phase::Failed => {
                     matches!(phase, Phase::Running | Phase::Scheduled | Phase::Backfilling)
                 }
-                Wish::Restart => client.seen(now, jiff::Timestamp::now()).await.is_ok_and(|seen| {
-                    let job = seen.job.filter(|job| !job.deleting).and_then(|job| job.restart);
-                    let cron = seen.cron.and_then(|cron| cron.restart);
-                    job.or(cron).as_deref() == restart.as_deref()
-                }),
+                Wish::Start | Wish::Restart => {
+                    client.seen(now, jiff::Timestamp::now()).await.is_ok_and(|seen| {
+                        let job = seen.job.filter(|job| !job.deleting).and_then(|job| job.restart);
+                        let cron = seen.cron.and_then(|cron| cron.restart);
+                        job.or(cron).as_deref() == restart.as_deref()
+                    })
+                }
             })
         });
         let now = now.await?;
