@@ -79,7 +79,7 @@ impl Reason {
 
 /// The one that matters most first. Never empty.
 pub fn explain(seen: &Seen) -> Vec<Reason> {
-    let who = [who::deleting, who::unclassed, who::class_state, who::operator];
+    let who = [who::deleting, who::unclassed, who::operator, who::class_state];
     let wish = [wish::paused, wish::spec_error, wish::suspended, wish::no_backend];
     let way = [way::foreign_job, way::ending, way::failed, way::trouble];
     let run = [way::backfill, way::stuck, way::schedule];
