@@ -3,3 +3,4 @@
 pub mod cluster;
 pub mod decide;
 pub mod model;
+pub mod ports;
