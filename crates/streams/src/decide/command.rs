@@ -1,21 +1,30 @@
 //! What a decision asks for. Each command has one handler in `work`.
 
+use serde_json::Value;
+
 use crate::model::Place;
 use crate::model::status::Status;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Ask for the first backfill of a new stream. Made once: the name follows from the stream.
-    RequestInitialBackfill,
-    /// Make the Job; for a backfill, with the request's name or, in v1beta1, none.
-    StartJob(Mode),
+    RequestInitialBackfill {
+        manifest: Value,
+    },
+    StartJob {
+        mode: Mode,
+        manifest: Value,
+    },
     /// Remove the Job with this uid; first its pods, if it may still be running.
     StopJob {
         uid: Box<str>,
         running: bool,
+        why: Why,
     },
     /// Make the CronJob.
-    StartSchedule,
+    StartSchedule {
+        manifest: Value,
+    },
     StopSchedule {
         uid: Box<str>,
     },
@@ -53,6 +62,21 @@ pub enum Mode {
     Backfill(Option<Box<str>>),
 }
 
+/// Why a Job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    Suspended,
+    /// Its configuration, its template or a secret is another now, or someone asked for it.
+    Changed,
+    /// A backfill is to run in its place.
+    Backfill,
+    /// It has done what it was there for.
+    Ended,
+    Failed,
+    /// It stands where another backend is wanted.
+    Backend,
+}
+
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Happened {
@@ -76,4 +100,6 @@ impl Happened {
 pub struct Decision {
     pub commands: Vec<Command>,
     pub look_at: Option<jiff::Timestamp>,
+    /// It would start a backfill if fewer were running.
+    pub waits_for_backfills: bool,
 }

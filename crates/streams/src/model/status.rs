@@ -12,17 +12,19 @@ use super::stream::Stream;
 pub struct Status {
     pub phase: Phase,
     pub message: String,
+    /// Of the configuration that it speaks of.
+    pub hash: String,
     /// Something is in the way, whatever the phase.
     pub trouble: bool,
 }
 
 impl Status {
-    pub fn new(phase: Phase, message: impl Into<String>) -> Status {
-        Status { phase, message: message.into(), trouble: false }
+    pub fn new(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
+        Status { phase, message: message.into(), hash: stream.hash.to_string(), trouble: false }
     }
 
-    pub fn trouble(phase: Phase, message: impl Into<String>) -> Status {
-        Status { phase, message: message.into(), trouble: true }
+    pub fn trouble(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
+        Status { trouble: true, ..Status::new(phase, stream, message) }
     }
 
     /// The type of its one condition, and the reason, as the existing operator names them.
@@ -46,16 +48,17 @@ impl Status {
 
     /// Whether the stream says all of this already.
     pub fn is_of(&self, stream: &Stream, line: Line) -> bool {
-        let same_phase = self.phase.label(line) == stream.phase.label(line);
-        same_phase
-            && match &stream.written {
-                Some(written) => {
-                    *written.message == *self.message
-                        && *written.hash == *stream.hash
-                        && written.kind.eq_ignore_ascii_case(self.condition().0)
-                }
-                None => self.phase == Phase::New,
-            }
+        if self.phase.label(line) != stream.phase.label(line) {
+            return false;
+        }
+        let Some(written) = &stream.written else {
+            return self.phase == Phase::New && self.message.is_empty();
+        };
+        // The existing operator names no Job, and that is no reason to write.
+        let says =
+            |message: &str| *message == *self.message || message == without_job(&self.message);
+        let same_hash = *written.hash == *self.hash || line == Line::Beta;
+        says(&written.message) && same_hash && written.kind.eq_ignore_ascii_case(self.condition().0)
     }
 
     /// A merge patch. Fields that a CRD does not know are dropped by the API server; what it would
@@ -71,7 +74,7 @@ impl Status {
         let since = written.and_then(|written| written.since).unwrap_or(now);
         json!({ "status": {
             "phase": self.phase.label(line),
-            "configurationHash": stream.hash,
+            "configurationHash": self.hash,
             "conditions": [{
                 "type": kind,
                 "status": "True",
@@ -81,5 +84,24 @@ impl Status {
                 "observedGeneration": stream.generation,
             }],
         } })
+    }
+}
+
+/// How a status names the Job that it speaks of, so that it can be told how that ended even after
+/// a restart: plugins' CRDs have room for it nowhere else.
+pub fn in_job(uid: &str) -> String {
+    format!(" in Job {uid}")
+}
+
+/// The uid of the Job that a status names.
+pub fn job_of(message: &str) -> Option<&str> {
+    let uid = message.split_once(" in Job ")?.1;
+    uid.get(..36).filter(|uid| uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+}
+
+fn without_job(message: &str) -> String {
+    match job_of(message) {
+        Some(uid) => message.replacen(&in_job(uid), "", 1),
+        None => message.into(),
     }
 }

@@ -102,7 +102,8 @@ impl Stream {
         let phase = Phase::of(status.phase.as_deref().unwrap_or_default());
         let condition = status.conditions.unwrap_or_default().into_iter().next();
         let condition = condition.unwrap_or_default();
-        let written = (phase != Phase::New).then(|| {
+        let some = phase != Phase::New || !condition.kind.is_empty();
+        let written = some.then(|| {
             Box::new(Written {
                 hash: status.configuration_hash.unwrap_or_default().into(),
                 kind: condition.kind.into(),

@@ -1,0 +1,332 @@
+//! The manifests of what the operator makes: Jobs, CronJobs, first requests, events. Pure.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::command::{Happened, Mode};
+use crate::model::class::Class;
+use crate::model::hash::{combined, go_json, md5_hex};
+use crate::model::request::Request;
+use crate::model::stream::Stream;
+use crate::model::template::Template;
+use crate::model::{
+    API_GROUP, API_PLURAL, API_VERSION, BACKFILLING, CHECKSUM, CONFIGURATION_HASH, GROUP, Line,
+    RESTART, SECRETS_HASH, STREAM_ID, STREAM_KIND, TEMPLATE_HASH,
+};
+
+/// Who existing dashboards know events from.
+pub const COMPONENT: &str = "arcane-operator";
+
+/// All that a Job is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    pub class: &'a Class,
+    pub stream: &'a Stream,
+    pub template: &'a Template,
+    /// What the secrets are now, if that is to be remembered.
+    pub secrets: Option<&'a str>,
+}
+
+/// A Job; or what is in its way, which names the field.
+pub fn job(parts: Parts<'_>, mode: &Mode, request: Option<&Request>) -> Result<Value, String> {
+    let Parts { class, stream, .. } = parts;
+    let backfilling = matches!(mode, Mode::Backfill(_));
+    let mut made = parts.base()?;
+    let mut labels = made.take("labels");
+    labels.insert(STREAM_ID.into(), json!(stream.key.place.name));
+    labels.insert(STREAM_KIND.into(), json!(class.kind));
+    labels.insert(BACKFILLING.into(), json!(backfilling.to_string()));
+    let annotations = parts.annotations(made.take("annotations"), &hash(stream, request));
+    let mut variables = parts.variables(request.map(Request::json))?;
+    if let Some(request) = request
+        && let Some(payload) = &request.payload
+    {
+        let spec: Value = serde_json::from_str(&stream.spec).unwrap_or_default();
+        let over = request.over(&spec).unwrap_or_default();
+        variables.push(variable("STREAMCONTEXT_OVERRIDE", go_json(payload)));
+        variables.push(variable("STREAMCONTEXT_SPEC_OVERRIDE", go_json(&over)));
+    }
+    variables.push(variable("STREAMCONTEXT__BACKFILL", backfilling.to_string()));
+    if let Mode::Backfill(Some(id)) = mode {
+        variables.push(variable("STREAMCONTEXT__BACKFILL_ID", id.to_string()));
+    }
+    parts.fill(&mut made.spec, &variables)?;
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": parts.metadata(labels, annotations),
+        "spec": made.spec,
+    }))
+}
+
+/// A CronJob: each of its runs is a backfill that is called as its Job is.
+pub fn cron(parts: Parts<'_>, schedule: &str) -> Result<Value, String> {
+    let mut made = parts.base()?;
+    let nobody = json!({ "streamClass": "", "streamId": "" });
+    let mut variables = parts.variables(Some(go_json(&nobody)))?;
+    variables.push(variable("STREAMCONTEXT__BACKFILL", "true".into()));
+    variables.push(json!({
+        "name": "STREAMCONTEXT__BACKFILL_ID",
+        "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['job-name']" } },
+    }));
+    parts.fill(&mut made.spec, &variables)?;
+    let annotations = parts.annotations(made.take("annotations"), &parts.stream.hash);
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": parts.metadata(made.take("labels"), annotations),
+        "spec": {
+            "schedule": schedule,
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": { "spec": made.spec },
+        },
+    }))
+}
+
+/// The hash of what a Job is made from.
+pub fn hash(stream: &Stream, request: Option<&Request>) -> String {
+    match request {
+        Some(request) => combined(&stream.hash, &md5_hex(request.json().as_bytes())),
+        None => stream.hash.to_string(),
+    }
+}
+
+/// What the first request of a stream is called; the same however often it is asked for.
+pub fn initial_name(stream: &Stream) -> String {
+    let mark = md5_hex(stream.uid.as_bytes());
+    format!("{}-initial-backfill-{}", stream.key.place.name, &mark[..5])
+}
+
+pub fn initial_request(class: &Class, stream: &Stream) -> Value {
+    let place = &stream.key.place;
+    json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "BackfillRequest",
+        "metadata": {
+            "name": initial_name(stream),
+            "namespace": place.namespace,
+            "ownerReferences": [owner(class, stream, false)],
+        },
+        "spec": { "streamClass": class.name, "streamId": place.name },
+    })
+}
+
+fn owner(class: &Class, stream: &Stream, controller: bool) -> Value {
+    json!({
+        "apiVersion": class.api_version(),
+        "kind": class.kind,
+        "name": stream.key.place.name,
+        "uid": stream.uid,
+        "controller": controller,
+    })
+}
+
+/// Whom an event is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    /// Empty for what is in no namespace.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+}
+
+pub fn event(subject: Subject<'_>, happened: &Happened, now: Timestamp) -> Value {
+    let namespace = match subject.namespace {
+        "" => "default",
+        namespace => namespace,
+    };
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let message: String = happened.message.chars().take(1000).collect();
+    let mut about = json!({
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+    });
+    if !subject.namespace.is_empty() {
+        about["namespace"] = json!(subject.namespace);
+    }
+    // As long as the longest name that is allowed, with room for the rest.
+    let name: String = subject.name.chars().take(200).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": format!("{name}.{:x}", now.as_nanosecond()),
+            "namespace": namespace,
+        },
+        "involvedObject": about,
+        "type": if happened.warning { "Warning" } else { "Normal" },
+        "reason": happened.reason,
+        "message": message,
+        "source": { "component": COMPONENT },
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    })
+}
+
+/// What the template gives.
+struct Base {
+    metadata: Map<String, Value>,
+    spec: Value,
+}
+
+impl Base {
+    fn take(&mut self, part: &str) -> Map<String, Value> {
+        match self.metadata.remove(part) {
+            Some(Value::Object(texts)) => texts,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl Parts<'_> {
+    fn base(&self) -> Result<Base, String> {
+        let place = &self.template.place;
+        let job = self.template.job.as_ref();
+        let job = job.map_err(|why| format!("StreamingJobTemplate {place}: {why}"))?;
+        let metadata = job["metadata"].as_object().cloned().unwrap_or_default();
+        Ok(Base { metadata, spec: job["spec"].clone() })
+    }
+
+    fn metadata(&self, labels: Map<String, Value>, annotations: Map<String, Value>) -> Value {
+        let place = &self.stream.key.place;
+        let mut metadata = json!({ "name": place.name, "namespace": place.namespace });
+        if !labels.is_empty() {
+            metadata["labels"] = Value::Object(labels);
+        }
+        metadata["annotations"] = Value::Object(annotations);
+        metadata["ownerReferences"] = json!([owner(self.class, self.stream, true)]);
+        metadata
+    }
+
+    fn annotations(&self, mut all: Map<String, Value>, hash: &str) -> Map<String, Value> {
+        let mut add = |name: &str, value: &str| all.insert(name.into(), json!(value));
+        match self.class.line {
+            Line::V1 => {
+                add(CONFIGURATION_HASH, hash);
+            }
+            Line::Beta => {
+                add(CHECKSUM, &self.stream.hash);
+                add(API_GROUP, &self.class.group);
+                add(API_VERSION, &self.class.version);
+                add(API_PLURAL, &self.class.plural);
+            }
+        }
+        let wishes = &self.stream.wishes;
+        if let Some(restart) = &wishes.restart {
+            add(RESTART, restart);
+        }
+        if wishes.on_template {
+            add(TEMPLATE_HASH, &self.template.hash);
+        }
+        if let Some(secrets) = self.secrets {
+            add(SECRETS_HASH, secrets);
+        }
+        all
+    }
+
+    /// The variables that tell a stream who it is and what it is to do.
+    fn variables(&self, over: Option<String>) -> Result<Vec<Value>, String> {
+        let spec = match self.class.line {
+            Line::V1 => self.stream.spec.to_string(),
+            Line::Beta => {
+                let mut spec: Value = serde_json::from_str(&self.stream.spec).unwrap_or_default();
+                if let Value::Object(fields) = &mut spec {
+                    fields.retain(|name, _| !self.class.secret_refs.contains(name));
+                }
+                go_json(&spec)
+            }
+        };
+        // One variable can not be longer: the kernel refuses to start such a program.
+        if spec.len() > 131_000 {
+            return Err(format!(
+                "spec has {} bytes as JSON; a Job can be given at most 131,000 in a variable",
+                spec.len()
+            ));
+        }
+        let mut all = vec![
+            variable("STREAMCONTEXT__STREAM_ID", self.stream.key.place.name.to_string()),
+            variable("STREAMCONTEXT__STREAM_KIND", self.class.kind.to_string()),
+            variable("STREAMCONTEXT__SPEC", spec),
+        ];
+        all.extend(over.map(|over| variable("STREAMCONTEXT__OVERRIDE", over)));
+        Ok(all)
+    }
+
+    /// Gives every container the variables and the secrets.
+    fn fill(&self, spec: &mut Value, variables: &[Value]) -> Result<(), String> {
+        let secrets = self.secret_names()?;
+        let template = &self.template.place;
+        let containers = spec.pointer_mut("/template/spec/containers");
+        let Some(Value::Array(containers)) = containers else { return Ok(()) };
+        for container in containers {
+            let Value::Object(container) = container else {
+                return Err(format!("StreamingJobTemplate {template}: a container is no object"));
+            };
+            let env = list(container, "env", template)?;
+            for own in ["STREAMCONTEXT__STREAM_ID", "STREAMCONTEXT__STREAM_KIND"] {
+                if env.iter().any(|there| there["name"] == own) {
+                    return Err(format!(
+                        "StreamingJobTemplate {template} sets {own} itself; take it out: the \
+                         operator gives it"
+                    ));
+                }
+            }
+            for variable in variables {
+                match env.iter_mut().find(|there| there["name"] == variable["name"]) {
+                    Some(there) => *there = variable.clone(),
+                    None => env.push(variable.clone()),
+                }
+            }
+            if !secrets.is_empty() {
+                let from = list(container, "envFrom", template)?;
+                from.extend(secrets.iter().map(|name| json!({ "secretRef": { "name": name } })));
+            }
+        }
+        Ok(())
+    }
+
+    fn secret_names(&self) -> Result<Vec<String>, String> {
+        secret_names(self.class, self.stream)
+    }
+}
+
+/// The secrets that a stream names in the fields that its class lists.
+pub fn secret_names(class: &Class, stream: &Stream) -> Result<Vec<String>, String> {
+    if class.secret_refs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let spec: Value = serde_json::from_str(&stream.spec).unwrap_or_default();
+    let name = |field: &String| match spec[field]["name"].as_str() {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(format!(
+            "spec.{field}.name is missing: the name of a Secret, as StreamClass {} asks",
+            class.name
+        )),
+    };
+    class.secret_refs.iter().map(name).collect()
+}
+
+fn list<'c>(
+    container: &'c mut Map<String, Value>,
+    name: &str,
+    template: &crate::model::Place,
+) -> Result<&'c mut Vec<Value>, String> {
+    let there = container.entry(name).or_insert(Value::Null);
+    if there.is_null() {
+        *there = Value::Array(Vec::new());
+    }
+    match there {
+        Value::Array(items) => Ok(items),
+        _ => Err(format!("StreamingJobTemplate {template}: {name} of a container is no list")),
+    }
+}
+
+fn variable(name: &str, value: String) -> Value {
+    json!({ "name": name, "value": value })
+}
