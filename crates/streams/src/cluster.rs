@@ -56,7 +56,7 @@ pub enum Object {
 pub enum Told {
     /// Everything that is there; what was known beside it is gone.
     All(Vec<Object>),
-    Is(Object),
+    Is(Box<Object>),
     /// The place, the uid and the version of its end.
     Gone(Place, Box<str>, Revision),
     /// It cannot be watched now, and will be tried again.
@@ -115,7 +115,7 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// As it is now.
-    Object(Object),
+    Object(Box<Object>),
     /// It was carried out, and there is nothing to know.
     Done,
     Fate(Fate),

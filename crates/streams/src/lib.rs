@@ -2,5 +2,6 @@
 
 pub mod cluster;
 pub mod decide;
+pub mod index;
 pub mod model;
 pub mod ports;

@@ -18,17 +18,17 @@ use crate::model::{
 pub const COMPONENT: &str = "arcane-operator";
 
 /// All that a Job is made from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Parts<'a> {
     pub class: &'a Class,
     pub stream: &'a Stream,
     pub template: &'a Template,
     /// What the secrets are now, if that is to be remembered.
-    pub secrets: Option<&'a str>,
+    pub secrets: Option<String>,
 }
 
 /// A Job; or what is in its way, which names the field.
-pub fn job(parts: Parts<'_>, mode: &Mode, request: Option<&Request>) -> Result<Value, String> {
+pub fn job(parts: &Parts<'_>, mode: &Mode, request: Option<&Request>) -> Result<Value, String> {
     let Parts { class, stream, .. } = parts;
     let backfilling = matches!(mode, Mode::Backfill(_));
     let mut made = parts.base()?;
@@ -60,7 +60,7 @@ pub fn job(parts: Parts<'_>, mode: &Mode, request: Option<&Request>) -> Result<V
 }
 
 /// A CronJob: each of its runs is a backfill that is called as its Job is.
-pub fn cron(parts: Parts<'_>, schedule: &str) -> Result<Value, String> {
+pub fn cron(parts: &Parts<'_>, schedule: &str) -> Result<Value, String> {
     let mut made = parts.base()?;
     let nobody = json!({ "streamClass": "", "streamId": "" });
     let mut variables = parts.variables(Some(go_json(&nobody)))?;
@@ -224,7 +224,7 @@ impl Parts<'_> {
         if wishes.on_template {
             add(TEMPLATE_HASH, &self.template.hash);
         }
-        if let Some(secrets) = self.secrets {
+        if let Some(secrets) = &self.secrets {
             add(SECRETS_HASH, secrets);
         }
         all

@@ -103,3 +103,9 @@ pub struct Decision {
     /// It would start a backfill if fewer were running.
     pub waits_for_backfills: bool,
 }
+
+impl Decision {
+    pub fn of(commands: impl IntoIterator<Item = Command>) -> Decision {
+        Decision { commands: commands.into_iter().collect(), ..Decision::default() }
+    }
+}

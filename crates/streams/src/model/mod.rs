@@ -7,6 +7,7 @@ pub mod layout;
 pub mod meta;
 pub mod phase;
 pub mod request;
+pub mod settings;
 pub mod status;
 pub mod stream;
 pub mod template;

@@ -155,8 +155,9 @@ fn wishes(metadata: &RawMeta) -> Wishes {
 
 fn other_writer(metadata: &RawMeta) -> Option<Box<(String, Timestamp)>> {
     let writers = metadata.managed_fields.as_deref().unwrap_or_default().iter();
-    let others =
-        writers.filter(|writer| writer.subresource == "status" && writer.manager != MANAGER);
+    // Someone at a command line is no operator.
+    let other = |name: &str| name != MANAGER && !name.starts_with("kubectl");
+    let others = writers.filter(|w| w.subresource == "status" && other(&w.manager));
     let latest = others.filter_map(|writer| Some((writer.manager.clone(), writer.time?)));
     latest.max_by_key(|(_, time)| *time).map(Box::new)
 }

@@ -1,0 +1,83 @@
+//! Whether what runs was made from what is wanted now, and what a Job is made from.
+
+use super::build::{self, Parts};
+use super::stream::{View, asked_again};
+use crate::model::Place;
+use crate::model::hash::{Digest, md5_hex};
+use crate::model::job::{Cron, Job};
+use crate::model::template::Template;
+
+/// What a Job or CronJob says it was made from.
+struct Made<'a> {
+    hash: Option<&'a str>,
+    normal: Option<Digest>,
+    restart: Option<&'a str>,
+    template: Option<&'a str>,
+    secrets: Option<&'a str>,
+}
+
+impl View<'_> {
+    pub(super) fn parts(&self, template: &Place) -> Result<Parts<'_>, String> {
+        let Some(found) = self.template(template) else {
+            return Err(format!(
+                "StreamingJobTemplate {template} is not there; the stream starts when it is"
+            ));
+        };
+        let secrets = self.stream.wishes.on_secrets.then(|| self.secrets()).transpose()?;
+        Ok(Parts { class: self.class, stream: self.stream, template: found, secrets })
+    }
+
+    fn template(&self, place: &Place) -> Option<&Template> {
+        self.index.template_at(self.class.line, place)
+    }
+
+    /// What the secrets of the stream are now.
+    fn secrets(&self) -> Result<String, String> {
+        let names = build::secret_names(self.class, self.stream)?;
+        let namespace = &self.stream.place().namespace;
+        let of = |name: &String| {
+            let revision = self.index.secret(&Place::new(namespace, name));
+            format!("{name} {revision:?}")
+        };
+        Ok(md5_hex(names.iter().map(of).collect::<Vec<_>>().join("\n").as_bytes()))
+    }
+
+    /// Whether a Job is not what would be made now.
+    pub(super) fn changed(&self, job: &Job, template: &Place) -> bool {
+        let made = Made {
+            hash: job.hash.as_deref(),
+            normal: job.normal,
+            restart: job.restart.as_deref(),
+            template: job.template_hash.as_deref(),
+            secrets: job.secrets_hash.as_deref(),
+        };
+        let asked = job.state.as_deref() == Some("restart-requested");
+        asked || self.differs(&made, template)
+    }
+
+    pub(super) fn schedule_changed(&self, cron: &Cron, schedule: &str, template: &Place) -> bool {
+        let made = Made {
+            hash: cron.hash.as_deref(),
+            normal: cron.normal,
+            restart: cron.restart.as_deref(),
+            template: cron.template_hash.as_deref(),
+            secrets: cron.secrets_hash.as_deref(),
+        };
+        *cron.schedule != *schedule || self.differs(&made, template)
+    }
+
+    fn differs(&self, made: &Made<'_>, template: &Place) -> bool {
+        let wishes = &self.stream.wishes;
+        let same = made.hash == Some(&*self.stream.hash) || made.normal == Some(self.stream.normal);
+        // Only what was noted when it was made can be told to have changed since.
+        let template = || match (made.template, self.template(template)) {
+            (Some(then), Some(now)) => wishes.on_template && *then != *now.hash,
+            _ => false,
+        };
+        let secrets = || match (made.secrets, self.secrets()) {
+            (Some(then), Ok(now)) => wishes.on_secrets && *then != *now,
+            _ => false,
+        };
+        !same || asked_again(self.stream, made.restart) || template() || secrets()
+    }
+}
