@@ -65,5 +65,5 @@ fn object(what: &What, answer: &[u8]) -> Result<Answer, Refused> {
     let unreadable = |error: String| Refused::Away(format!("an answer cannot be read: {error}"));
     let json = std::str::from_utf8(answer).map_err(|error| unreadable(error.to_string()))?;
     let object = read::answered(what, json).map_err(|error| unreadable(error.to_string()))?;
-    Ok(object.map_or(Answer::Done, Answer::Object))
+    Ok(object.map_or(Answer::Done, |object| Answer::Object(object.into())))
 }

@@ -63,7 +63,7 @@ impl Seen {
     /// What was ours and is no more is gone.
     pub fn told(self) -> Told {
         match self.object {
-            Some(object) => Told::Is(object),
+            Some(object) => Told::Is(object.into()),
             None => Told::Gone(self.place, self.uid, self.revision),
         }
     }

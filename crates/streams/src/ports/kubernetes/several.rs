@@ -75,7 +75,7 @@ impl Several {
                     self.ready.push_back(Told::Gone(place, uid, revision));
                 }
             }
-            self.ready.extend(objects.into_iter().map(Told::Is));
+            self.ready.extend(objects.into_iter().map(|object| Told::Is(object.into())));
             return;
         };
         gathering[part] = Some(objects);
@@ -98,7 +98,7 @@ impl Several {
         };
         objects.retain(|object| who(object).0 != place);
         if let Told::Is(object) = told {
-            objects.push(object);
+            objects.push(*object);
         }
     }
 }
