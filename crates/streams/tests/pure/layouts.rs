@@ -1,0 +1,120 @@
+//! The three layouts, and what is said of mistakes in them.
+
+use serde_json::{Value, json};
+use streams::model::layout::{Backend, Execution, read};
+use streams::model::{Line, Place};
+
+use crate::world::{batch, capture};
+
+fn place(name: &str) -> Place {
+    Place::new("t", name)
+}
+
+fn problem(spec: &Value) -> String {
+    read(spec, "n", Line::V1).unwrap_err().to_string()
+}
+
+#[test]
+fn all_layouts_say_the_same() {
+    for suspended in [false, true] {
+        for layout in ["v0", "v1", "v2"] {
+            let expected = Execution {
+                suspended,
+                backend: Some(Backend::ChangeCapture { template: place("stream") }),
+                backfill: Some(place("backfill")),
+            };
+            assert_eq!(read(&capture(layout, suspended), "n", Line::V1), Ok(expected));
+        }
+    }
+}
+
+#[test]
+fn a_batch_goes_first_and_backfills_with_its_own_template_if_it_has_no_other() {
+    for (layout, backfill) in [("v1", "backfill"), ("v2", "batch")] {
+        let mut spec = batch(layout, false);
+        let schedule = "0 * * * *".into();
+        let expected = Execution {
+            suspended: false,
+            backend: Some(Backend::Batch { schedule, template: place("batch") }),
+            backfill: Some(place(backfill)),
+        };
+        assert_eq!(read(&spec, "n", Line::V1).as_ref(), Ok(&expected));
+        spec["execution"]["streamingBackend"]["changeCapture"] =
+            json!({ "jobTemplateRef": { "name": "stream", "namespace": "t" } });
+        assert_eq!(read(&spec, "n", Line::V1), Ok(expected), "both are set");
+    }
+}
+
+#[test]
+fn templates_are_in_the_streams_namespace_unless_they_say_otherwise() {
+    let mut spec = capture("v1", false);
+    for path in [
+        "/execution/backfillJobTemplateRef",
+        "/execution/streamingBackend/changeCapture/jobTemplateRef",
+    ] {
+        spec.pointer_mut(path).unwrap().as_object_mut().unwrap().remove("namespace");
+    }
+    let execution = read(&spec, "n", Line::V1).unwrap();
+    assert_eq!(execution.backfill, Some(Place::new("n", "backfill")));
+    assert_eq!(execution.backend.unwrap().template(), &Place::new("n", "stream"));
+}
+
+#[test]
+fn no_backend_is_none_and_no_mistake() {
+    for spec in [
+        json!({ "execution": { "layoutVersion": "v2", "streamingBackend": null } }),
+        json!({ "execution": { "layoutVersion": "v2", "streamingBackend": { "batch": null, "changeCapture": null } } }),
+    ] {
+        let execution = read(&spec, "n", Line::V1).unwrap();
+        assert_eq!((execution.backend, execution.backfill), (None, None));
+    }
+}
+
+#[test]
+fn mistakes_name_the_field_and_say_what_would_be_right() {
+    let mut spec = capture("v1", false);
+    spec["execution"]["layoutVersion"] = json!("v3");
+    assert_eq!(
+        problem(&spec),
+        "spec.execution.layoutVersion is \"v3\"; it can be \"v1\" or \"v2\", or left out"
+    );
+    spec["execution"]["layoutVersion"] = json!(1);
+    assert_eq!(problem(&spec), "spec.execution.layoutVersion must be a text");
+    let mut spec = capture("v2", false);
+    spec["execution"]["suspended"] = json!("yes");
+    assert_eq!(problem(&spec), "spec.execution.suspended must be true or false");
+    let mut spec = capture("v2", false);
+    spec["execution"]["streamingBackend"]["changeCapture"]["backfillJobTemplateRef"] = json!(null);
+    assert_eq!(
+        problem(&spec),
+        "spec.execution.streamingBackend.changeCapture.backfillJobTemplateRef.name is missing: \
+         the name of a StreamingJobTemplate"
+    );
+    let mut spec = batch("v1", false);
+    spec["execution"]["streamingBackend"]["batch"]["schedule"] = json!("  ");
+    assert!(
+        problem(&spec).starts_with("spec.execution.streamingBackend.batch.schedule is missing")
+    );
+    let mut spec = capture("v0", false);
+    spec.as_object_mut().unwrap().remove("suspended");
+    assert!(problem(&spec).starts_with("spec.suspended is missing"));
+    for odd in [json!(null), json!([]), json!("x"), json!(7)] {
+        assert!(problem(&odd).starts_with("spec is missing"), "{odd}");
+    }
+    let mut spec = capture("v0", false);
+    spec["jobTemplateRef"] = json!("stream");
+    assert!(problem(&spec).starts_with("spec.jobTemplateRef.name is missing"));
+    spec["jobTemplateRef"] = json!({ "name": 5 });
+    assert_eq!(problem(&spec), "spec.jobTemplateRef.name must be a text");
+}
+
+#[test]
+fn before_v1_an_annotation_suspends_and_the_backfill_may_have_no_template_of_its_own() {
+    let spec = json!({ "jobTemplateRef": { "name": "a" } });
+    let execution = read(&spec, "n", Line::Beta).unwrap();
+    assert!(!execution.suspended);
+    assert_eq!(execution.backfill, Some(Place::new("n", "a")));
+    let spec =
+        json!({ "jobTemplateRef": { "name": "a" }, "reloadingJobTemplateRef": { "name": "b" } });
+    assert_eq!(read(&spec, "n", Line::Beta).unwrap().backfill, Some(Place::new("n", "b")));
+}

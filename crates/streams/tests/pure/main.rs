@@ -1,0 +1,10 @@
+//! The pure half: hashes, layouts, manifests and decisions, without any server.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod decisions;
+mod golden;
+mod hashes;
+
+mod layouts;
+mod manifests;
+mod world;

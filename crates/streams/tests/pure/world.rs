@@ -1,0 +1,271 @@
+//! A picture of a cluster that tests put together.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use streams::cluster::{Object, Told, Watched};
+use streams::decide::{Command, Decision, decide};
+use streams::index::Index;
+use streams::model::class::{Class, RawClass};
+use streams::model::job::{Cron, Job};
+use streams::model::request::Request;
+use streams::model::stream::Stream;
+use streams::model::template::Template;
+use streams::model::{GROUP, Key, Line, Place};
+
+pub const NOW: &str = "2026-11-16T08:00:00Z";
+
+pub fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+pub struct World {
+    pub index: Index,
+    pub class: Class,
+    version: u64,
+}
+
+impl World {
+    /// With a class `class-a` of kind `A`, and the templates `t/stream`, `t/backfill`, `t/batch`.
+    pub fn new() -> World {
+        World::of(Line::V1, &["secretRef"])
+    }
+
+    pub fn of(line: Line, secrets: &[&str]) -> World {
+        let class: RawClass = serde_json::from_value(json!({
+            "metadata": { "name": "class-a", "namespace": "n", "uid": "class-uid", "resourceVersion": "1" },
+            "spec": { "apiVersion": "v1", "kindRef": "A", "pluralName": "as", "secretRefs": secrets },
+        }))
+        .unwrap();
+        let class = Class::of(class, line);
+        let mut index = Index::default();
+        index.told(&Watched::Classes(line), Told::All(vec![Object::Class(class.clone())]));
+        let streams = Watched::Streams(class.clone().into());
+        index.told(&streams, Told::All(Vec::new()));
+        let mut world = World { index, class, version: 10 };
+        for name in ["stream", "backfill", "batch"] {
+            world.template(name, &template(name));
+        }
+        world
+    }
+
+    fn next(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    pub fn key(&self) -> Key {
+        Key { class: self.class.name.clone(), place: Place::new("n", "s1") }
+    }
+
+    pub fn template(&mut self, name: &str, spec: &Value) {
+        let raw = json!({
+            "metadata": { "name": name, "namespace": "t", "resourceVersion": self.next() },
+            "spec": spec,
+        });
+        let line = self.class.line;
+        let object = Object::Template(Template::of(serde_json::from_value(raw).unwrap(), line));
+        self.index.told(&Watched::Templates(line), Told::Is(object.into()));
+    }
+
+    /// The stream `n/s1`, uid `s1-uid`.
+    pub fn stream(&mut self, phase: &str, spec: Value) -> &mut World {
+        self.stream_with(phase, spec, json!({}))
+    }
+
+    pub fn stream_with(&mut self, phase: &str, spec: Value, annotations: Value) -> &mut World {
+        self.written(phase, spec, annotations, "as it was")
+    }
+
+    pub fn written(
+        &mut self,
+        phase: &str,
+        spec: Value,
+        annotations: Value,
+        message: &str,
+    ) -> &mut World {
+        let mut raw = json!({
+            "metadata": {
+                "name": "s1", "namespace": "n", "uid": "s1-uid", "generation": 1,
+                "resourceVersion": self.next(), "annotations": annotations,
+                "creationTimestamp": "2026-11-16T07:00:00Z",
+            },
+            "spec": spec,
+        });
+        if !phase.is_empty() {
+            raw["status"] = json!({ "phase": phase, "conditions": [
+                { "type": "Ready", "status": "True", "message": message }
+            ] });
+        }
+        let stream = Stream::of(serde_json::from_value(raw).unwrap(), &self.class);
+        self.index.learnt(Object::Stream(stream));
+        self
+    }
+
+    /// A Job of the stream.
+    pub fn job(&mut self, uid: &str, change: impl FnOnce(&mut Value)) -> &mut World {
+        let stream = self.index.stream(&self.key()).unwrap().clone();
+        let mut raw = json!({
+            "metadata": {
+                "name": "s1", "namespace": "n", "uid": uid, "resourceVersion": self.next(),
+                "creationTimestamp": "2026-11-16T07:30:00Z",
+                "labels": { "arcane/stream-id": "s1", "arcane/stream-kind": "A", "arcane/backfilling": "false" },
+                "annotations": { "configuration-hash": stream.hash },
+                "ownerReferences": [{ "apiVersion": format!("{GROUP}/v1"), "kind": "A", "name": "s1", "uid": "s1-uid", "controller": true }],
+            },
+            "spec": { "template": { "spec": { "containers": [{ "env": [] }] } } },
+            "status": {},
+        });
+        change(&mut raw);
+        let job = Job::of(serde_json::from_value(raw).unwrap()).unwrap();
+        self.index.learnt(Object::Job(job));
+        self
+    }
+
+    pub fn cron(&mut self, change: impl FnOnce(&mut Value)) -> &mut World {
+        let stream = self.index.stream(&self.key()).unwrap().clone();
+        let mut raw = json!({
+            "metadata": {
+                "name": "s1", "namespace": "n", "uid": "cron-uid", "resourceVersion": self.next(),
+                "annotations": { "configuration-hash": stream.hash },
+                "ownerReferences": [{ "apiVersion": format!("{GROUP}/v1"), "kind": "A", "name": "s1", "uid": "s1-uid", "controller": true }],
+            },
+            "spec": { "schedule": "0 * * * *" },
+        });
+        change(&mut raw);
+        let cron = Cron::of(serde_json::from_value(raw).unwrap()).unwrap();
+        self.index.learnt(Object::Cron(cron));
+        self
+    }
+
+    pub fn request(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> &mut World {
+        let mut raw = json!({
+            "metadata": {
+                "name": name, "namespace": "n", "uid": format!("{name}-uid"),
+                "resourceVersion": self.next(), "creationTimestamp": "2026-11-16T07:20:00Z",
+            },
+            "spec": { "streamClass": self.class.name, "streamId": "s1" },
+        });
+        change(&mut raw);
+        self.index.learnt(Object::Request(Request::of(serde_json::from_value(raw).unwrap())));
+        self
+    }
+
+    pub fn job_gone(&mut self, uid: &str) -> &mut World {
+        let revision = streams::model::meta::Revision::of(&self.next());
+        let place = Place::new("n", "s1");
+        self.index.told(&Watched::Jobs, Told::Gone(place, uid.into(), revision));
+        self
+    }
+
+    pub fn decide(&self) -> Decision {
+        decide(&self.index, &self.key(), now())
+    }
+
+    /// A short account of what would be done.
+    pub fn does(&self) -> Vec<String> {
+        self.decide().commands.iter().map(brief).collect()
+    }
+}
+
+pub fn brief(command: &Command) -> String {
+    match command {
+        Command::RequestInitialBackfill { .. } => "request initial".into(),
+        Command::StartJob { mode, .. } => format!("start {mode:?}"),
+        Command::StopJob { uid, running, why } => {
+            format!("stop {uid} {why:?}{}", if *running { " running" } else { "" })
+        }
+        Command::StartSchedule { .. } => "start schedule".into(),
+        Command::StopSchedule { uid } => format!("stop schedule {uid}"),
+        Command::AskFate { uid } => format!("ask {uid}"),
+        Command::CompleteRequest { name } => format!("complete {name}"),
+        Command::RefuseRequest { request, .. } => format!("refuse {request}"),
+        Command::RemoveRequest { request, .. } => format!("remove {request}"),
+        Command::Annotate { name, value } => format!("annotate {name} {value:?}"),
+        Command::SetStatus(status) => {
+            format!("{:?}{}", status.phase, if status.trouble { "!" } else { "" })
+        }
+        Command::Publish(happened) => {
+            format!("{} {}", if happened.warning { "W" } else { "N" }, happened.reason)
+        }
+    }
+}
+
+pub fn template(name: &str) -> Value {
+    json!({ "metadata": {}, "spec": {
+        "backoffLimit": 3,
+        "template": { "spec": {
+            "containers": [{ "name": "c", "image": name, "env": [{ "name": "APPLICATION_VERSION", "value": "1" }] }],
+            "restartPolicy": "Never",
+        } },
+    } })
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "apiGroup": GROUP, "kind": "StreamingJobTemplate", "name": name, "namespace": "t" })
+}
+
+/// A spec in each of the layouts.
+pub fn capture(layout: &str, suspended: bool) -> Value {
+    let mut spec = match layout {
+        "v0" => json!({
+            "suspended": suspended,
+            "jobTemplateRef": reference("stream"),
+            "backfillJobTemplateRef": reference("backfill"),
+        }),
+        "v1" => json!({ "execution": {
+            "layoutVersion": "v1", "suspended": suspended,
+            "backfillJobTemplateRef": reference("backfill"),
+            "streamingBackend": { "batch": null, "changeCapture": { "jobTemplateRef": reference("stream") } },
+        } }),
+        _ => json!({ "execution": {
+            "layoutVersion": "v2", "suspended": suspended,
+            "streamingBackend": { "changeCapture": {
+                "jobTemplateRef": reference("stream"),
+                "backfillJobTemplateRef": reference("backfill"),
+            } },
+        } }),
+    };
+    spec["secretRef"] = json!({ "name": "password" });
+    spec["source"] = json!({ "url": "a<b&c>d" });
+    spec
+}
+
+pub fn batch(layout: &str, suspended: bool) -> Value {
+    let mut spec = json!({ "execution": {
+        "layoutVersion": layout, "suspended": suspended,
+        "streamingBackend": { "changeCapture": null, "batch": {
+            "schedule": "0 * * * *", "jobTemplateRef": reference("batch"),
+        } },
+    }, "secretRef": { "name": "password" } });
+    if layout == "v1" {
+        spec["execution"]["backfillJobTemplateRef"] = reference("backfill");
+    }
+    spec
+}
+
+/// Changes of a Job.
+pub fn ended(kind: &'static str) -> impl FnOnce(&mut Value) {
+    move |job| {
+        job["status"]["conditions"] = json!([{
+            "type": kind, "status": "True", "reason": "BackoffLimitExceeded",
+            "message": "too often", "lastTransitionTime": NOW,
+        }]);
+    }
+}
+
+pub fn for_request(id: &'static str) -> impl FnOnce(&mut Value) {
+    move |job| {
+        job["metadata"]["labels"]["arcane/backfilling"] = json!("true");
+        job["metadata"]["annotations"]["configuration-hash"] = json!("other");
+        job["spec"]["template"]["spec"]["containers"][0]["env"] =
+            json!([{ "name": "STREAMCONTEXT__BACKFILL_ID", "value": id }]);
+    }
+}
+
+pub fn outdated(job: &mut Value) {
+    job["metadata"]["annotations"]["configuration-hash"] = json!("old-hash");
+}
+
+pub fn deleting(job: &mut Value) {
+    job["metadata"]["deletionTimestamp"] = json!(NOW);
+}
