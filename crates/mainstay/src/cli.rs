@@ -91,6 +91,8 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     /// The streams of a Kubernetes cluster; needs no server
     #[command(subcommand)]
     Stream(verb::stream::Verb),
+    /// Turn the stream definitions of a Kubernetes cluster into Jobs and keep them running
+    Operator(verb::operator::Operator),
     /// Print the definitions (CRDs) that streams need in a cluster
     Crds(verb::crds::Crds),
     /// Serve a Kubernetes cluster: run there what the control plane wants, and report
@@ -137,6 +139,7 @@ impl Cli {
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
             Verb::Stream(verb) => one_thread(verb.run()),
+            Verb::Operator(verb) => many_threads(verb.run()),
             Verb::Crds(verb) => verb.run(),
             Verb::Agent(verb) => many_threads(verb.run()),
             Verb::Plane(verb) => many_threads(verb.run()),

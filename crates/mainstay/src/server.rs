@@ -11,6 +11,7 @@ use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, Domain, Parts, Store};
+use streams::api::StreamsDomain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()
         config.data_dir.clone(),
         config.database.is_empty(),
     )));
+    domains.push(Box::new(StreamsDomain));
     let stop = CancellationToken::new();
     tokio::select! {
         ended = compose(&loaded.config, &domains, stop.clone()) => ended,

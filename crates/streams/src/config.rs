@@ -77,7 +77,7 @@ impl Default for Config {
 
 impl Config {
     /// From the directory where `appconfig.yaml` is, if it is, and the environment. Another file
-    /// is read in its place where `APPLICATION_ENVIRONMENT` names one.
+    /// is read in its place where `APPLICATION_ENVIRONMENT` names one. Or from a file of any name.
     pub fn load(directory: &Path) -> Result<Config> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -94,7 +94,11 @@ impl Config {
             Some(name) => format!("appconfig.{}.yaml", name.to_lowercase()),
             None => "appconfig.yaml".into(),
         };
-        let text = match std::fs::read_to_string(directory.join(&file)) {
+        let path = match directory.is_file() {
+            true => directory.to_owned(),
+            false => directory.join(&file),
+        };
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => {

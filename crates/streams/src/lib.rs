@@ -1,8 +1,10 @@
 //! The streams operator: stream definitions become Kubernetes Jobs and are kept running.
 
+pub mod api;
 pub mod client;
 pub mod cluster;
 pub mod config;
+pub mod connect;
 pub mod crd;
 pub mod decide;
 pub mod explain;
@@ -13,5 +15,6 @@ pub mod metrics;
 pub mod model;
 pub mod operator;
 pub mod ports;
+pub mod report;
 pub mod schedule;
 pub mod work;

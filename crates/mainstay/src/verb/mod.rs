@@ -13,6 +13,7 @@ pub mod instance;
 pub mod list;
 pub mod login;
 pub mod migrate;
+pub mod operator;
 pub mod plane;
 pub mod shell;
 pub mod stream;

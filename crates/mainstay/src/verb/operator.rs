@@ -1,0 +1,260 @@
+//! `mainstay operator`: turns the stream definitions of a cluster into Jobs, and keeps them so.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use kernel::Ambient;
+use kernel::outbound::{self, Outbound};
+use streams::config::Config;
+use streams::connect::Connect;
+use streams::operator::Operator as Running;
+use streams::ports::kubernetes::connect;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::cli::key_value;
+use crate::error::{Error, Result};
+use crate::output::say;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mainstay crds | kubectl apply --server-side -f -      once, before the first start
+  mainstay operator                                     in a cluster, or with your kubeconfig
+  mainstay operator --context staging --namespace team-a --namespace team-b
+  mainstay operator --set operator.backfills-max=10 --set recovery.attempts=3
+  mainstay operator --connect https://mainstay.example --connect-token-file /etc/mainstay/token
+
+Of several replicas one acts, the one that holds the Lease mainstay-operator; the others watch, and
+one of them takes over within seconds. An installation of the existing operator is taken over as it
+is: its appconfig.yaml and its variables (ARCANE_OPERATOR__TELEMETRY__LOG_LEVEL) are read, and no
+running Job is started anew.
+
+Settings of an appconfig.yaml, of variables and of --set, beside those of the existing operator:
+  operator.workers=16               streams that are looked at at the same time
+  operator.namespaces=a,b           only these; all of them, if it is empty
+  operator.backfills-max=0          backfills that run at the same time; 0 is no limit
+  operator.requests-kept=10         completed BackfillRequests that are kept for each stream
+  operator.restarts-per-minute=0    Jobs that are started anew after a change; 0 is no limit
+  operator.other-quiet=1m           how long another operator must have been silent
+  recovery.first=30s, recovery.longest=30m, recovery.attempts=7, recovery.stable=10m
+                                    for streams that ask to be started again after a failure
+  lease.enabled, lease.namespace, lease.name, lease.duration, lease.renew-deadline,
+  lease.retry-period                the Lease
+  telemetry.legacy-metrics=true     also under the names of the existing operator
+
+What the operator may do, a service account must be allowed: deploy/helm/mainstay-operator has it
+all. The first Ctrl-C (or SIGTERM) finishes what is under way and gives the Lease back.")]
+pub struct Operator {
+    /// A kubeconfig [default: the cluster around us, $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// An appconfig.yaml, or the directory that it is in
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    config: PathBuf,
+    /// Any setting, as in operator.workers=32; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// Look only into this namespace; may be repeated
+    #[arg(long = "namespace", short, value_name = "NAME")]
+    namespaces: Vec<String>,
+    /// Share with nobody: act without a Lease
+    #[arg(long)]
+    no_lease: bool,
+    /// Where health is told, as in :8888; an empty text is nowhere
+    #[arg(long, value_name = "ADDR")]
+    probes_addr: Option<String>,
+    /// Where metrics are, as in :9090; an empty text is nowhere
+    #[arg(long, value_name = "ADDR")]
+    metrics_addr: Option<String>,
+    /// Tell this Mainstay server of the streams, so that they appear there
+    #[arg(long, value_name = "URL", requires = "connect_token_file", env = "MAINSTAY_CONNECT")]
+    connect: Option<Url>,
+    /// A token for it, of `mainstay token --agent-of CLUSTER`; read anew for each report
+    #[arg(long, value_name = "FILE", env = "MAINSTAY_CONNECT_TOKEN_FILE")]
+    connect_token_file: Option<PathBuf>,
+}
+
+/// How often it is looked whether it leads, to say so.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl Operator {
+    pub async fn run(self) -> Result<()> {
+        let config = self.settings()?;
+        let level = kernel::telemetry::Config {
+            level: config.log_level.to_lowercase(),
+            ..Default::default()
+        };
+        let _telemetry = kernel::telemetry::init(&level)?;
+        let cluster = connect(self.kubeconfig.clone(), self.context.clone()).await?;
+        let cluster = cluster.within(&config.namespaces);
+        say(&self.greeting(&config));
+        let operator = Running::new(Arc::new(cluster), config, Ambient::system());
+        let stop = CancellationToken::new();
+        let beside = async {
+            tokio::join!(self.report(&operator, stop.clone()), conduct(&operator, &stop)).0
+        };
+        let run = operator.clone().run(stop.clone());
+        tokio::select! {
+            ended = async { tokio::try_join!(async { Ok(run.await?) }, beside) } => ended.map(drop),
+            forced = signals(&stop) => forced,
+        }
+    }
+
+    /// Flags go before variables, and these before the file.
+    fn settings(&self) -> Result<Config> {
+        if !self.config.exists() {
+            let what = format!("{} does not exist", self.config.display());
+            return Err(kernel::Error::invalid("config", what).into());
+        }
+        let mut variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let flags = self.set.iter().cloned().chain(self.named());
+        for (key, value) in flags {
+            let name = key.to_uppercase().replace('.', "__").replace('-', "_");
+            variables.push((format!("ARCANE_OPERATOR__{name}"), value));
+        }
+        Ok(Config::from(&self.config, variables)?)
+    }
+
+    fn named(&self) -> impl Iterator<Item = (String, String)> {
+        let namespaces = (!self.namespaces.is_empty()).then(|| self.namespaces.join(","));
+        let named = [
+            ("operator.namespaces", namespaces),
+            ("lease.enabled", self.no_lease.then(|| "false".into())),
+            ("probes.addr", self.probes_addr.clone()),
+            ("telemetry.metrics-bind-address", self.metrics_addr.clone()),
+        ];
+        named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    }
+
+    fn greeting(&self, config: &Config) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        let watches = match &config.namespaces[..] {
+            [] => "all namespaces".to_owned(),
+            some => format!("the namespaces {}", some.join(", ")),
+        };
+        let nowhere = |addr: &str, path: &str| match addr {
+            "" => "nowhere".to_owned(),
+            addr if addr.starts_with(':') => format!("http://127.0.0.1{addr}{path}"),
+            addr => format!("http://{addr}{path}"),
+        };
+        let lease = match config.lease.enabled {
+            true => format!(
+                "the holder of the Lease {} acts, {} at a time",
+                config.lease.name, config.workers
+            ),
+            false => {
+                format!("without a Lease: it must be the only one, {} at a time", config.workers)
+            }
+        };
+        let server = match &self.connect {
+            Some(url) => format!("\n  tells    {url}"),
+            None => String::new(),
+        };
+        let health = nowhere(&config.probes_addr, "/health/ready");
+        let metrics = nowhere(&config.metrics_addr, "/metrics");
+        format!(
+            "\
+Mainstay {version}, operator of streams
+  watches  {watches}
+  acts     {lease}
+  health   {health}
+  metrics  {metrics}{server}
+"
+        )
+    }
+
+    async fn report(&self, operator: &Arc<Running>, stop: CancellationToken) -> Result<()> {
+        let (Some(url), Some(token)) = (&self.connect, &self.connect_token_file) else {
+            return Ok(());
+        };
+        let unwatched: outbound::Observe = Arc::new(|_| {});
+        let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
+        let connect = Connect::new(url, token.clone(), &outbound)?;
+        let acts = || operator.is_leading() && operator.is_ready();
+        connect.run(operator.index(), acts, stop).await;
+        Ok(())
+    }
+}
+
+/// Says when it is ready, and whether it acts or stands by.
+async fn conduct(operator: &Arc<Running>, stop: &CancellationToken) {
+    let mut said = None;
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        let now = operator.is_ready().then(|| operator.is_leading());
+        if now == said || now.is_none() {
+            continue;
+        }
+        let (classes, streams) = {
+            let index = operator.index().lock();
+            (index.classes().count(), index.streams().count())
+        };
+        let does = match now {
+            Some(true) => "this one acts",
+            _ => "stands by, another acts",
+        };
+        say(&format!("ready: {streams} streams of {classes} classes; {does}"));
+        said = now;
+    }
+}
+
+/// The first signal asks to finish, the second does not ask. Never ends otherwise.
+async fn signals(stop: &CancellationToken) -> Result<()> {
+    let failed = |e| Error::file("signals cannot be received", e);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut next = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    next().await;
+    stop.cancel();
+    next().await;
+    Err(Error::TimedOut("stopped at once: the Lease runs out by itself".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        operator: Operator,
+    }
+
+    fn settings(args: &[&str]) -> Result<Config> {
+        let args = std::iter::once("operator").chain(args.iter().copied());
+        Alone::try_parse_from(args).unwrap().operator.settings()
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.yaml");
+        std::fs::write(&file, "operator: {workers: 3, backfills-max: 4}").unwrap();
+        let file = file.to_str().unwrap();
+        let config =
+            settings(&["--config", file, "--set", "operator.workers=5", "-n", "a", "-n", "b"]);
+        let config = config.unwrap();
+        assert_eq!((config.workers, config.settings.backfills_max), (5, Some(4)));
+        assert_eq!(config.namespaces, ["a", "b"]);
+        assert!(config.lease.enabled);
+        let alone = settings(&["--no-lease", "--probes-addr", "", "--metrics-addr", ":1"]).unwrap();
+        assert_eq!((alone.lease.enabled, alone.metrics_addr.as_str()), (false, ":1"));
+        assert_eq!(alone.probes_addr, "");
+        assert!(settings(&["--config", "/no/such/dir"]).is_err());
+        assert!(settings(&["--set", "operator.wrokers=1"]).is_err());
+    }
+}
