@@ -141,6 +141,10 @@ impl Operator {
         if standing.is_of(&class) {
             return Looked { outcome: Outcome::Rest(due), acted: false };
         }
+        if let Some(later) = self.classes.lock().write_at(name) {
+            return Looked { outcome: Outcome::Rest(Some(later)), acted: false };
+        }
+        self.classes.lock().wrote(name);
         if standing.is_trouble() {
             tracing::warn!(class = %name, reason = standing.reason, "{}", standing.message);
         }

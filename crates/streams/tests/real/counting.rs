@@ -1,6 +1,7 @@
 //! A cluster that writes down what it is asked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -12,11 +13,17 @@ pub struct Counting {
     cluster: Arc<dyn Cluster>,
     asked: Mutex<Vec<String>>,
     lists: Mutex<Vec<String>>,
+    dead: AtomicBool,
 }
 
 impl Counting {
     pub fn new(cluster: Arc<dyn Cluster>) -> Arc<Counting> {
-        Arc::new(Counting { cluster, asked: Mutex::default(), lists: Mutex::default() })
+        Arc::new(Counting {
+            cluster,
+            asked: Mutex::default(),
+            lists: Mutex::default(),
+            dead: AtomicBool::new(false),
+        })
     }
 
     /// All requests but lists, watches and what is about the Lease.
@@ -32,6 +39,11 @@ impl Counting {
         self.lists.lock().clone()
     }
 
+    /// From now on nothing gets out.
+    pub fn die(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+    }
+
     pub fn forget(&self) {
         self.asked.lock().clear();
     }
@@ -45,6 +57,9 @@ impl Cluster for Counting {
     }
 
     async fn call(&self, call: Call) -> Result<Answer, Refused> {
+        if self.dead.load(Ordering::SeqCst) {
+            return std::future::pending().await;
+        }
         let name = |what: &What| match what {
             What::Class(_) => "class",
             What::Stream(_) => "stream",
@@ -55,8 +70,11 @@ impl Cluster for Counting {
         };
         let asked = match &call {
             Call::Create(what, manifest) => {
-                let metadata = &manifest["metadata"]["name"];
-                Some(format!("create {} {metadata}", name(what)))
+                let of = match manifest["involvedObject"]["kind"] == "StreamClass" {
+                    true => " of a class",
+                    false => "",
+                };
+                Some(format!("create {}{of} {}", name(what), manifest["metadata"]["name"]))
             }
             Call::Delete { what, place, .. } => Some(format!("delete {} {place}", name(what))),
             Call::Patch { what, place, status, .. } => {

@@ -78,14 +78,17 @@ pub async fn connect(access: &Access) -> Kubernetes {
 }
 
 /// Waits for something to be so, for at most a minute.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+pub async fn until<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
+    assert!(until_or_not(is).await, "in a minute it was never so: {what}");
+}
+
+async fn until_or_not<F: Future<Output = bool>>(mut is: impl FnMut() -> F) -> bool {
     let waited = async {
         while !is().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(60), waited).await;
-    waited.unwrap_or_else(|_| panic!("in a minute it was never so: {what}"));
+    tokio::time::timeout(Duration::from_secs(60), waited).await.is_ok()
 }
 
 pub struct Stage {
@@ -201,8 +204,12 @@ impl Stage {
     }
 
     pub async fn until_phase(&self, name: &str, phase: &str) {
-        let what = format!("{name} is {phase}");
-        until(&what, async || self.phase(name).await == phase).await;
+        let is = until_or_not(async || self.phase(name).await == phase).await;
+        if !is {
+            let stream = self.streams().get(name).await.unwrap();
+            let (job, events) = (self.job(name).await, self.events(name).await);
+            panic!("{name} is never {phase}: {stream:#?}\n{job:#?}\n{events:?}");
+        }
     }
 
     pub async fn job(&self, name: &str) -> Option<Job> {
@@ -280,8 +287,8 @@ impl Running {
     }
 
     /// As `kill -9` would: nothing is finished, nothing is given back.
-    pub fn kill(mut self) {
-        self.task.take().unwrap().abort();
+    pub fn kill(self) {
+        self.counting.die();
     }
 }
 
