@@ -1,0 +1,407 @@
+//! The operator's configuration: `appconfig.yaml` as the existing operator reads it, environment
+//! variables that go before it (`ARCANE_OPERATOR__PROBES__ADDR`), and settings of our own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kernel::{Error, Result};
+use serde_yaml_ng::Value;
+
+use crate::model::settings::Settings;
+
+const PREFIX: &str = "ARCANE_OPERATOR__";
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where health is told; nowhere if empty.
+    pub probes_addr: String,
+    pub probes_shutdown: Duration,
+    /// Where metrics are; nowhere if empty.
+    pub metrics_addr: String,
+    pub log_level: String,
+    pub cluster_name: String,
+    /// The names of the existing operator too.
+    pub legacy_metrics: bool,
+    /// How often the classes are counted for DogStatsD, and how long after the start it begins.
+    pub report_every: Duration,
+    pub report_after: Duration,
+    pub workers: usize,
+    /// Only these; all if there are none.
+    pub namespaces: Vec<String>,
+    pub lease: LeaseConfig,
+    pub settings: Settings,
+    /// What was there and means nothing here.
+    pub unknown: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaseConfig {
+    pub enabled: bool,
+    /// Empty: the namespace that this process runs in, or `default`.
+    pub namespace: String,
+    pub name: String,
+    /// Empty: the name of the machine, and something random.
+    pub holder: String,
+    pub duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            probes_addr: ":8888".into(),
+            probes_shutdown: Duration::from_secs(5),
+            metrics_addr: ":9090".into(),
+            log_level: "Info".into(),
+            cluster_name: "arcane-cluster".into(),
+            legacy_metrics: false,
+            report_every: Duration::from_secs(30),
+            report_after: Duration::from_secs(5),
+            workers: 16,
+            namespaces: Vec::new(),
+            lease: LeaseConfig {
+                enabled: true,
+                namespace: String::new(),
+                name: "mainstay-operator".into(),
+                holder: String::new(),
+                duration: Duration::from_secs(10),
+                renew_deadline: Duration::from_secs(7),
+                retry_period: Duration::from_secs(2),
+            },
+            settings: Settings::default(),
+            unknown: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// From the directory where `appconfig.yaml` is, if it is, and the environment. Another file
+    /// is read in its place where `APPLICATION_ENVIRONMENT` names one.
+    pub fn load(directory: &Path) -> Result<Config> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Config::from(directory, variables.collect())
+    }
+
+    pub fn from(directory: &Path, variables: Vec<(String, String)>) -> Result<Config> {
+        let find = |wanted: &str| {
+            variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+        };
+        let environment = find("APPLICATION_ENVIRONMENT").filter(|name| !name.is_empty());
+        let file = match environment {
+            Some(name) => format!("appconfig.{}.yaml", name.to_lowercase()),
+            None => "appconfig.yaml".into(),
+        };
+        let text = match std::fs::read_to_string(directory.join(&file)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(Error::invalid(file, format!("it cannot be read: {error}")));
+            }
+        };
+        let mut config = Config::default();
+        config.file(&file, &text)?;
+        config.variables(&variables)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn file(&mut self, file: &str, text: &str) -> Result<()> {
+        let sections: Value = serde_yaml_ng::from_str(text)
+            .map_err(|error| Error::invalid(file, format!("it is no YAML: {error}")))?;
+        let sections = match sections {
+            Value::Null => return Ok(()),
+            Value::Mapping(sections) => sections,
+            _ => return Err(Error::invalid(file, "it must have sections, such as `probes:`")),
+        };
+        for (section, settings) in sections {
+            let section = section.as_str().unwrap_or_default().to_owned();
+            let settings = match settings {
+                Value::Null => continue,
+                Value::Mapping(settings) => settings,
+                _ => {
+                    self.unknown.push(section);
+                    continue;
+                }
+            };
+            for (name, value) in settings {
+                let key = format!("{section}.{}", name.as_str().unwrap_or_default());
+                let value = match value {
+                    Value::Null => continue,
+                    Value::String(text) => text,
+                    Value::Sequence(items) => {
+                        let texts = items.iter().filter_map(Value::as_str);
+                        texts.collect::<Vec<_>>().join(",")
+                    }
+                    other => serde_yaml_ng::to_string(&other).unwrap_or_default().trim().into(),
+                };
+                self.set(&key, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `-` is written `_` in them, and what separates the parts `__`.
+    fn variables(&mut self, variables: &[(String, String)]) -> Result<()> {
+        for (name, value) in variables {
+            let Some(path) = name.strip_prefix(PREFIX) else { continue };
+            let parts = path.split("__").map(|part| part.to_lowercase().replace('_', "-"));
+            let key = parts.collect::<Vec<_>>().join(".");
+            self.set(&key, value).map_err(|error| match error {
+                Error::Invalid { message, .. } => Error::invalid(name, message),
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let (settings, lease) = (&mut self.settings, &mut self.lease);
+        let recovery = &mut settings.recovery;
+        match key {
+            "probes.addr" => self.probes_addr = address(key, value)?,
+            "probes.shutdown-timeout" => self.probes_shutdown = duration(key, value)?,
+            // There is one limit for a whole request, and it is not a setting.
+            "probes.write-timeout" | "probes.read-timeout" => {
+                duration(key, value)?;
+            }
+            "periodic-metrics-reporter.initial-delay" => self.report_after = duration(key, value)?,
+            "periodic-metrics-reporter.report-interval" => {
+                self.report_every = positive(key, value)?;
+            }
+            "telemetry.log-level" => self.log_level = value.into(),
+            "telemetry.cluster-name" => self.cluster_name = value.into(),
+            "telemetry.metrics-bind-address" => self.metrics_addr = address(key, value)?,
+            "telemetry.legacy-metrics" => self.legacy_metrics = boolean(key, value)?,
+            "operator.workers" => self.workers = number(key, value)?,
+            "operator.namespaces" => {
+                let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+                self.namespaces = names.map(str::to_owned).collect();
+            }
+            "operator.backfills-max" => settings.backfills_max = limit(key, value)?,
+            "operator.requests-kept" => settings.requests_kept = number(key, value)?,
+            "operator.restarts-per-minute" => settings.restarts_per_minute = limit(key, value)?,
+            "operator.other-quiet" => settings.other_quiet_s = duration(key, value)?.as_secs(),
+            "recovery.first" => recovery.first_s = positive(key, value)?.as_secs().max(1),
+            "recovery.longest" => recovery.longest_s = positive(key, value)?.as_secs().max(1),
+            "recovery.attempts" => recovery.attempts = number(key, value)?,
+            "recovery.stable" => recovery.stable_s = duration(key, value)?.as_secs(),
+            "lease.enabled" => lease.enabled = boolean(key, value)?,
+            "lease.namespace" => lease.namespace = value.into(),
+            "lease.name" => lease.name = value.into(),
+            "lease.holder" => lease.holder = value.into(),
+            "lease.duration" => lease.duration = positive(key, value)?,
+            "lease.renew-deadline" => lease.renew_deadline = positive(key, value)?,
+            "lease.retry-period" => lease.retry_period = positive(key, value)?,
+            // Sections of ours have no settings that someone else might know.
+            _ if ["operator.", "recovery.", "lease."].iter().any(|ours| key.starts_with(ours)) => {
+                let section = key.split('.').next().unwrap_or_default();
+                let known = OURS.iter().filter(|known| known.starts_with(section));
+                let known = known.copied().collect::<Vec<_>>().join(", ");
+                return Err(Error::invalid(key, format!("is no setting; there are {known}")));
+            }
+            other => self.unknown.push(other.into()),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        let LeaseConfig { duration, renew_deadline, retry_period, name, .. } = &self.lease;
+        if self.workers == 0 || self.workers > 1000 {
+            return Err(Error::invalid("operator.workers", "must be 1 to 1000"));
+        }
+        if name.is_empty() {
+            return Err(Error::invalid("lease.name", "must not be empty"));
+        }
+        if duration.as_secs() < 2 {
+            return Err(Error::invalid("lease.duration", "must be at least 2s"));
+        }
+        if renew_deadline.as_millis() * 10 > duration.as_millis() * 9 {
+            let message = "must be at most nine tenths of lease.duration: so long another waits";
+            return Err(Error::invalid("lease.renew-deadline", message));
+        }
+        if *retry_period * 2 > *renew_deadline {
+            let message = "must be at most half of lease.renew-deadline, so that one may fail";
+            return Err(Error::invalid("lease.retry-period", message));
+        }
+        Ok(())
+    }
+}
+
+const OURS: [&str; 17] = [
+    "operator.workers",
+    "operator.namespaces",
+    "operator.backfills-max",
+    "operator.requests-kept",
+    "operator.restarts-per-minute",
+    "operator.other-quiet",
+    "recovery.first",
+    "recovery.longest",
+    "recovery.attempts",
+    "recovery.stable",
+    "lease.enabled",
+    "lease.namespace",
+    "lease.name",
+    "lease.holder",
+    "lease.duration",
+    "lease.renew-deadline",
+    "lease.retry-period",
+];
+
+/// As Go writes them: `15s`, `1m30s`, `250ms`.
+fn duration(key: &str, value: &str) -> Result<Duration> {
+    let wrong = || Error::invalid(key, format!("is {value:?}; write it as 15s, 1m30s or 250ms"));
+    let mut rest = value.trim();
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut whole = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (count, after) = rest.split_at(digits);
+        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let unit_s = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return Err(wrong()),
+        };
+        let count: f64 = count.parse().map_err(|_| wrong())?;
+        let part = Duration::try_from_secs_f64(count * unit_s).map_err(|_| wrong())?;
+        whole = whole.checked_add(part).ok_or_else(wrong)?;
+        rest = after;
+    }
+    match value.trim().is_empty() {
+        true => Err(wrong()),
+        false => Ok(whole),
+    }
+}
+
+fn positive(key: &str, value: &str) -> Result<Duration> {
+    match duration(key, value)? {
+        Duration::ZERO => Err(Error::invalid(key, "must be more than 0s")),
+        time => Ok(time),
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
+    let wrong = || Error::invalid(key, format!("is {value:?}; it must be a whole number"));
+    value.trim().parse().map_err(|_| wrong())
+}
+
+/// 0 is no limit.
+fn limit(key: &str, value: &str) -> Result<Option<usize>> {
+    Ok(Some(number(key, value)?).filter(|limit| *limit > 0))
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    match value.trim().to_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(Error::invalid(key, format!("is {value:?}; it must be true or false"))),
+    }
+}
+
+/// `:8888` is every address of the machine.
+fn address(key: &str, value: &str) -> Result<String> {
+    let port = value.rsplit_once(':').map(|(_, port)| port);
+    match port.map(str::parse::<u16>) {
+        _ if value.is_empty() => Ok(String::new()),
+        Some(Ok(_)) => Ok(value.into()),
+        _ => Err(Error::invalid(key, format!("is {value:?}; write it as :8888 or 127.0.0.1:8888"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(file: &str, variables: &[(&str, &str)]) -> Result<Config> {
+        let mut config = Config::default();
+        config.file("appconfig.yaml", file)?;
+        let variables: Vec<_> =
+            variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        config.variables(&variables)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    #[test]
+    fn the_existing_operators_configuration_is_understood() {
+        let file = "probes: {addr: ':8081', read-timeout: 15s, write-timeout: 15s, \
+                    shutdown-timeout: 5s}\n\
+                    periodic-metrics-reporter: {initial-delay: 5s, report-interval: 1m30s}\n\
+                    telemetry: {log-level: Info, cluster-name: prod, \
+                    metrics-bind-address: ':9191'}\n";
+        let config = read(
+            file,
+            &[
+                ("ARCANE_OPERATOR__TELEMETRY__CLUSTER_NAME", "staging"),
+                ("ARCANE_OPERATOR__PERIODIC_METRICS_REPORTER__INITIAL_DELAY", "250ms"),
+                ("OTHER", "x"),
+            ],
+        );
+        let config = config.unwrap();
+        assert_eq!(config.probes_addr, ":8081");
+        assert_eq!(config.metrics_addr, ":9191");
+        assert_eq!(config.cluster_name, "staging");
+        assert_eq!(config.report_every, Duration::from_secs(90));
+        assert_eq!(config.report_after, Duration::from_millis(250));
+        assert!(config.unknown.is_empty(), "{:?}", config.unknown);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_named_and_does_no_harm() {
+        let config = read("telemetry: {colour: red}\nmore: {x: 1}\n", &[]).unwrap();
+        assert_eq!(config.unknown, ["telemetry.colour", "more.x"]);
+    }
+
+    #[test]
+    fn errors_name_the_key_and_say_what_would_be_right() {
+        let said = |file: &str| read(file, &[]).unwrap_err().to_string();
+        assert_eq!(
+            said("lease: {duration: 15}"),
+            "lease.duration: is \"15\"; write it as 15s, 1m30s or 250ms"
+        );
+        assert_eq!(
+            said("telemetry: {legacy-metrics: perhaps}"),
+            "telemetry.legacy-metrics: is \"perhaps\"; it must be true or false"
+        );
+        assert_eq!(
+            said("probes: {addr: 8888}"),
+            "probes.addr: is \"8888\"; write it as :8888 or 127.0.0.1:8888"
+        );
+        assert!(said("recovery: {frist: 1s}").contains("recovery.first"));
+        assert!(said("lease: {renew-deadline: 10s}").starts_with("lease.renew-deadline: must be"));
+        let variable = [("ARCANE_OPERATOR__OPERATOR__WORKERS", "many")];
+        assert_eq!(
+            read("", &variable).unwrap_err().to_string(),
+            "ARCANE_OPERATOR__OPERATOR__WORKERS: is \"many\"; it must be a whole number"
+        );
+    }
+
+    #[test]
+    fn limits_of_zero_are_none() {
+        let config = read("operator: {backfills-max: 0, restarts-per-minute: 5}", &[]).unwrap();
+        assert_eq!(config.settings.backfills_max, None);
+        assert_eq!(config.settings.restarts_per_minute, Some(5));
+    }
+
+    #[test]
+    fn the_environment_chooses_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("appconfig.yaml"), "operator: {workers: 1}").unwrap();
+        let other = directory.path().join("appconfig.production.yaml");
+        std::fs::write(other, "operator: {workers: 2, namespaces: [a, b]}").unwrap();
+        assert_eq!(Config::from(directory.path(), Vec::new()).unwrap().workers, 1);
+        let production = vec![("APPLICATION_ENVIRONMENT".into(), "Production".into())];
+        let config = Config::from(directory.path(), production).unwrap();
+        assert_eq!((config.workers, config.namespaces), (2, vec!["a".into(), "b".into()]));
+    }
+}

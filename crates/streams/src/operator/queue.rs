@@ -1,0 +1,289 @@
+//! Who is to be looked at: each once, none by two workers, those first that a user waits for.
+
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::hash::Hash;
+use std::time::Duration;
+
+use kernel::Ambient;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long after a failure something is looked at again: twice as long each time, with jitter.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
+/// What has been acted on so often without a rest is looked at when there is time: whoever starts
+/// and fails without end delays nobody. A whole start takes four looks.
+const HOT: f32 = 8.0;
+/// It has cooled by half after so long.
+const HALF: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// A user changed something.
+    Urgent,
+    /// The world changed.
+    Normal,
+    /// It can wait.
+    Low,
+}
+
+/// What came of a look.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Outcome {
+    /// Nothing to do, until then if there is a time.
+    Rest(Option<Instant>),
+    /// There is more to do.
+    Again(Lane),
+    /// It failed; not before this has passed.
+    Retry(Duration),
+}
+
+pub struct Queue<T> {
+    inner: Mutex<Inner<T>>,
+    wake: Notify,
+    ambient: Ambient,
+}
+
+struct Inner<T> {
+    /// Only while this process is to act.
+    open: bool,
+    lanes: [VecDeque<T>; 3],
+    entries: HashMap<T, Entry>,
+    due: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// By number, since what is looked at has no order.
+    due_items: HashMap<u64, T>,
+    numbered: u64,
+    taken: u64,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Where it stands in line.
+    lane: Option<Lane>,
+    busy: bool,
+    /// Asked for while it was looked at.
+    again: Option<Lane>,
+    due: Option<u64>,
+    failures: u32,
+    heat: f32,
+    heated: Option<Instant>,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.lane.is_none() && !self.busy && self.due.is_none()
+    }
+
+    fn heat(&self, now: Instant) -> f32 {
+        let Some(heated) = self.heated else { return 0.0 };
+        let halves = (now - heated).as_secs_f32() / HALF.as_secs_f32();
+        self.heat * 0.5_f32.powf(halves)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Queue<T> {
+    pub fn new(ambient: Ambient) -> Queue<T> {
+        let inner = Inner {
+            open: false,
+            lanes: Default::default(),
+            entries: HashMap::new(),
+            due: BinaryHeap::new(),
+            due_items: HashMap::new(),
+            numbered: 0,
+            taken: 0,
+        };
+        Queue { inner: Mutex::new(inner), wake: Notify::new(), ambient }
+    }
+
+    /// From now on things are handed out.
+    pub fn open(&self) {
+        self.inner.lock().open = true;
+        self.wake.notify_one();
+    }
+
+    /// Nothing is handed out any more, and nothing is remembered.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.open = false;
+        inner.lanes.iter_mut().for_each(VecDeque::clear);
+        inner.due.clear();
+        inner.due_items.clear();
+        inner.entries.retain(|_, entry| {
+            *entry = Entry { busy: entry.busy, ..Entry::default() };
+            entry.busy
+        });
+    }
+
+    pub fn push(&self, item: T, lane: Lane) {
+        let mut inner = self.inner.lock();
+        if inner.open {
+            inner.push(item, lane);
+            drop(inner);
+            self.wake.notify_one();
+        }
+    }
+
+    /// How many wait, and how many are being looked at.
+    pub fn depth(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        let waiting = inner.entries.values().filter(|entry| entry.lane.is_some()).count();
+        (waiting, inner.entries.values().filter(|entry| entry.busy).count())
+    }
+
+    /// Waits for the next.
+    pub async fn take(&self) -> (T, Lane) {
+        loop {
+            let wake = self.wake.notified();
+            let due = {
+                let mut inner = self.inner.lock();
+                inner.promote(Instant::now());
+                if let Some(taken) = inner.take() {
+                    let more = inner.lanes.iter().any(|lane| !lane.is_empty());
+                    drop(inner);
+                    // One wake-up may stand for many.
+                    if more {
+                        self.wake.notify_one();
+                    }
+                    return taken;
+                }
+                inner.due.peek().map(|Reverse((due, _))| *due).filter(|_| inner.open)
+            };
+            match due {
+                Some(due) => tokio::select! {
+                    () = wake => {}
+                    () = tokio::time::sleep_until(due) => {}
+                },
+                None => wake.await,
+            }
+        }
+    }
+
+    /// A look has ended; whether anything was done in it.
+    pub fn done(&self, item: &T, outcome: Outcome, acted: bool) {
+        let now = Instant::now();
+        let mut inner = self.inner.lock();
+        let open = inner.open;
+        let Some(entry) = inner.entries.get_mut(item) else { return };
+        entry.busy = false;
+        if acted {
+            entry.heat = entry.heat(now) + 1.0;
+            entry.heated = Some(now);
+        }
+        let again = entry.again.take();
+        let mut due = None;
+        let mut lane = again;
+        match outcome {
+            Outcome::Rest(at) => {
+                entry.failures = 0;
+                due = at;
+            }
+            Outcome::Again(least) => lane = Some(again.map_or(least, |again| again.min(least))),
+            Outcome::Retry(at_least) => {
+                entry.failures = entry.failures.saturating_add(1);
+                let doubled = BACKOFF.0.saturating_mul(1 << (entry.failures - 1).min(16));
+                let jitter = 0.5 + self.ambient.fraction() / 2.0;
+                due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));
+                // Without this, whatever is told of often would be tried without a pause.
+                lane = lane.filter(|_| at_least.is_zero());
+            }
+        }
+        let idle = lane.is_none() && due.is_none() && entry.heat(now) < 1.0;
+        if !open || idle {
+            inner.entries.remove(item);
+            return;
+        }
+        match (lane, due) {
+            (Some(lane), _) => {
+                inner.push(item.clone(), lane);
+                drop(inner);
+                self.wake.notify_one();
+            }
+            (None, Some(due)) => {
+                inner.remind(item, due);
+                drop(inner);
+                self.wake.notify_one();
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Forgets what has been idle and cool for a while.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        let cool = |entry: &Entry| entry.is_idle() && entry.heat(now) < 1.0;
+        self.inner.lock().entries.retain(|_, entry| !cool(entry));
+    }
+}
+
+impl<T: Clone + Eq + Hash> Inner<T> {
+    fn push(&mut self, item: T, lane: Lane) {
+        let entry = self.entries.entry(item.clone()).or_default();
+        if entry.busy {
+            entry.again = Some(entry.again.map_or(lane, |again| again.min(lane)));
+            return;
+        }
+        let lane = match entry.heat(Instant::now()) > HOT {
+            true => Lane::Low,
+            false => lane,
+        };
+        if let Some(number) = entry.due.take() {
+            self.due_items.remove(&number);
+        }
+        // Where it stood before is passed over when it is reached.
+        if entry.lane.is_none_or(|before| lane < before) {
+            entry.lane = Some(lane);
+            self.lanes[lane as usize].push_back(item);
+        }
+    }
+
+    fn remind(&mut self, item: &T, due: Instant) {
+        self.numbered += 1;
+        let Some(entry) = self.entries.get_mut(item) else { return };
+        if let Some(before) = entry.due.replace(self.numbered) {
+            self.due_items.remove(&before);
+        }
+        self.due_items.insert(self.numbered, item.clone());
+        self.due.push(Reverse((due, self.numbered)));
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(Reverse((due, number))) = self.due.peek().copied() {
+            let current = self.due_items.contains_key(&number);
+            if current && due > now {
+                return;
+            }
+            self.due.pop();
+            if let Some(item) = self.due_items.remove(&number) {
+                if let Some(entry) = self.entries.get_mut(&item) {
+                    entry.due = None;
+                }
+                self.push(item, Lane::Normal);
+            }
+        }
+    }
+
+    /// Mostly by urgency; but every lane gets its turn.
+    fn take(&mut self) -> Option<(T, Lane)> {
+        if !self.open {
+            return None;
+        }
+        self.taken += 1;
+        let order = match self.taken % 8 {
+            0 => [Lane::Low, Lane::Normal, Lane::Urgent],
+            3 | 6 => [Lane::Normal, Lane::Urgent, Lane::Low],
+            _ => [Lane::Urgent, Lane::Normal, Lane::Low],
+        };
+        for lane in order {
+            while let Some(item) = self.lanes[lane as usize].pop_front() {
+                let Some(entry) = self.entries.get_mut(&item) else { continue };
+                if entry.lane == Some(lane) {
+                    entry.lane = None;
+                    entry.busy = true;
+                    return Some((item, lane));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,80 @@
+//! The Lease that says who acts, as Kubernetes writes it.
+
+use http::Method;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Kubernetes;
+use super::http::Ask;
+use super::paths::Collection;
+use crate::cluster::{Lease, Refused};
+use crate::model::Place;
+use crate::model::meta::RawMeta;
+
+#[derive(Deserialize)]
+struct Raw {
+    metadata: RawMeta,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<i32>,
+    acquire_time: Option<Timestamp>,
+    renew_time: Option<Timestamp>,
+    lease_transitions: Option<i32>,
+}
+
+impl Kubernetes {
+    pub async fn read_lease(&self, place: &Place) -> Result<Option<Lease>, Refused> {
+        match self.ask(Ask::get(Collection::leases().object(place))).await {
+            Ok(answer) => read(&answer).map(Some),
+            Err(Refused::NotFound) => Ok(None),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// The version is the fence: whoever read an older one is refused.
+    pub async fn write_lease(&self, place: &Place, lease: &Lease) -> Result<Lease, Refused> {
+        let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let body = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": place.name,
+                "namespace": place.namespace,
+                "resourceVersion": lease.version,
+            },
+            "spec": {
+                "holderIdentity": lease.holder,
+                "leaseDurationSeconds": lease.duration_s.max(1),
+                "acquireTime": time(lease.acquired),
+                "renewTime": time(lease.renewed),
+                "leaseTransitions": lease.transitions,
+            },
+        });
+        let leases = Collection::leases();
+        let ask = match lease.version {
+            Some(_) => Ask::json(Method::PUT, leases.object(place), &body),
+            None => Ask::json(Method::POST, leases.path(Some(&place.namespace)), &body),
+        };
+        read(&self.ask(ask).await?)
+    }
+}
+
+fn read(answer: &[u8]) -> Result<Lease, Refused> {
+    let raw: Raw = serde_json::from_slice(answer)
+        .map_err(|error| Refused::Away(format!("the Lease cannot be read: {error}")))?;
+    Ok(Lease {
+        version: Some(raw.metadata.resource_version),
+        holder: raw.spec.holder_identity.unwrap_or_default(),
+        duration_s: raw.spec.lease_duration_seconds.unwrap_or_default(),
+        acquired: raw.spec.acquire_time.unwrap_or_default(),
+        renewed: raw.spec.renew_time.unwrap_or_default(),
+        transitions: raw.spec.lease_transitions.unwrap_or_default(),
+    })
+}

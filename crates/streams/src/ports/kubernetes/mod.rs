@@ -1,0 +1,133 @@
+//! A real API server. Requests are written by hand and answers are read straight into the types of
+//! `model`, which keep a fraction of them; kube's client brings connections, TLS and credentials.
+
+mod call;
+mod fate;
+mod follow;
+mod http;
+mod leases;
+mod paths;
+mod read;
+mod several;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use kernel::{Ambient, Error, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
+use follow::Following;
+
+/// Until a connection is there.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Any one request but a watch: the API server itself gives up after a minute, and what took ten
+/// seconds is better asked again.
+const REQUEST: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub struct Kubernetes {
+    client: Client,
+    ambient: Ambient,
+    /// Only these, if there are any.
+    namespaces: Arc<[String]>,
+}
+
+/// The cluster of a kubeconfig, or the one that this process runs in.
+pub async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Kubernetes> {
+    let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let config = match kubeconfig {
+        None if inside && context.is_none() => Config::incluster()
+            .map_err(|error| Error::unavailable("the cluster around this process", error))?,
+        path => {
+            let text = match &path {
+                Some(path) => Kubeconfig::read_from(path),
+                None => Kubeconfig::read(),
+            };
+            let unusable = |error: kube::config::KubeconfigError| {
+                let which = path.as_ref().map(|path| path.display().to_string());
+                Error::invalid(
+                    "kubeconfig",
+                    format!("{} cannot be used: {error}", which.as_deref().unwrap_or("it")),
+                )
+            };
+            let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+            let kubeconfig = text.map_err(unusable)?;
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?
+        }
+    };
+    Kubernetes::with(config)
+}
+
+impl Kubernetes {
+    pub fn with(mut config: Config) -> Result<Kubernetes> {
+        kernel::outbound::install_tls();
+        config.connect_timeout = Some(CONNECT);
+        // Whoever asks decides when to ask again, and wants to know.
+        config.default_retry = false;
+        let client = Client::try_from(config);
+        let client = client.map_err(|error| Error::unavailable("the cluster", error))?;
+        Ok(Kubernetes { client, ambient: Ambient::system(), namespaces: Arc::new([]) })
+    }
+
+    /// Sees nothing outside of these namespaces; all of them, if there are none.
+    pub fn within(mut self, namespaces: &[String]) -> Kubernetes {
+        self.namespaces = namespaces.into();
+        self
+    }
+
+    /// For what the operator itself never asks.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+#[async_trait]
+impl Cluster for Kubernetes {
+    fn watch(&self, what: Watched) -> BoxStream<'static, Told> {
+        let own = match &what {
+            Watched::Streams(class) => class.namespace.as_deref().map(str::to_owned),
+            _ => None,
+        };
+        let whole = matches!(what, Watched::Classes(crate::model::Line::V1));
+        let follow = |namespace: Option<String>| {
+            let following = Following::new(self.clone(), what.clone(), namespace);
+            futures::stream::unfold(following, async |mut following| {
+                Some((following.next().await, following))
+            })
+            .boxed()
+        };
+        match (own, &self.namespaces[..]) {
+            (Some(own), _) => follow(Some(own)),
+            (None, []) => follow(None),
+            _ if whole => follow(None),
+            (None, [one]) => follow(Some(one.clone())),
+            (None, several) => {
+                let parts = several.iter().map(|namespace| follow(Some(namespace.clone())));
+                several::merged(parts.collect())
+            }
+        }
+    }
+
+    async fn call(&self, call: Call) -> Result<Answer, Refused> {
+        match call {
+            Call::Create(what, manifest) => self.create(&what, &manifest).await,
+            Call::Delete { what, place, uid, foreground } => {
+                self.delete(&what, &place, &uid, foreground).await
+            }
+            Call::Patch { what, place, patch, status } => {
+                self.patch(&what, &place, &patch, status).await
+            }
+            Call::Fate { place, uid } => self.fate(&place, &uid).await.map(Answer::Fate),
+            Call::ReadLease(place) => self.read_lease(&place).await.map(Answer::Lease),
+            Call::WriteLease(place, lease) => {
+                self.write_lease(&place, &lease).await.map(|lease| Answer::Lease(Some(lease)))
+            }
+        }
+    }
+}

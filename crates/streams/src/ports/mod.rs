@@ -1,0 +1,3 @@
+//! The systems that the operator talks to.
+
+pub mod kubernetes;
