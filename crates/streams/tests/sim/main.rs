@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kernel::Ambient;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use server::{KINDS, Kind, NAMESPACE, Server, State, class, name};
@@ -122,9 +122,10 @@ impl Run {
         let Some(key) = keys.choose(&mut self.random).cloned() else { return false };
         let Some(doing) = self.doing.get_mut(&key) else {
             self.dirty.remove(&key);
-            let commands = self.hands.decide(&key).commands;
-            if !commands.is_empty() {
-                self.doing.insert(key, commands.into());
+            let (decision, touched) = self.hands.decide(&key);
+            self.dirty.extend(touched);
+            if !decision.commands.is_empty() {
+                self.doing.insert(key, decision.commands.into());
             }
             return true;
         };
@@ -147,14 +148,26 @@ impl Run {
         true
     }
 
-    /// The world turns.
+    /// The world turns: something happens to some Job or CronJob.
     fn turn(&mut self, calm: bool) -> bool {
-        let mut state = self.server.state.lock();
-        state.collect();
-        let Some(name) = state.names(Kind::Job).choose(&mut self.random).cloned() else {
-            return end_crons(&mut state);
+        let names = {
+            let mut state = self.server.state.lock();
+            if state.collect() | end_crons(&mut state) {
+                return true;
+            }
+            let mut names = state.names(Kind::Job);
+            names.shuffle(&mut self.random);
+            names
         };
-        let job = state.get(Kind::Job, &name).unwrap().clone();
+        match calm {
+            true => names.into_iter().any(|name| self.turn_job(&name, true)),
+            false => names.first().is_some_and(|name| self.turn_job(name, false)),
+        }
+    }
+
+    fn turn_job(&mut self, name: &str, calm: bool) -> bool {
+        let mut state = self.server.state.lock();
+        let job = state.get(Kind::Job, name).unwrap().clone();
         let ended = job["status"]["conditions"].is_array();
         let deleting = job["metadata"]["deletionTimestamp"].is_string();
         let backfilling = job["metadata"]["labels"]["arcane/backfilling"] == "true";
@@ -162,26 +175,26 @@ impl Run {
         let what = match (deleting, ended) {
             // Programs that are told to end do so with success, and that may be seen.
             (true, false) if roll < 3 && !calm => {
-                state.finish(&name, true);
+                state.finish(name, true);
                 "is told to end and succeeds"
             }
             (true, _) => {
-                state.end(Kind::Job, &name);
+                state.end(Kind::Job, name);
                 "has ended"
             }
-            (false, true) if roll < 5 => {
-                state.end(Kind::Job, &name);
+            (false, true) if roll < 5 || calm => {
+                state.end(Kind::Job, name);
                 "is removed after its end"
             }
             (false, false) if backfilling => {
-                state.finish(&name, calm || roll < 9);
+                state.finish(name, calm || roll < 9);
                 "backfilled"
             }
             (false, false) if !calm && roll < 3 => {
-                state.finish(&name, roll < 2);
+                state.finish(name, roll < 2);
                 "ran to its end"
             }
-            _ => return end_crons(&mut state),
+            _ => return false,
         };
         drop(state);
         self.tell(format!("Job {name} {what}"));

@@ -119,7 +119,7 @@ impl State {
     }
 
     /// The garbage collector: what belongs to a stream that is gone goes.
-    pub fn collect(&mut self) {
+    pub fn collect(&mut self) -> bool {
         let uids: BTreeSet<String> = self
             .objects
             .iter()
@@ -135,9 +135,10 @@ impl State {
             })
             .map(|(key, _)| key.clone())
             .collect();
-        for (kind, name) in orphans {
-            self.end(kind, &name);
+        for (kind, name) in &orphans {
+            self.end(*kind, name);
         }
+        !orphans.is_empty()
     }
 }
 
