@@ -78,7 +78,8 @@ impl Bench {
     /// Data is safe on disk in the servers too: a benchmark must not cheat.
     fn run(self) -> Result<()> {
         cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"], &[])?;
-        let fleet = Fleet::start(&chosen(&["postgres".into()])?, true)?;
+        let server = if self.name == "streams" { "kubernetes" } else { "postgres" };
+        let fleet = Fleet::start(&chosen(&[server.into()])?, true)?;
         let mut env = fleet.env()?;
         let binary =
             |name: &str| cargo::target_dir().join("release").join(name).display().to_string();

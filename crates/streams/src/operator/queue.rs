@@ -1,7 +1,7 @@
 //! Who is to be looked at: each once, none by two workers, those first that a user waits for.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 

@@ -1,0 +1,283 @@
+//! What is counted. Labels are bounded: classes, kinds, phases, verbs, resources; never a stream.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use crate::decide::Command;
+use crate::decide::command::{Mode, Why};
+use crate::index::Index;
+use crate::model::phase::Phase;
+use crate::model::{ClassName, Key, Line};
+
+mod legacy;
+
+use legacy::Legacy;
+
+/// How many classes have labels of their own; whatever comes later is `other`.
+const CLASSES_MAX: usize = 200;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InPhase {
+    class: ClassName,
+    kind: std::sync::Arc<str>,
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    class: ClassName,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Left {
+    class: ClassName,
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Because {
+    class: ClassName,
+    why: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    class: ClassName,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Asked {
+    pub verb: &'static str,
+    pub resource: &'static str,
+    pub status: &'static str,
+}
+
+#[derive(Debug, Clone)]
+struct Seconds(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Seconds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+/// From a look that finds nothing to do to one that waits for a slow API server.
+const LOOK: Seconds =
+    Seconds(&[0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0]);
+/// From a phase that is passed to one that lasts a week.
+const PHASE: Seconds =
+    Seconds(&[0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0]);
+
+type Durations<L> = Family<L, Histogram, Seconds>;
+
+pub struct Metrics {
+    registry: Registry,
+    legacy: Option<Legacy>,
+    streams: Family<InPhase, Gauge>,
+    phase_seconds: Durations<Left>,
+    backfills_active: Gauge,
+    backfills: Family<Ended, Counter>,
+    restarts: Family<Because, Counter>,
+    jobs: Family<Because, Counter>,
+    looks: Family<Ended, Counter>,
+    look_seconds: Durations<Of>,
+    calls: Family<Asked, Counter>,
+    call_seconds: Durations<Asked>,
+    leading: Gauge,
+    waiting: Gauge,
+    busy: Gauge,
+    /// Since when streams have been in their phase, as far as this process has seen.
+    entered: Mutex<HashMap<Key, (Phase, Instant)>>,
+    classes: Mutex<HashSet<ClassName>>,
+    /// One scrape at a time resets and fills the gauges.
+    scrape: Mutex<()>,
+}
+
+impl Metrics {
+    pub fn new(legacy: bool) -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("mainstay_streams"),
+            legacy: legacy.then(Legacy::default),
+            streams: Family::default(),
+            phase_seconds: Family::new_with_constructor(PHASE),
+            backfills_active: Gauge::default(),
+            backfills: Family::default(),
+            restarts: Family::default(),
+            jobs: Family::default(),
+            looks: Family::default(),
+            look_seconds: Family::new_with_constructor(LOOK),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(LOOK),
+            leading: Gauge::default(),
+            waiting: Gauge::default(),
+            busy: Gauge::default(),
+            entered: Mutex::default(),
+            classes: Mutex::default(),
+            scrape: Mutex::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("count", "Streams by class, kind and phase", self.streams.clone());
+        registry.register(
+            "phase_seconds",
+            "How long streams were in the phase that they left",
+            self.phase_seconds.clone(),
+        );
+        let active = self.backfills_active.clone();
+        registry.register("backfills_active", "Backfills that are running", active);
+        registry.register("backfills", "Backfills that ended", self.backfills.clone());
+        registry.register("restarts", "Jobs stopped, by the reason", self.restarts.clone());
+        registry.register("jobs_started", "Jobs made, by what for", self.jobs.clone());
+        registry.register("looks", "Looks at streams, by what came of them", self.looks.clone());
+        let seconds = self.look_seconds.clone();
+        registry.register("look_seconds", "How long a look took", seconds);
+        registry.register("api_calls", "Requests to the API server", self.calls.clone());
+        registry.register(
+            "api_call_seconds",
+            "How long requests to the API server took",
+            self.call_seconds.clone(),
+        );
+        registry.register(
+            "leading",
+            "Whether this process is the one that acts",
+            self.leading.clone(),
+        );
+        registry.register("queue_waiting", "Streams that wait for a look", self.waiting.clone());
+        registry.register("queue_busy", "Streams that are looked at", self.busy.clone());
+    }
+
+    /// A class's name, if there is room for one more.
+    fn class(&self, name: &ClassName) -> ClassName {
+        let mut classes = self.classes.lock();
+        match classes.contains(name) || classes.len() < CLASSES_MAX {
+            true => {
+                classes.insert(name.clone());
+                name.clone()
+            }
+            false => "other".into(),
+        }
+    }
+
+    pub fn called(&self, asked: Asked, took: Duration) {
+        if let Some(legacy) = &self.legacy {
+            legacy.called(&asked);
+        }
+        self.call_seconds.get_or_create(&asked).observe(took.as_secs_f64());
+        self.calls.get_or_create(&asked).inc();
+    }
+
+    pub fn looked(&self, class: &ClassName, outcome: &'static str, took: Duration) {
+        let class = self.class(class);
+        if let Some(legacy) = &self.legacy {
+            legacy.looked(&class, outcome, took);
+        }
+        self.looks.get_or_create(&Ended { class: class.clone(), outcome }).inc();
+        self.look_seconds.get_or_create(&Of { class }).observe(took.as_secs_f64());
+    }
+
+    pub fn leads(&self, leads: bool) {
+        self.leading.set(leads.into());
+    }
+
+    /// A command was carried out on a stream that was in this phase.
+    pub fn done(&self, key: &Key, phase: Phase, command: &Command) {
+        let class = self.class(&key.class);
+        match command {
+            Command::StartJob { mode, .. } => {
+                let why = match mode {
+                    Mode::Stream => "stream",
+                    Mode::Backfill(_) => "backfill",
+                };
+                self.jobs.get_or_create(&Because { class, why }).inc();
+            }
+            Command::StopJob { why, .. } => {
+                let why = match why {
+                    Why::Suspended => "suspended",
+                    Why::Changed => "changed",
+                    Why::Backfill => "backfill",
+                    Why::Ended => "ended",
+                    Why::Failed => "failed",
+                    Why::Backend => "backend",
+                };
+                self.restarts.get_or_create(&Because { class, why }).inc();
+            }
+            Command::CompleteRequest { .. } => {
+                self.backfills.get_or_create(&Ended { class, outcome: "complete" }).inc();
+            }
+            Command::SetStatus(status) if status.phase != phase => {
+                if phase == Phase::Backfilling && status.phase == Phase::Failed {
+                    let ended = Ended { class: class.clone(), outcome: "failed" };
+                    self.backfills.get_or_create(&ended).inc();
+                }
+                self.entered(key, class, phase, status.phase);
+            }
+            _ => {}
+        }
+    }
+
+    fn entered(&self, key: &Key, class: ClassName, from: Phase, to: Phase) {
+        let before = self.entered.lock().insert(key.clone(), (to, Instant::now()));
+        if let Some((phase, since)) = before
+            && phase == from
+        {
+            let left = Left { class, phase: label(from) };
+            self.phase_seconds.get_or_create(&left).observe(since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// As text for Prometheus.
+    pub fn text(&self, index: &Mutex<Index>, queue: (usize, usize)) -> String {
+        let _one = self.scrape.lock();
+        let counts = {
+            let index = index.lock();
+            self.backfills_active.set(index.backfills().try_into().unwrap_or(i64::MAX));
+            let mut counts: BTreeMap<(ClassName, Phase), i64> = BTreeMap::new();
+            for stream in index.streams() {
+                *counts.entry((stream.key.class.clone(), stream.phase)).or_default() += 1;
+            }
+            self.entered.lock().retain(|key, _| index.stream(key).is_some());
+            let classes: Vec<_> = index.classes().cloned().collect();
+            (classes, counts)
+        };
+        self.streams.clear();
+        for class in &counts.0 {
+            let name = self.class(&class.name);
+            for phase in Phase::ALL {
+                let count = counts.1.get(&(class.name.clone(), phase)).copied().unwrap_or(0);
+                let labels =
+                    InPhase { class: name.clone(), kind: class.kind.clone(), phase: label(phase) };
+                self.streams.get_or_create(&labels).inc_by(count);
+            }
+        }
+        self.waiting.set(queue.0.try_into().unwrap_or(i64::MAX));
+        self.busy.set(queue.1.try_into().unwrap_or(i64::MAX));
+        let mut out = String::new();
+        if let Some(legacy) = &self.legacy {
+            legacy.write(&mut out, &counts.0, queue);
+        }
+        // Writing to a String can not fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}
+
+fn label(phase: Phase) -> &'static str {
+    match phase {
+        Phase::New => "New",
+        phase => phase.label(Line::V1),
+    }
+}

@@ -1,0 +1,145 @@
+//! The names of the existing operator, for dashboards that have them: what controller-runtime
+//! counts, with its labels.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{Asked, Durations, LOOK};
+use crate::model::ClassName;
+use crate::model::class::Class;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Controller {
+    controller: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Result {
+    controller: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rest {
+    code: &'static str,
+    method: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfClass {
+    namespace: String,
+    kind_ref: String,
+    kind: &'static str,
+    phase: String,
+}
+
+pub struct Legacy {
+    registry: Registry,
+    total: Family<Result, Counter>,
+    errors: Family<Controller, Counter>,
+    seconds: Durations<Controller>,
+    requests: Family<Rest, Counter>,
+    depth: Gauge,
+    classes: Family<OfClass, Gauge>,
+}
+
+impl Default for Legacy {
+    fn default() -> Legacy {
+        let mut legacy = Legacy {
+            registry: Registry::default(),
+            total: Family::default(),
+            errors: Family::default(),
+            seconds: Family::new_with_constructor(LOOK),
+            requests: Family::default(),
+            depth: Gauge::default(),
+            classes: Family::default(),
+        };
+        let registry = &mut legacy.registry;
+        let name = |part: &str| format!("controller_runtime_reconcile{part}");
+        registry.register(name(""), "Reconciliations per controller", legacy.total.clone());
+        registry.register(name("_errors"), "Reconciliations that failed", legacy.errors.clone());
+        registry.register(name("_time_seconds"), "How long they took", legacy.seconds.clone());
+        registry.register("rest_client_requests", "Requests", legacy.requests.clone());
+        registry.register("workqueue_depth", "Waiting for a look", legacy.depth.clone());
+        registry.register("arcane_operator_stream_class", "Classes", legacy.classes.clone());
+        legacy
+    }
+}
+
+impl Legacy {
+    pub fn called(&self, asked: &Asked) {
+        let method = match asked.verb {
+            "create" => "POST",
+            "patch" => "PATCH",
+            "update" => "PUT",
+            "delete" => "DELETE",
+            _ => "GET",
+        };
+        let code = match asked.status {
+            "ok" => "200",
+            "not_found" => "404",
+            "exists" | "conflict" => "409",
+            "forbidden" => "403",
+            "invalid" => "422",
+            "busy" => "429",
+            _ => "<error>",
+        };
+        self.requests.get_or_create(&Rest { code, method }).inc();
+    }
+
+    pub fn looked(&self, class: &ClassName, outcome: &str, took: Duration) {
+        let controller = format!("{class}-controller");
+        let result = match outcome {
+            "rest" => "success",
+            "again" => "requeue",
+            "later" => "requeue_after",
+            _ => "error",
+        };
+        let of = Controller { controller: controller.clone() };
+        if result == "error" {
+            self.errors.get_or_create(&of).inc();
+        }
+        self.total.get_or_create(&Result { controller, result }).inc();
+        self.seconds.get_or_create(&of).observe(took.as_secs_f64());
+    }
+
+    pub fn write(&self, out: &mut String, classes: &[Arc<Class>], queue: (usize, usize)) {
+        self.depth.set(queue.0.try_into().unwrap_or(i64::MAX));
+        self.classes.clear();
+        for class in classes {
+            let labels = OfClass {
+                namespace: class.namespace.as_deref().unwrap_or("unknown").into(),
+                kind_ref: snake(&class.kind),
+                kind: "stream_class",
+                phase: snake(&class.phase),
+            };
+            self.classes.get_or_create(&labels).inc();
+        }
+        let mut own = String::new();
+        // Writing to a String can not fail.
+        let _ = text::encode(&mut own, &self.registry);
+        // There is one end of everything, and it comes later.
+        let _ = write!(out, "{}", own.trim_end_matches("# EOF\n"));
+    }
+}
+
+/// `MicrosoftSqlServerStream` becomes `microsoft_sql_server_stream`.
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    let mut small = false;
+    for c in name.chars() {
+        if c.is_uppercase() && small {
+            snake.push('_');
+        }
+        small = !c.is_uppercase();
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}

@@ -1,0 +1,203 @@
+//! One look at a stream or a class: decide, carry out, decide again, until nothing is left to do.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::queue::{Lane, Outcome};
+use super::{Item, Operator};
+use crate::cluster::{Answer, Call, Object, Refused, What};
+use crate::decide::Command;
+use crate::decide::build::Subject;
+use crate::index::class_place;
+use crate::model::phase::Phase;
+use crate::model::status::Status;
+use crate::model::{ClassName, GROUP, Key, Line};
+
+/// More is not needed for any way that a stream can take; whoever does is put at the end.
+const ROUNDS: usize = 8;
+/// Only a person can help, who will not in the next second.
+const HOPELESS: Duration = Duration::from_secs(2);
+
+/// What came of a look, and whether anything was done in it.
+pub(super) struct Looked {
+    pub outcome: Outcome,
+    pub acted: bool,
+}
+
+impl Operator {
+    pub(super) async fn look(&self, item: &Item, lane: Lane) -> Looked {
+        match item {
+            Item::Stream(key) => self.look_at_stream(key, lane).await,
+            Item::Class(name) => self.look_at_class(name).await,
+        }
+    }
+
+    async fn look_at_stream(&self, key: &Key, lane: Lane) -> Looked {
+        let mut acted = false;
+        for _ in 0..ROUNDS {
+            let decision = self.hands.decide(key);
+            if decision.commands.is_empty() {
+                let due = decision.look_at.map(|at| self.instant(at));
+                return Looked { outcome: Outcome::Rest(due), acted };
+            }
+            // Others are started before it is written down that this one was.
+            let words = |c: &Command| matches!(c, Command::SetStatus(_) | Command::Publish(_));
+            if acted && lane != Lane::Low && decision.commands.iter().all(words) {
+                return Looked { outcome: Outcome::Again(Lane::Low), acted };
+            }
+            for command in &decision.commands {
+                if self.stopping.is_cancelled() {
+                    return Looked { outcome: Outcome::Again(lane), acted };
+                }
+                let phase = self.phase(key);
+                let done = self.hands.carry_out(key, command).await;
+                acted = true;
+                self.touched(done.touched.into_iter().filter(|other| other != key), Lane::Normal);
+                match done.refused {
+                    None => self.metrics.done(key, phase, command),
+                    Some(refused) => {
+                        let outcome = self.refused(key, command, refused).await;
+                        return Looked { outcome, acted };
+                    }
+                }
+            }
+        }
+        Looked { outcome: Outcome::Again(Lane::Low), acted }
+    }
+
+    fn phase(&self, key: &Key) -> Phase {
+        self.hands.index.lock().stream(key).map_or(Phase::New, |stream| stream.phase)
+    }
+
+    fn instant(&self, at: Timestamp) -> Instant {
+        let wait = at.duration_since(self.hands.now());
+        Instant::now() + Duration::try_from(wait).unwrap_or(Duration::ZERO)
+    }
+
+    /// Everything is looked at again; this says when, and what a person has to know.
+    async fn refused(&self, key: &Key, command: &Command, refused: Refused) -> Outcome {
+        match &refused {
+            // The index is behind: a watch is about to tell.
+            Refused::NotFound | Refused::Exists | Refused::Conflict => {
+                tracing::debug!(%key, %refused, "the world is another than was thought");
+                Outcome::Retry(Duration::ZERO)
+            }
+            Refused::Busy(wait) => Outcome::Retry(wait.unwrap_or_default()),
+            Refused::Away(_) => {
+                tracing::debug!(%key, %refused, "it is tried again");
+                Outcome::Retry(Duration::ZERO)
+            }
+            Refused::Forbidden(said) | Refused::Invalid(said) => {
+                tracing::warn!(%key, command = name(command), said, "refused");
+                if !matches!(command, Command::SetStatus(_)) {
+                    self.complain(key, said).await;
+                }
+                Outcome::Retry(HOPELESS)
+            }
+        }
+    }
+
+    /// A condition on the stream that says what Kubernetes said.
+    async fn complain(&self, key: &Key, said: &str) {
+        let status = {
+            let index = self.hands.index.lock();
+            let (Some(class), Some(stream)) = (index.class(&key.class), index.stream(key)) else {
+                return;
+            };
+            let phase = match stream.phase {
+                Phase::New => Phase::Pending,
+                phase => phase,
+            };
+            let status = Status::trouble(phase, stream, format!("Kubernetes refused: {said}"));
+            if status.is_of(stream, class.line) {
+                return;
+            }
+            status
+        };
+        let done = self.hands.carry_out(key, &Command::SetStatus(status)).await;
+        if let Some(refused) = done.refused {
+            tracing::warn!(%key, %refused, "the stream cannot be told what is wrong");
+        }
+    }
+
+    async fn look_at_class(&self, name: &ClassName) -> Looked {
+        let now = self.hands.now();
+        let rest = |acted| Looked { outcome: Outcome::Rest(None), acted };
+        let (class, standing) = {
+            let classes = self.classes.lock();
+            let index = self.hands.index.lock();
+            let Some(class) = classes.get(name).cloned() else { return rest(false) };
+            let barred = self.sight.barred();
+            let standing =
+                super::standing::standing(&class, &classes, &index, barred.as_deref(), now);
+            (class, standing)
+        };
+        let Some(standing) = standing else { return rest(false) };
+        // The other operator may fall silent, which nobody tells.
+        let due =
+            (standing.reason == "OtherOperator").then(|| Instant::now() + Duration::from_secs(5));
+        if standing.is_of(&class) {
+            return Looked { outcome: Outcome::Rest(due), acted: false };
+        }
+        if standing.is_trouble() {
+            tracing::warn!(class = %name, reason = standing.reason, "{}", standing.message);
+        }
+        let place = class_place(name);
+        let patch = Call::Patch {
+            what: What::Class(class.line),
+            place: place.clone(),
+            patch: standing.patch(&class, now),
+            status: true,
+        };
+        match self.hands.cluster.call(patch).await {
+            Ok(Answer::Object(object)) => {
+                if let Object::Class(class) = *object {
+                    self.class_learnt(class);
+                }
+            }
+            Ok(_) => {}
+            Err(Refused::Busy(wait)) => {
+                let outcome = Outcome::Retry(wait.unwrap_or_default());
+                return Looked { outcome, acted: true };
+            }
+            Err(refused) => {
+                tracing::warn!(class = %name, %refused, "the status of a class cannot be written");
+                return Looked { outcome: Outcome::Retry(HOPELESS), acted: true };
+            }
+        }
+        let version = match class.line {
+            Line::V1 => format!("{GROUP}/v1"),
+            Line::Beta => format!("{GROUP}/v1beta1"),
+        };
+        let subject = Subject {
+            api_version: &version,
+            kind: "StreamClass",
+            namespace: &place.namespace,
+            name: &place.name,
+            uid: &class.uid,
+        };
+        for happened in standing.events(&class) {
+            self.hands.publish_on(subject, &happened).await;
+        }
+        Looked { outcome: Outcome::Rest(due), acted: true }
+    }
+}
+
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::RequestInitialBackfill { .. } => "request initial backfill",
+        Command::StartJob { .. } => "start Job",
+        Command::StopJob { .. } => "stop Job",
+        Command::StartSchedule { .. } => "start schedule",
+        Command::StopSchedule { .. } => "stop schedule",
+        Command::AskFate { .. } => "ask fate",
+        Command::CompleteRequest { .. } => "complete request",
+        Command::RefuseRequest { .. } => "refuse request",
+        Command::RemoveRequest { .. } => "remove request",
+        Command::Annotate { .. } => "annotate",
+        Command::SetStatus(_) => "set status",
+        Command::Publish(_) => "publish",
+    }
+}

@@ -1,0 +1,197 @@
+//! The watches: what they tell goes into the index, and whom it touches into the queue.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::classes::{Sight as ClassSight, Step};
+use super::queue::Lane;
+use super::{Item, Operator};
+use crate::cluster::{Object, Refused, Told, Watched};
+use crate::decide::others_turn;
+use crate::index::class_place;
+use crate::model::class::Class;
+use crate::model::stream::Stream;
+use crate::model::{ClassName, Key, Line};
+
+impl Operator {
+    pub(super) fn follow(self: &Arc<Self>, what: Watched, stop: CancellationToken) {
+        let operator = self.clone();
+        let name = super::acting::watched(&what);
+        self.task(name, stop.clone(), async move {
+            let mut told = operator.hands.cluster.watch(what.clone());
+            while let Some(told) = tokio::select! {
+                biased;
+                () = stop.cancelled() => None,
+                told = told.next() => told,
+            } {
+                operator.told(&what, told, &stop);
+            }
+        });
+    }
+
+    fn told(self: &Arc<Self>, what: &Watched, told: Told, stop: &CancellationToken) {
+        if let Told::Trouble(refused) = &told {
+            tracing::info!(what = super::acting::watched(what), %refused, "a watch has trouble");
+        }
+        match what {
+            Watched::Classes(line) => {
+                let barred = self.sight.told(what, &told);
+                let changed = self.classes.lock().told(*line, told);
+                self.classes_changed(changed);
+                self.conduct.notify_one();
+                if barred {
+                    self.all_classes();
+                }
+            }
+            Watched::Streams(class) => self.told_of_streams(what, class, told, stop),
+            _ => {
+                let barred = *what != Watched::Secrets && self.sight.told(what, &told);
+                let lane = match (what, &told) {
+                    (Watched::Requests, Told::Is(_) | Told::Gone(..)) => Lane::Urgent,
+                    _ => Lane::Normal,
+                };
+                let touched = self.hands.index.lock().told(what, told);
+                self.touched(touched, lane);
+                if barred {
+                    self.all_classes();
+                }
+            }
+        }
+    }
+
+    fn told_of_streams(
+        self: &Arc<Self>,
+        what: &Watched,
+        class: &Arc<Class>,
+        told: Told,
+        stop: &CancellationToken,
+    ) {
+        let sight = match &told {
+            Told::Trouble(refused) => Some(ClassSight::Trouble(refused.clone())),
+            Told::All(_) => Some(ClassSight::Clear),
+            Told::Is(_) | Told::Gone(..) => None,
+        };
+        let lane = match &told {
+            Told::Is(_) | Told::Gone(..) => Lane::Urgent,
+            Told::All(_) | Told::Trouble(_) => Lane::Normal,
+        };
+        let missing = matches!(told, Told::Trouble(Refused::NotFound));
+        self.notice(class, &told);
+        let touched = {
+            let mut index = self.hands.index.lock();
+            // It is stopped under this lock, so that nothing is told of a class that was left.
+            if stop.is_cancelled() {
+                return;
+            }
+            if missing {
+                // With their CRD went the streams; what they left is not ours to clean up.
+                index.forget_streams(&class.name);
+            }
+            index.told(what, told)
+        };
+        self.touched(touched, lane);
+        if let Some(sight) = sight
+            && self.classes.lock().sees(&class.name, stop, sight)
+        {
+            self.queue.push(Item::Class(class.name.clone()), Lane::Urgent);
+        }
+    }
+
+    /// What a stream asks for beyond itself.
+    fn notice(self: &Arc<Self>, class: &Arc<Class>, told: &Told) {
+        let notice = |stream: &Stream| {
+            if stream.wishes.on_secrets && !self.secrets_followed() {
+                self.follow(Watched::Secrets, self.stopping.clone());
+            }
+            let index = self.hands.index.lock();
+            others_turn(&index, stream, self.hands.now()).is_some()
+        };
+        let of = |object: &Object| matches!(object, Object::Stream(stream) if notice(stream));
+        let other = match told {
+            Told::All(objects) => objects.iter().filter(|object| of(object)).count() > 0,
+            Told::Is(object) => of(object),
+            Told::Gone(..) | Told::Trouble(_) => false,
+        };
+        if other {
+            self.queue.push(Item::Class(class.name.clone()), Lane::Normal);
+        }
+    }
+
+    /// A class as the answer to our own write shows it.
+    pub(super) fn class_learnt(self: &Operator, class: Class) {
+        let mut classes = self.classes.lock();
+        let name = class.name.clone();
+        if classes.learnt(class.clone()).is_some() && classes.followed(&name).is_some() {
+            self.hands.index.lock().learnt(Object::Class(class));
+        }
+    }
+
+    /// Follows the classes that are there now.
+    fn classes_changed(self: &Arc<Self>, changed: Vec<ClassName>) {
+        if changed.is_empty() {
+            return;
+        }
+        let mut classes = self.classes.lock();
+        let mut index = self.hands.index.lock();
+        let steps = classes.steps(&self.stopping);
+        for step in &steps {
+            match step {
+                Step::Leave(class) => {
+                    let gone = Told::Gone(
+                        class_place(&class.name),
+                        class.uid.as_str().into(),
+                        class.revision,
+                    );
+                    index.told(&Watched::Classes(class.line), gone);
+                    index.forget_streams(&class.name);
+                    tracing::info!(class = %class.name, kind = %class.kind, "no longer followed");
+                }
+                Step::Follow(class, _) => {
+                    tracing::info!(class = %class.name, kind = %class.kind, "followed");
+                }
+                Step::Renew(..) => {}
+            }
+        }
+        let mut touched: Vec<Key> = Vec::new();
+        for name in classes.names() {
+            if let Some(followed) = classes.followed(&name) {
+                touched.extend(index.learnt(Object::Class((*followed.class).clone())));
+            }
+        }
+        drop(index);
+        let names = classes.names();
+        drop(classes);
+        for step in steps {
+            if let Step::Follow(class, stop) | Step::Renew(class, stop) = step {
+                self.follow(Watched::Streams(class), stop);
+            }
+        }
+        self.touched(touched, Lane::Normal);
+        // One that is left may make room for another.
+        for name in names {
+            self.queue.push(Item::Class(name), Lane::Urgent);
+        }
+    }
+
+    fn all_classes(&self) {
+        for name in self.classes.lock().names() {
+            self.queue.push(Item::Class(name), Lane::Normal);
+        }
+    }
+
+    pub(super) fn touched(&self, keys: impl IntoIterator<Item = Key>, lane: Lane) {
+        for key in keys {
+            self.queue.push(Item::Stream(key), lane);
+        }
+    }
+
+    /// Both lines of classes, and all that is needed to decide.
+    pub(super) fn follow_all(self: &Arc<Self>) {
+        let classes = [Line::V1, Line::Beta].map(Watched::Classes);
+        for what in classes.into_iter().chain(super::sight::NEEDED) {
+            self.follow(what, self.stopping.clone());
+        }
+    }
+}
