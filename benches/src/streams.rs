@@ -158,12 +158,16 @@ async fn at_rest(figures: &mut Figures, many: usize, most_mib: f64) -> anyhow::R
             // Without pods: the nodes are not what is measured.
             "spec": { "suspend": true, "backoffLimit": 0, "template": pod },
         }));
-        patches.push((name, json!({ "status": {
+        patches.push((
+            name,
+            json!({ "status": {
             "phase": "Running", "configurationHash": hash,
             "conditions": [{
                 "type": "Ready", "status": "True", "message": "The stream is currently running.",
             }],
-        } }), true));
+        } }),
+            true,
+        ));
     }
     world.make_all(&world.jobs(), jobs).await?;
     world.patch_all(patches).await?;

@@ -70,7 +70,8 @@ fn job_resource() -> ApiResource {
 
 impl World {
     pub async fn new() -> anyhow::Result<World> {
-        let shared = testkit::kubernetes().context("`cargo xtask bench streams` starts Kubernetes")?;
+        let shared =
+            testkit::kubernetes().context("`cargo xtask bench streams` starts Kubernetes")?;
         let dir = tempfile::tempdir_in(".")?;
         let crds = dir.path().join("crds");
         std::fs::create_dir(&crds)?;
@@ -95,7 +96,8 @@ impl World {
         let templates = self.api("streamingjobtemplates", "StreamingJobTemplate");
         for image in ["ok", "hang"] {
             let spec = json!({ "backoffLimit": 0, "template": pod(image) });
-            make(&templates, json!({ "metadata": { "name": image }, "spec": { "spec": spec } })).await?;
+            make(&templates, json!({ "metadata": { "name": image }, "spec": { "spec": spec } }))
+                .await?;
         }
         let classes: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &resource("streamclasses", "StreamClass"));
