@@ -221,6 +221,9 @@ impl Server {
                     return Err(Refused::NotFound);
                 };
                 let mut object = object.clone();
+                if kind == Kind::Stream && patch.get("spec").is_some() {
+                    state.wrong.push(format!("what {} wishes was rewritten", place.name));
+                }
                 if patch.pointer("/spec/completed") == Some(&json!(true))
                     && !state.carried_out.contains(&*place.name)
                 {
