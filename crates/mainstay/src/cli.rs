@@ -20,6 +20,7 @@ Examples:
   mainstay server                        run a server here, with nothing else installed
   mainstay kafka create --name demo --wait
   mainstay kafka describe demo           where it is on its way, and what it waits for
+  mainstay stream describe orders        why a stream does not run, and what would change it
   mainstay list widget --label team=core
   mainstay get widget/ID --wait-phase ready
   mainstay events --follow -o json       one CloudEvent per line
@@ -87,6 +88,11 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Audit(verb::audit::Audit),
     /// Show the queue: what is due, running, retrying, stopped and why
     Work(verb::work::Work),
+    /// The streams of a Kubernetes cluster; needs no server
+    #[command(subcommand)]
+    Stream(verb::stream::Verb),
+    /// Print the definitions (CRDs) that streams need in a cluster
+    Crds(verb::crds::Crds),
     /// Serve a Kubernetes cluster: run there what the control plane wants, and report
     Agent(verb::agent::Agent),
     /// Run one instance of a managed service; the local data plane calls it
@@ -130,6 +136,8 @@ impl Cli {
             Verb::Events(verb) => one_thread(verb.run()),
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
+            Verb::Stream(verb) => one_thread(verb.run()),
+            Verb::Crds(verb) => verb.run(),
             Verb::Agent(verb) => many_threads(verb.run()),
             Verb::Plane(verb) => many_threads(verb.run()),
             Verb::Completions(verb) => verb.run(),

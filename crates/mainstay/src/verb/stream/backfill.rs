@@ -1,0 +1,144 @@
+//! `mainstay stream backfill`: asks for one, and waits for it.
+
+use clap::Args;
+use serde_json::Value;
+use streams::client::Client;
+use streams::client::find::Found;
+use streams::model::phase::Phase;
+use streams::model::{GROUP, Line};
+
+use super::wait::Wait;
+use super::{ClusterArgs, called, show};
+use crate::error::{Error, Result};
+use crate::output::{self, text};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mainstay stream backfill orders
+  mainstay stream backfill orders --wait --timeout 6h
+  mainstay stream backfill orders --payload '{\"source\": {\"filter\": \"day > 5\"}}'
+
+Makes a BackfillRequest. With --wait the exit code is 0 once it is completed, 6 if the backfill
+failed or the request was refused, 7 if the time ran out (it goes on nevertheless).")]
+pub struct Backfill {
+    /// NAME, KIND/NAME or CLASS/NAME
+    stream: String,
+    /// JSON that is laid over the stream's spec for this backfill; @FILE reads a file
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl Backfill {
+    pub async fn run(self) -> Result<()> {
+        let payload = self.payload.as_deref().map(payload).transpose()?;
+        let (client, found) = self.cluster.find(&self.stream).await?;
+        let request = client.backfill(&found, payload).await?;
+        let name = match found.class.line {
+            Line::V1 => text(&request["metadata"]["name"]),
+            Line::Beta => String::new(),
+        };
+        show::written(self.cluster.output, &request, &said(&found, &name))?;
+        if !self.wait.wait {
+            return Ok(());
+        }
+        match found.class.line {
+            Line::V1 => self.wait_for(&client, &found, &name).await?,
+            Line::Beta => self.wait_for_reload(&client, &found).await?,
+        }
+        output::say(&format!("{} has been backfilled", called(&found)));
+        Ok(())
+    }
+
+    async fn wait_for(&self, client: &Client, found: &Found, name: &str) -> Result<()> {
+        let namespace = &found.place().namespace;
+        let path = format!("/apis/{GROUP}/v1/namespaces/{namespace}/backfillrequests/{name}");
+        let began_failed = found.stream.phase == Phase::Failed;
+        let done = async |now: &Found| {
+            let Some(request) = client.get(&path).await? else {
+                return Err(failed(format!(
+                    "the request {name} was removed before it was completed"
+                )));
+            };
+            if request["spec"]["completed"] == true {
+                return Ok(true);
+            }
+            if request["status"]["phase"] == "Failed" {
+                let why = text(&request["status"]["conditions"][0]["message"]);
+                return Err(failed(format!("the request {name} cannot be carried out: {why}")));
+            }
+            // A stream that had failed before may be on its way out of that.
+            if now.stream.phase == Phase::Failed && !began_failed {
+                let why = show::headline(client, now).await;
+                return Err(failed(format!("{}: {why}", called(now))));
+            }
+            Ok(false)
+        };
+        self.wait.until(client, found, done).await.map(drop)
+    }
+
+    /// v1beta1: the annotation goes when the Job is made, and the phase when it has ended.
+    async fn wait_for_reload(&self, client: &Client, found: &Found) -> Result<()> {
+        let mut begun = false;
+        let done = async |now: &Found| {
+            begun |= now.stream.phase == Phase::Backfilling;
+            if now.stream.phase == Phase::Failed {
+                let why = show::headline(client, now).await;
+                return Err(failed(format!("{}: {why}", called(now))));
+            }
+            Ok(begun && now.stream.phase == Phase::Running)
+        };
+        self.wait.until(client, found, done).await.map(drop)
+    }
+}
+
+fn failed(why: String) -> Error {
+    kernel::Error::Conflict(why).into()
+}
+
+fn said(found: &Found, request: &str) -> String {
+    let name = called(found);
+    let later = match found.suspended() {
+        true => "; it is suspended, so that it begins when it goes on",
+        false => "",
+    };
+    match request {
+        "" => format!("a backfill of {name} is asked for{later}"),
+        request => format!("a backfill of {name} is asked for by the request {request}{later}"),
+    }
+}
+
+/// An object, or the file that it is in.
+fn payload(given: &str) -> Result<Value> {
+    let text = match given.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|error| Error::file(format!("{file} cannot be read"), error))?,
+        None => given.to_owned(),
+    };
+    let invalid = |what: String| kernel::Error::invalid("payload", what);
+    match serde_json::from_str(&text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(invalid("must be a JSON object, as in {\"source\": {…}}".into()).into()),
+        Err(error) => Err(invalid(format!("is not JSON: {error}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_an_object_and_nothing_else() {
+        assert!(payload("{\"a\": 1}").is_ok());
+        for (bad, part) in
+            [("[1]", "object"), ("{", "not JSON"), ("@/no/such/file", "cannot be read")]
+        {
+            let said = payload(bad).unwrap_err().to_string();
+            assert!(said.contains(part), "{bad}: {said}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `mainstay stream downtime …`: many streams are suspended under one name, and the same ones go on
+//! later. Labels and annotations are those of the kubectl plugin, so that either can end what the
+//! other began.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use kernel::Ambient;
+use serde_json::{Value, json};
+use streams::client::Client;
+use streams::client::act::valid_downtime;
+use streams::client::find::{Found, Scope, is_called};
+use streams::model::class::Class;
+use streams::model::{DOWNTIME, DOWNTIME_BEGIN};
+
+use super::{ClusterArgs, called, list};
+use crate::error::{Error, Result};
+use crate::output::{self, Format, ago, text};
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Suspend all streams whose names begin so, until the downtime is stopped
+    Declare(Declare),
+    /// Let the streams of a downtime go on
+    Stop(One),
+    /// List the downtimes
+    List(ClusterArgs),
+    /// List the streams of a downtime
+    Details(One),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mainstay stream downtime declare db-move --prefix sales- --dry-run
+  mainstay stream downtime declare db-move --prefix sales- -A
+  mainstay stream downtime stop db-move -A
+
+Streams that are suspended already, or part of another downtime, are left as they are: they do not
+go on when this downtime ends.")]
+pub struct Declare {
+    /// What the downtime is called
+    key: String,
+    /// The beginning of the streams' names; an empty text takes all of them
+    #[arg(long, value_name = "TEXT")]
+    prefix: String,
+    /// Only streams of this class or kind
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Only say which streams it would be
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct One {
+    /// What the downtime is called
+    key: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl Verb {
+    pub async fn run(self) -> Result<()> {
+        match self {
+            Verb::Declare(verb) => verb.run().await,
+            Verb::Stop(verb) => verb.stop().await,
+            Verb::Details(verb) => verb.details().await,
+            Verb::List(args) => list_all(&args).await,
+        }
+    }
+}
+
+impl Declare {
+    async fn run(self) -> Result<()> {
+        valid_downtime(&self.key)?;
+        let (client, scope) = self.cluster.open().await?;
+        let of = |class: &Class| self.class.as_deref().is_none_or(|name| is_called(class, name));
+        let listing = client.streams(&scope, &of, "").await?;
+        let named =
+            listing.streams.into_iter().filter(|f| f.place().name.starts_with(&self.prefix));
+        let (taken, left): (Vec<Found>, Vec<Found>) =
+            named.partition(|found| !found.suspended() && found.downtime().is_none());
+        for found in &left {
+            let why = match found.downtime() {
+                Some(key) if key == self.key => "is part of it already".to_owned(),
+                Some(key) => format!("is part of the downtime {key}"),
+                None => "is suspended already".to_owned(),
+            };
+            output::say(&format!("left as it is: {} {why}", called(found)));
+        }
+        if taken.is_empty() {
+            output::say("no stream was suspended");
+            return Ok(());
+        }
+        let now = jiff::Timestamp::now();
+        let (key, client, dry_run) = (&self.key, &client, self.dry_run);
+        let done = each(&taken, async |found: &Found| match dry_run {
+            true => Ok(()),
+            false => client.declare_downtime(found, key, now).await.map(drop),
+        });
+        let rows = done.await?;
+        output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
+        if self.cluster.output == Format::Table {
+            let me = output::program();
+            output::say(&match dry_run {
+                true => format!("{} streams would be suspended", taken.len()),
+                false => format!(
+                    "{} streams are being suspended; `{me} stream downtime stop {key}` lets them go on",
+                    taken.len()
+                ),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Does something to each stream; what cannot be done to one does not keep it from the others.
+async fn each(
+    streams: &[Found],
+    act: impl AsyncFn(&Found) -> kernel::Result<()>,
+) -> Result<Vec<Value>> {
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for found in streams {
+        match act(found).await {
+            Ok(()) => rows.push(list::row(found)),
+            Err(error) => failed.push(format!("{}: {error}", called(found))),
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(rows),
+        false => {
+            let text = failed.join("\n");
+            let done = rows.len();
+            Err(Error::Kernel(kernel::Error::Conflict(format!(
+                "{done} were changed, but not\n{text}"
+            ))))
+        }
+    }
+}
+
+async fn of_downtimes(client: &Client, scope: &Scope, key: Option<&str>) -> Result<Vec<Found>> {
+    let selector = match key {
+        Some(key) => format!("&labelSelector={}%3D{key}", DOWNTIME.replace('/', "%2F")),
+        None => format!("&labelSelector={}", DOWNTIME.replace('/', "%2F")),
+    };
+    Ok(client.streams(scope, &|_| true, &selector).await?.streams)
+}
+
+impl One {
+    async fn open(&self) -> Result<(Client, Vec<Found>)> {
+        valid_downtime(&self.key)?;
+        let (client, scope) = self.cluster.open().await?;
+        let found = of_downtimes(&client, &scope, Some(&self.key)).await?;
+        if found.is_empty() {
+            let place = match &scope {
+                Scope::Everywhere => "in any namespace".to_owned(),
+                Scope::Namespace(name) => format!("in namespace {name}; -A looks in all"),
+            };
+            let message = format!("no stream is part of a downtime called {} {place}", self.key);
+            return Err(kernel::Error::coded(0, kernel::Class::NotFound, message).into());
+        }
+        Ok((client, found))
+    }
+
+    async fn stop(self) -> Result<()> {
+        let (client, found) = self.open().await?;
+        let client = &client;
+        let end = async |found: &Found| client.end_downtime(found).await.map(drop);
+        let rows = each(&found, end).await?;
+        let count = rows.len();
+        output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
+        if self.cluster.output == Format::Table {
+            output::say(&format!("{count} streams go on"));
+        }
+        Ok(())
+    }
+
+    async fn details(self) -> Result<()> {
+        let (_, found) = self.open().await?;
+        let rows = found.iter().map(|found| {
+            let mut row = list::row(found);
+            row["downtime_begin"] = json!(found.annotation(DOWNTIME_BEGIN));
+            row
+        });
+        output::print(&list::table(self.cluster.output, &rows.collect()))
+    }
+}
+
+async fn list_all(args: &ClusterArgs) -> Result<()> {
+    let (client, scope) = args.open().await?;
+    let found = of_downtimes(&client, &scope, None).await?;
+    let rows = downtimes(&found);
+    if rows.is_empty() && args.output == Format::Table {
+        output::say("there is no downtime");
+        return Ok(());
+    }
+    let now = Ambient::system().now();
+    let head = ["DOWNTIME", "STREAMS", "SINCE", "NAMESPACES"];
+    output::print(&output::render(args.output, &Value::Array(rows), &head, &|one| {
+        let namespaces = one["namespaces"].as_array().into_iter().flatten().map(text);
+        vec![
+            text(&one["key"]),
+            text(&one["streams"]),
+            ago(&one["begin"], now),
+            namespaces.collect::<Vec<_>>().join(", "),
+        ]
+    }))
+}
+
+/// One row for each downtime, with the begin of its first stream.
+fn downtimes(found: &[Found]) -> Vec<Value> {
+    let mut by_key: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
+    for one in found {
+        by_key.entry(one.downtime().unwrap_or_default()).or_default().push(one);
+    }
+    let row = |(key, of): (&str, Vec<&Found>)| {
+        let begin = of.iter().filter_map(|found| found.annotation(DOWNTIME_BEGIN)).min();
+        let mut namespaces: Vec<&str> = of.iter().map(|found| &*found.place().namespace).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        json!({ "key": key, "streams": of.len(), "begin": begin, "namespaces": namespaces })
+    };
+    by_key.into_iter().map(row).collect()
+}

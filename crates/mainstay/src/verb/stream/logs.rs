@@ -1,0 +1,47 @@
+//! `mainstay stream logs`.
+
+use clap::Args;
+use streams::client::logs::Tail;
+
+use super::{ClusterArgs, called, show};
+use crate::error::Result;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// NAME, KIND/NAME or CLASS/NAME
+    stream: String,
+    /// Go on as more is written
+    #[arg(long, short)]
+    follow: bool,
+    /// Only this many lines from the end
+    #[arg(long, value_name = "LINES")]
+    tail: Option<i64>,
+    /// A container other than the first
+    #[arg(long, short, value_name = "NAME")]
+    container: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl Logs {
+    pub async fn run(self) -> Result<()> {
+        let (client, found) = self.cluster.find(&self.stream).await?;
+        let Some((pod, containers)) = client.last_pod(&found).await? else {
+            let why = show::headline(&client, &found).await;
+            let message =
+                format!("{} has no pod, so there is nothing to read. {why}", called(&found));
+            return Err(kernel::Error::coded(0, kernel::Class::NotFound, message).into());
+        };
+        let container = self.container.or_else(|| containers.first().cloned());
+        if containers.len() > 1 {
+            let all = containers.join(", ");
+            output::say(&format!("note: the pod {pod} has the containers {all}; -c chooses"));
+        }
+        let tail = Tail { follow: self.follow, lines: self.tail, container };
+        let mut print = |line: &str| {
+            output::print(line).map_err(|error| kernel::Error::internal("stdout", error))
+        };
+        Ok(client.logs(&found.place().namespace, &pod, &tail, &mut print).await?)
+    }
+}

@@ -1,0 +1,150 @@
+//! `mainstay stream get` and `describe`.
+
+use clap::Args;
+use serde_json::{Value, json};
+use streams::client::Client;
+use streams::client::find::Found;
+use streams::explain::{self, Reason, Seen};
+
+use super::{ClusterArgs, called, list};
+use crate::error::Result;
+use crate::output::{self, Format};
+
+#[derive(Debug, Args)]
+pub struct One {
+    /// NAME, KIND/NAME or CLASS/NAME
+    stream: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl One {
+    pub async fn get(self) -> Result<()> {
+        let (_, found) = self.cluster.find(&self.stream).await?;
+        output::print(&match self.cluster.output {
+            Format::Json => output::json(&found.raw),
+            Format::Yaml => output::yaml(&found.raw),
+            format => list::table(format, &list::row(&found)),
+        })
+    }
+
+    pub async fn describe(self) -> Result<()> {
+        let (client, found) = self.cluster.find(&self.stream).await?;
+        let (seen, reasons) = explained(&client, &found).await?;
+        if self.cluster.output == Format::Table {
+            return output::print(&told(&found, &seen, &reasons));
+        }
+        let events = seen.events.iter().map(|event| {
+            json!({
+                "at": event.at.to_string(), "warning": event.warning, "reason": event.reason,
+                "message": event.message, "by": event.by,
+            })
+        });
+        let requests = seen.requests.iter().map(|request| {
+            json!({
+                "name": &*request.place.name, "completed": request.completed,
+                "created_at": request.created.to_string(), "phase": request.phase,
+            })
+        });
+        let all = json!({
+            "stream": list::row(&found),
+            "reasons": reasons,
+            "requests": requests.collect::<Vec<_>>(),
+            "events": events.collect::<Vec<_>>(),
+        });
+        output::print(&match self.cluster.output {
+            Format::Yaml => output::yaml(&all),
+            Format::Name => called(&found),
+            _ => output::json(&all),
+        })
+    }
+}
+
+/// What there is to say of a stream now.
+pub async fn explained(client: &Client, found: &Found) -> Result<(Seen, Vec<Reason>)> {
+    let seen = client.seen(found, jiff::Timestamp::now()).await?;
+    let reasons = explain::explain(&seen);
+    Ok((seen, reasons))
+}
+
+/// The commands in a sentence, as this program is called.
+pub fn as_called(text: &str) -> String {
+    text.replace("`mainstay ", &format!("`{} ", output::program()))
+}
+
+fn told(found: &Found, seen: &Seen, reasons: &[Reason]) -> String {
+    let place = found.place();
+    let line = |name: &str, value: String| match value.as_str() {
+        "" => String::new(),
+        value => format!("{name:<14}{value}\n"),
+    };
+    let row = list::row(found);
+    let of = |field: &str| output::text(&row[field]);
+    let phase = if of("phase").is_empty() { "none yet".into() } else { of("phase") };
+    let mut out = format!("{} in namespace {}\n", called(found), place.namespace);
+    out += &line("Phase", phase);
+    for reason in reasons {
+        out += &format!("\n{}\n", reason.says);
+        if !reason.change.is_empty() {
+            out += &format!("  -> {}\n", as_called(&reason.change));
+        }
+    }
+    out += "\n";
+    out += &line("Class", format!("{} ({})", found.class.name, found.class.phase));
+    out += &line("Backend", of("backend"));
+    out += &line("Schedule", of("schedule"));
+    let templates = seen.templates.iter().map(|(place, _)| place.to_string());
+    out += &line("Templates", templates.collect::<Vec<_>>().join(", "));
+    out += &line("Says", of("message"));
+    if let explain::Operator::Lease(place, lease) = &seen.operator {
+        out += &line("Operator", format!("{} ({place})", lease.holder));
+    }
+    out += &line("Created", of("created_at"));
+    if !seen.requests.is_empty() {
+        out += "\nBackfill requests\n";
+        let rows = seen.requests.iter().rev().take(REQUESTS_MAX).map(|request| {
+            let state = if request.completed { "completed" } else { "open" };
+            vec![request.place.name.to_string(), state.into(), request.created.to_string()]
+        });
+        out += &output::table(&["NAME", "STATE", "CREATED"], rows);
+    }
+    if !seen.events.is_empty() {
+        out += "\nWhat happened\n";
+        let rows = seen.events.iter().rev().map(|event| {
+            let kind = if event.warning { "Warning" } else { "" };
+            vec![event.at.to_string(), kind.into(), event.reason.clone(), event.message.clone()]
+        });
+        out += &output::table(&["TIME", "", "REASON", "MESSAGE"], rows);
+    }
+    out
+}
+
+/// Requests are kept for a while; the last few are enough to show.
+const REQUESTS_MAX: usize = 5;
+
+/// The first thing to say of a stream, for a person who waited in vain.
+pub async fn headline(client: &Client, found: &Found) -> String {
+    match explained(client, found).await {
+        Ok((_, reasons)) => reasons.first().map_or_else(String::new, |first| {
+            as_called(&format!("{} {}", first.says, first.change))
+        }),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// An object that was written, in the format that was asked for.
+pub fn written(format: Format, object: &Value, said: &str) -> Result<()> {
+    match format {
+        Format::Table => {
+            output::say(said);
+            Ok(())
+        }
+        Format::Json => output::print(&output::json(object)),
+        Format::Yaml => output::print(&output::yaml(object)),
+        Format::Name => output::print(&format!(
+            "{}/{}",
+            output::text(&object["kind"]),
+            output::text(&object["metadata"]["name"])
+        )),
+    }
+}

@@ -1,0 +1,6 @@
+//! What people and charts use, against a real API server.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod crds;
+mod stage;

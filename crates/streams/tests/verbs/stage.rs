@@ -1,0 +1,83 @@
+//! A cluster of a test's own with our definitions, and a kind of streams to go with them.
+
+use std::path::{Path, PathBuf};
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+use streams::model::GROUP;
+use testkit::kubernetes::Kubernetes;
+
+/// A directory that is shared beside the project; none, and a message, where it is not.
+pub fn shared(part: &str) -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().map(|dir| dir.join("shared").join(part)).find(|dir| dir.exists());
+    if found.is_none() {
+        eprintln!("skipped: shared/{part} is not beside the project");
+    }
+    found
+}
+
+/// With these definitions from the start; `None` skips the test.
+pub async fn cluster(crds: &[Value]) -> Option<Kubernetes> {
+    let shared = testkit::kubernetes()?;
+    let dir = tempfile::tempdir().unwrap();
+    for crd in crds {
+        let file = dir.path().join(format!("{}.yaml", crd["metadata"]["name"].as_str().unwrap()));
+        std::fs::write(file, serde_yaml_ng::to_string(crd).unwrap()).unwrap();
+    }
+    Some(shared.private(&[("crds", dir.path().to_str().unwrap())]).await)
+}
+
+/// A kind of streams that keeps everything, as no chart's does.
+pub fn plugin(kind: &str, plural: &str) -> Value {
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{GROUP}") },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": open, "status": open,
+                } } },
+            }],
+        },
+    })
+}
+
+/// Whatever an object is, there is an API for it.
+pub fn api(client: &Client, object: &Value, plural: &str) -> Api<DynamicObject> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, version) = match text(&object["apiVersion"]).split_once('/') {
+        Some((group, version)) => (group.to_owned(), version.to_owned()),
+        None => (String::new(), text(&object["apiVersion"])),
+    };
+    let kind = GroupVersionKind::gvk(&group, &version, &text(&object["kind"]));
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Creates it as it is, but for what a server would refuse of someone else's record.
+pub async fn create(client: &Client, object: &Value, plural: &str) -> Result<Value, kube::Error> {
+    let mut object = object.clone();
+    for field in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"] {
+        object["metadata"].as_object_mut().unwrap().shift_remove(field);
+    }
+    let read: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let made = api(client, &object, plural).create(&PostParams::default(), &read).await?;
+    Ok(serde_json::to_value(made).unwrap())
+}
+
+pub async fn namespace(client: &Client, name: &str) {
+    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    create(client, &object, "namespaces").await.unwrap();
+}
