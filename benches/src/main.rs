@@ -6,6 +6,8 @@ mod fleet;
 mod fleet_data;
 mod load;
 mod server;
+mod streams;
+mod streams_world;
 mod transitions;
 mod wakeup;
 
@@ -25,12 +27,18 @@ fn main() -> anyhow::Result<()> {
             figures.print();
             Ok(())
         }
+        Some(&"streams") => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(streams::run(&mut figures, names.get(1).copied().unwrap_or("")))?;
+            figures.print();
+            Ok(())
+        }
         // The bare server that a figure is compared with.
         Some(&"echo") if names.len() == 3 => {
             let port = names[2].parse()?;
             tokio::runtime::Runtime::new()?.block_on(server::echo(names[1].into(), port))
         }
-        _ => anyhow::bail!("usage: benches kernel|fleet [PART] [--json]"),
+        _ => anyhow::bail!("usage: benches kernel|fleet|streams [PART] [--json]"),
     }
 }
 

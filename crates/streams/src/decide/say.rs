@@ -10,7 +10,12 @@ use crate::model::status::Status;
 impl View<'_> {
     /// It goes on when something that is awaited has happened.
     pub(super) fn wait(&self, why: impl Into<String>) -> Decision {
-        let status = Status::new(Phase::Pending, self.stream, why);
+        let phase = match (self.stream.phase, self.open_request()) {
+            // Its first backfill is still to be asked for.
+            (Phase::New, None) => Phase::New,
+            _ => Phase::Pending,
+        };
+        let status = Status::new(phase, self.stream, why);
         let name = self.name();
         let happened = match (self.stream.phase, self.open_request()) {
             (Phase::New, _) => Happened::normal(
@@ -32,8 +37,9 @@ impl View<'_> {
     pub(super) fn trouble(&self, reason: &'static str, why: impl Into<String>) -> Decision {
         let why = why.into();
         let phase = match (reason, self.stream.phase) {
-            ("NoValidBackend", Phase::New) => Phase::New,
-            ("NoValidBackend", _) | (_, Phase::New) => Phase::Pending,
+            // What is new stays so: its first backfill is still to come.
+            (_, Phase::New) => Phase::New,
+            ("NoValidBackend", _) => Phase::Pending,
             // What runs goes on as it is.
             (_, phase) => phase,
         };

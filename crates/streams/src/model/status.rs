@@ -72,8 +72,7 @@ impl Status {
         let unchanged = stream.phase == self.phase;
         let written = stream.written.as_ref().filter(|_| unchanged);
         let since = written.and_then(|written| written.since).unwrap_or(now);
-        json!({ "status": {
-            "phase": self.phase.label(line),
+        let mut status = json!({
             "configurationHash": self.hash,
             "conditions": [{
                 "type": kind,
@@ -83,7 +82,12 @@ impl Status {
                 "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
                 "observedGeneration": stream.generation,
             }],
-        } })
+        });
+        // Before v1 an empty phase is refused.
+        if self.phase != Phase::New || line == Line::V1 {
+            status["phase"] = json!(self.phase.label(line));
+        }
+        json!({ "status": status })
     }
 }
 

@@ -2,13 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Object, Refused, Told};
 use crate::index::class_place;
 use crate::model::class::Class;
 use crate::model::{ClassName, Line};
+
+/// A status is written at most this often.
+const WRITE: Duration = Duration::from_secs(1);
 
 /// What is known of the streams of a class.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +34,8 @@ pub struct Followed {
 pub struct Classes {
     known: BTreeMap<ClassName, Arc<Class>>,
     followed: HashMap<ClassName, Followed>,
+    /// When the status of each was last written.
+    written: HashMap<ClassName, Instant>,
     /// Whether a line's classes have been listed, or are known not to be there.
     lines: [bool; 2],
 }
@@ -125,6 +132,18 @@ impl Classes {
         }
         followed.sight = sight;
         true
+    }
+
+    /// When the status of a class may be written; none: now. Two operators that share it by
+    /// mistake, and see different things, do not write without end.
+    pub fn write_at(&self, name: &str) -> Option<Instant> {
+        let at = *self.written.get(name)? + WRITE;
+        (at > Instant::now()).then_some(at)
+    }
+
+    pub fn wrote(&mut self, name: &ClassName) {
+        self.written.retain(|name, _| self.known.contains_key(name));
+        self.written.insert(name.clone(), Instant::now());
     }
 
     /// Who names the same streams and goes before it.

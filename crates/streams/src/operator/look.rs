@@ -37,7 +37,8 @@ impl Operator {
     async fn look_at_stream(&self, key: &Key, lane: Lane) -> Looked {
         let mut acted = false;
         for _ in 0..ROUNDS {
-            let decision = self.hands.decide(key);
+            let (decision, touched) = self.hands.decide(key);
+            self.touched(touched.into_iter().filter(|other| other != key), Lane::Normal);
             if decision.commands.is_empty() {
                 let due = decision.look_at.map(|at| self.instant(at));
                 return Looked { outcome: Outcome::Rest(due), acted };
@@ -106,11 +107,8 @@ impl Operator {
             let (Some(class), Some(stream)) = (index.class(&key.class), index.stream(key)) else {
                 return;
             };
-            let phase = match stream.phase {
-                Phase::New => Phase::Pending,
-                phase => phase,
-            };
-            let status = Status::trouble(phase, stream, format!("Kubernetes refused: {said}"));
+            let status =
+                Status::trouble(stream.phase, stream, format!("Kubernetes refused: {said}"));
             if status.is_of(stream, class.line) {
                 return;
             }
@@ -141,6 +139,10 @@ impl Operator {
         if standing.is_of(&class) {
             return Looked { outcome: Outcome::Rest(due), acted: false };
         }
+        if let Some(later) = self.classes.lock().write_at(name) {
+            return Looked { outcome: Outcome::Rest(Some(later)), acted: false };
+        }
+        self.classes.lock().wrote(name);
         if standing.is_trouble() {
             tracing::warn!(class = %name, reason = standing.reason, "{}", standing.message);
         }

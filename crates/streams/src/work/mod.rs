@@ -41,10 +41,12 @@ pub struct Done {
 
 impl Hands {
     /// Decides, and takes what the decision needs of what is limited, under one lock: no two
-    /// streams take the last room for a backfill.
-    pub fn decide(&self, key: &Key) -> Decision {
+    /// streams take the last room for a backfill. Others may go on because of it.
+    pub fn decide(&self, key: &Key) -> (Decision, Vec<Key>) {
         let now = self.now();
         let mut index = self.index.lock();
+        // What an earlier attempt took and did not use, or not as far as is known.
+        let touched = index.release_backfill(&key.place);
         let decision = decide(&index, key, now);
         index.waits(key, decision.waits_for_backfills);
         for command in &decision.commands {
@@ -56,7 +58,7 @@ impl Hands {
                 _ => {}
             }
         }
-        decision
+        (decision, touched)
     }
 
     pub async fn carry_out(&self, key: &Key, command: &Command) -> Done {

@@ -349,7 +349,7 @@ fn row_28_a_spec_that_can_not_be_read_says_why_and_what_runs_goes_on() {
     wrong["execution"]["layoutVersion"] = json!("v9");
     let mut world = World::new();
     world.stream("", wrong.clone());
-    assert_eq!(world.does(), ["Pending!", "W InvalidSpec"]);
+    assert_eq!(world.does(), ["New!", "W InvalidSpec"], "its first backfill is still to come");
     world.stream("Running", wrong).job(JOB, |_| {});
     assert_eq!(world.does(), ["Running!", "W InvalidSpec"]);
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod decisions;
+mod every;
 mod golden;
 mod hashes;
 

@@ -1,1 +1,10 @@
-//! Against a real API server.
+//! The operator against a real API server with simulated nodes.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod classes;
+mod counting;
+mod days;
+mod leaders;
+mod stage;
+mod start;
+mod takeover;

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::Kubernetes;
-use super::http::Ask;
+use super::http::{Ask, Form};
 use super::paths::Collection;
 use super::read;
 use crate::cluster::{Answer, Refused, What};
@@ -33,7 +33,7 @@ impl Kubernetes {
             method: Method::PATCH,
             path: format!("{path}{part}?fieldManager={MANAGER}"),
             body: Some(("application/merge-patch+json", patch.to_string().into_bytes())),
-            metadata: false,
+            form: Form::Whole,
         });
         object(what, &answer.await?)
     }

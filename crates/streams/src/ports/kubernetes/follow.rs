@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use http_body_util::BodyExt as _;
 
 use super::Kubernetes;
-use super::http::{Ask, Said, refusal};
+use super::http::{Ask, Form, Said, refusal};
 use super::paths::Collection;
 use super::read::{self, Page};
 use crate::cluster::{Refused, Told, Watched};
@@ -102,7 +102,7 @@ impl Following {
         self.rest = Some(match (&refused, crd) {
             (Refused::Busy(Some(wait)), _) => Rest::For(*wait),
             (Refused::Busy(None) | Refused::Away(_), _) => Rest::For(self.backoff(BACKOFF.1)),
-            (Refused::NotFound, Some(crd)) => Rest::UntilCrd(crd, self.backoff(BACKOFF_MAX)),
+            (Refused::NotFound, Some(crd)) => Rest::UntilCrd(crd, self.backoff(BACKOFF.1)),
             _ => Rest::For(self.backoff(BACKOFF_MAX)),
         });
         Told::Trouble(refused)
@@ -136,7 +136,7 @@ impl Following {
             Collection::crds().path(None)
         );
         loop {
-            let ask = Ask { metadata: true, ..Ask::get(path.clone()) };
+            let ask = Ask { form: Form::Metadata, ..Ask::get(path.clone()) };
             let mut lines = Lines::of(self.opened(ask).await?);
             while let Some(line) = lines.next().await {
                 match serde_json::from_slice::<read::Line<'_>>(&line) {
@@ -158,7 +158,7 @@ impl Following {
                 path.push_str("&continue=");
                 path.push_str(&super::paths::segment(&next));
             }
-            let page = self.cluster.ask(self.ask(path)).await?;
+            let page = self.cluster.ask(self.ask(path, Form::MetadataList)).await?;
             let page: Page<'_> = serde_json::from_slice(&page)
                 .map_err(|error| Refused::Away(format!("the list cannot be read: {error}")))?;
             for item in &page.items {
@@ -173,8 +173,12 @@ impl Following {
         }
     }
 
-    fn ask(&self, path: String) -> Ask {
-        Ask { metadata: self.what == Watched::Secrets, ..Ask::get(path) }
+    /// Of secrets nobody needs to see more than that they are there.
+    fn ask(&self, path: String, metadata: Form) -> Ask {
+        match self.what {
+            Watched::Secrets => Ask { form: metadata, ..Ask::get(path) },
+            _ => Ask::get(path),
+        }
     }
 
     async fn open(&mut self, version: &str) -> Result<Lines, Refused> {
@@ -185,7 +189,7 @@ impl Following {
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
             super::paths::segment(version)
         );
-        Ok(Lines::of(self.opened(self.ask(path)).await?))
+        Ok(Lines::of(self.opened(self.ask(path, Form::Metadata)).await?))
     }
 
     async fn opened(&mut self, ask: Ask) -> Result<http::Response<kube::client::Body>, Refused> {

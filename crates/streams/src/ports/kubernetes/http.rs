@@ -19,18 +19,27 @@ pub struct Ask {
     pub method: Method,
     pub path: String,
     pub body: Option<(&'static str, Vec<u8>)>,
-    /// Only what all objects have.
-    pub metadata: bool,
+    pub form: Form,
+}
+
+/// How much of objects is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Whole,
+    /// Only what all objects have; in a list.
+    MetadataList,
+    /// The same, in a watch.
+    Metadata,
 }
 
 impl Ask {
     pub fn get(path: String) -> Ask {
-        Ask { method: Method::GET, path, body: None, metadata: false }
+        Ask { method: Method::GET, path, body: None, form: Form::Whole }
     }
 
     pub fn json(method: Method, path: String, body: &serde_json::Value) -> Ask {
         let body = Some(("application/json", body.to_string().into_bytes()));
-        Ask { method, path, body, metadata: false }
+        Ask { method, path, body, form: Form::Whole }
     }
 }
 
@@ -66,12 +75,12 @@ impl Kubernetes {
 
     /// An answer that goes on.
     pub async fn open(&self, ask: Ask) -> Result<Response<Body>, Refused> {
-        let accept = match ask.metadata {
-            true => {
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
-                     application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        let accept = match ask.form {
+            Form::Whole => "application/json",
+            Form::MetadataList => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
             }
-            false => "application/json",
+            Form::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         };
         let mut request =
             Request::builder().method(ask.method).uri(ask.path).header(ACCEPT, accept);

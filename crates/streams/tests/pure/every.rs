@@ -1,0 +1,162 @@
+//! What holds in every state that a stream can be in, whoever brought it there.
+
+use serde_json::{Value, json};
+use streams::decide::Command;
+
+use crate::world::{World, batch, capture, deleting, ended, for_request, outdated};
+
+const PHASES: [&str; 7] =
+    ["", "Pending", "Backfilling", "Running", "Scheduled", "Suspended", "Failed"];
+const JOB: &str = "11111111-1111-1111-1111-111111111111";
+
+type Change = fn(&mut Value);
+
+fn unchanged(_: &mut Value) {}
+fn complete(job: &mut Value) {
+    ended("Complete")(job);
+}
+fn failed(job: &mut Value) {
+    ended("Failed")(job);
+}
+fn ours(job: &mut Value) {
+    for_request("b1")(job);
+}
+fn ours_complete(job: &mut Value) {
+    ours(job);
+    complete(job);
+}
+fn ours_failed(job: &mut Value) {
+    ours(job);
+    failed(job);
+}
+fn ours_ending(job: &mut Value) {
+    ours_complete(job);
+    deleting(job);
+}
+fn anothers(job: &mut Value) {
+    for_request("b0")(job);
+}
+
+const JOBS: [(&str, Option<Change>); 10] = [
+    ("none", None),
+    ("running", Some(unchanged)),
+    ("outdated", Some(outdated)),
+    ("complete", Some(complete)),
+    ("failed", Some(failed)),
+    ("ending", Some(deleting)),
+    ("ours", Some(ours)),
+    ("ours complete", Some(ours_complete)),
+    ("ours failed", Some(ours_failed)),
+    ("ours ending", Some(ours_ending)),
+];
+
+fn specs(suspended: bool) -> [Value; 4] {
+    let none = json!({ "execution": { "layoutVersion": "v2", "suspended": suspended } });
+    [capture("v0", suspended), capture("v2", suspended), batch("v2", suspended), none]
+}
+
+/// Every state, with a name to find it by.
+fn states(mut check: impl FnMut(&str, &World)) -> usize {
+    let mut count = 0;
+    for suspended in [false, true] {
+        for (layout, spec) in specs(suspended).into_iter().enumerate() {
+            for phase in PHASES {
+                for (job, change) in
+                    JOBS.into_iter().chain([("another's", Some(anothers as Change))])
+                {
+                    for request in ["none", "open", "completed"] {
+                        for cron in ["none", "there", "ending"] {
+                            let mut world = World::new();
+                            world.stream(phase, spec.clone());
+                            if let Some(change) = change {
+                                world.job(JOB, change);
+                            }
+                            if request != "none" {
+                                world.request("b1", |r| {
+                                    r["spec"]["completed"] = json!(request == "completed")
+                                });
+                            }
+                            match cron {
+                                "there" => drop(world.cron(|_| {})),
+                                "ending" => drop(world.cron(deleting)),
+                                _ => {}
+                            }
+                            let name = format!(
+                                "suspended {suspended}, layout {layout}, {phase:?}, Job {job}, request {request}, CronJob {cron}"
+                            );
+                            check(&name, &world);
+                            count += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn whatever_the_state_nothing_is_done_that_must_not_be() {
+    let count = states(|name, world| {
+        let suspended = name.starts_with("suspended true");
+        let job = world.index.job_at(&world.key().place).cloned();
+        let cron = world.index.cron_at(&world.key().place).cloned();
+        for command in world.decide().commands {
+            match command {
+                Command::StartJob { .. } => {
+                    assert!(!suspended && job.is_none() && cron.is_none(), "{name}");
+                }
+                Command::StartSchedule { .. } => {
+                    assert!(!suspended && job.is_none() && cron.is_none(), "{name}");
+                }
+                Command::RequestInitialBackfill { .. } => {
+                    assert!(!suspended && name.contains("\"\""), "{name}");
+                }
+                Command::StopJob { running, .. } => {
+                    let job = job.as_ref().expect(name);
+                    assert!(!job.deleting && running == job.ended.is_none(), "{name}");
+                }
+                Command::StopSchedule { .. } => {
+                    assert!(!cron.as_ref().expect(name).deleting, "{name}");
+                }
+                Command::CompleteRequest { name: request } => {
+                    assert_eq!(&*request, "b1");
+                    assert!(name.contains("Job ours complete, request open"), "{name}");
+                }
+                Command::SetStatus(status) => {
+                    let patch = status.patch(
+                        world.index.stream(&world.key()).unwrap(),
+                        world.class.line,
+                        crate::world::now(),
+                    );
+                    assert!(patch.as_object().unwrap().keys().eq(["status"]), "{name}: {patch}");
+                }
+                Command::Annotate { .. } => panic!("nobody asked for that: {name}"),
+                Command::AskFate { .. }
+                | Command::RefuseRequest { .. }
+                | Command::RemoveRequest { .. }
+                | Command::Publish(_) => {}
+            }
+        }
+    });
+    assert_eq!(count, 2 * 4 * 7 * 11 * 3 * 3);
+}
+
+#[test]
+fn a_stale_job_beside_a_schedule_does_not_end_the_schedule() {
+    let mut world = World::new();
+    world.stream("Scheduled", batch("v1", false)).cron(|_| {}).job(JOB, failed);
+    assert_eq!(world.does(), [format!("stop {JOB} Backend")]);
+}
+
+#[test]
+fn the_first_request_goes_with_its_stream() {
+    let mut world = World::new();
+    world.stream("", capture("v1", false));
+    let Command::RequestInitialBackfill { manifest } = &world.decide().commands[0] else {
+        panic!()
+    };
+    let owner = &manifest["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&json!("s1-uid"), &json!(false)));
+    assert_eq!(manifest["spec"], json!({ "streamClass": "class-a", "streamId": "s1" }));
+}

@@ -1,0 +1,136 @@
+//! Bad days: watches cut, the API server away, a right that is missing, streams that are odd.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testkit::chaos::Proxy;
+
+use crate::stage::{GROUP, Stage, create_class, server, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_while_watches_are_cut_is_made_good() {
+    let Some(stage) = Stage::new().await else { return };
+    let proxy = Proxy::to(server().await.unwrap().address()).await;
+    let running = stage.operator_as(&stage.access.via(proxy.address())).await;
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    stage.until_phase("s1", "Running").await;
+    let before = stage.job_uid("s1").await.unwrap();
+    proxy.cut();
+    stage.delete_job("s1").await;
+    stage.stream("s2", stage.spec("hang", "ok")).await;
+    proxy.mend();
+    stage.until_phase("s2", "Running").await;
+    until("the Job is back", async || stage.job_uid("s1").await.is_some_and(|uid| uid != before))
+        .await;
+    // Reset in the midst of everything, again and again.
+    for i in 0..10 {
+        stage.stream(&format!("r{i}"), stage.spec("hang", "ok")).await;
+        proxy.reset();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for i in 0..10 {
+        stage.until_phase(&format!("r{i}"), "Running").await;
+    }
+    let jobs = stage.jobs().list(&Default::default()).await.unwrap().items;
+    assert_eq!(jobs.len(), 12);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_goes_away_and_comes_back() {
+    let Some(shared) = testkit::kubernetes() else { return };
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
+    let server = shared.private(&[("crds", crds)]).await;
+    let stage = Stage::on(&server).await;
+    create_class(&stage.client, "test-stream", "TestStream", "test-streams").await;
+    let running = stage.operator().await;
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    stage.until_phase("s1", "Running").await;
+    let uid = stage.job_uid("s1").await;
+    server.server.kill().await;
+    until("it no longer acts", async || !running.operator.is_leading()).await;
+    assert_eq!(running.operator.ailment(), None, "a server that is away is no illness of ours");
+    server.server.start().await;
+    let stage = Stage { client: stage.access.client().await, ..stage };
+    until("it acts again", async || running.operator.is_leading()).await;
+    stage.stream("s2", stage.spec("hang", "ok")).await;
+    stage.until_phase("s2", "Running").await;
+    assert_eq!(stage.job_uid("s1").await, uid, "nothing was restarted");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_missing_is_named_in_a_condition() {
+    let Some(stage) = Stage::new().await else { return };
+    let all = ["get", "list", "watch", "create", "delete", "patch", "update"];
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    let mut rules = vec![
+        rule(GROUP, &["*"], &all),
+        rule("", &["events"], &all),
+        rule("coordination.k8s.io", &["leases"], &all),
+        rule("batch", &["cronjobs"], &all),
+        rule("batch", &["jobs"], &["get", "list", "watch", "delete"]),
+    ];
+    let name = stage.namespace.clone();
+    let named = json!({ "name": name });
+    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), &name);
+    let account = serde_json::from_value(json!({ "metadata": named })).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(stage.client.clone());
+    let role = |rules: &[Value]| json!({ "metadata": named, "rules": rules });
+    let first = serde_json::from_value(role(&rules)).unwrap();
+    roles.create(&PostParams::default(), &first).await.unwrap();
+    let bindings: Api<ClusterRoleBinding> = Api::all(stage.client.clone());
+    let binding = json!({
+        "metadata": named,
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": name }],
+    });
+    let binding = serde_json::from_value(binding).unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let limited = stage.access.of_account(&name, &name).await;
+    let running = stage.operator_as(&limited).await;
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    until("the stream says what is missing", async || {
+        let message = stage.message("s1").await;
+        message.contains("cannot create resource \"jobs\" in API group \"batch\"")
+    })
+    .await;
+    rules[4]["verbs"] = json!(all);
+    let patch = Patch::Merge(role(&rules));
+    roles.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    stage.until_phase("s1", "Running").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_streams_harm_only_themselves() {
+    let Some(stage) = Stage::new().await else { return };
+    let running = stage.operator().await;
+    let big = "x".repeat(400_000);
+    stage.stream("no-layout", json!({ "execution": { "layoutVersion": 7 } })).await;
+    stage.stream("nothing", json!({})).await;
+    let mut huge = stage.spec("hang", "ok");
+    huge["huge"] = json!(big);
+    stage.stream("huge", huge).await;
+    let mut odd = stage.spec("hang", "ok");
+    odd["execution"]["streamingBackend"] = json!([1, 2, 3]);
+    stage.stream("odd", odd).await;
+    stage.stream("no-template", stage.spec("nowhere", "nowhere")).await;
+    stage.stream("fine", stage.spec("hang", "ok")).await;
+    stage.until_phase("fine", "Running").await;
+    for (name, said) in [("huge", "bytes"), ("no-template", "nowhere"), ("no-layout", "layout")] {
+        until(&format!("{name} says what is wrong"), async || {
+            stage.message(name).await.contains(said)
+        })
+        .await;
+    }
+    assert_eq!(running.operator.ailment(), None);
+    // What is missing is made, and the stream starts by itself.
+    stage.template("nowhere", "mock:ok").await;
+    until("a Job is made from it", async || stage.job("no-template").await.is_some()).await;
+    running.stop().await;
+}

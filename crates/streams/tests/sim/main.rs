@@ -1,0 +1,439 @@
+//! The operator on a simulated API server: events come late, out of step or not at all, answers are
+//! lost, the operator dies between any two commands, and everything still comes right.
+//!
+//! `SIM_SEEDS=1000 cargo test -p streams --test sim` runs more; `SIM_SEED=17` one, with its story.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kernel::Ambient;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::{Value, json};
+use server::{KINDS, Kind, NAMESPACE, Server, State, class, name};
+use streams::cluster::{Object, Refused, Told, Watched};
+use streams::decide::Command;
+use streams::index::Index;
+use streams::model::phase::Phase;
+use streams::model::settings::Settings;
+use streams::model::template::Template;
+use streams::model::{Key, Line, Place};
+use streams::work::Hands;
+
+const STREAMS: [&str; 3] = ["s1", "s2", "s3"];
+
+struct Run {
+    random: StdRng,
+    server: Arc<Server>,
+    hands: Hands,
+    /// How much of the log each watch has told.
+    told: BTreeMap<Kind, usize>,
+    dirty: BTreeSet<Key>,
+    /// What is left of the decision about each stream.
+    doing: BTreeMap<Key, VecDeque<Command>>,
+    story: Vec<String>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let server = Arc::new(Server { state: Mutex::new(State::default()), class: class() });
+        let hands = Run::begin(&server);
+        Run {
+            random: StdRng::seed_from_u64(seed),
+            server,
+            hands,
+            told: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            doing: BTreeMap::new(),
+            story: Vec::new(),
+        }
+    }
+
+    /// An operator that knows nothing but classes and templates.
+    fn begin(server: &Arc<Server>) -> Hands {
+        let settings = Settings { backfills_max: Some(2), requests_kept: 2, ..Settings::default() };
+        let mut index = Index::new(settings);
+        let classes = vec![Object::Class(server.class.clone())];
+        index.told(&Watched::Classes(Line::V1), Told::All(classes));
+        let templates = ["stream", "backfill", "batch"].map(|name| {
+            let raw = json!({
+                "metadata": { "name": name, "namespace": "t", "resourceVersion": "1" },
+                "spec": { "spec": { "template": { "spec": { "containers": [{ "name": "c" }] } } } },
+            });
+            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), Line::V1))
+        });
+        index.told(&Watched::Templates(Line::V1), Told::All(templates.into()));
+        let at: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let ambient = Ambient::seeded(move || kernel::Timestamp(at.as_millisecond()), 1);
+        Hands { cluster: server.clone(), index: Arc::new(Mutex::new(index)), ambient }
+    }
+
+    fn tell(&mut self, what: String) {
+        self.story.push(what);
+    }
+
+    /// The operator is killed, and starts anew: all is listed.
+    fn crash(&mut self) {
+        self.tell("the operator dies".into());
+        self.hands = Run::begin(&self.server);
+        self.doing.clear();
+        self.dirty.clear();
+        for kind in KINDS {
+            self.list(kind);
+        }
+    }
+
+    fn list(&mut self, kind: Kind) {
+        let all = self.server.all(kind);
+        let end = self.server.state.lock().log.len();
+        self.told.insert(kind, end);
+        let watched = self.server.watched(kind);
+        let touched = self.hands.index.lock().told(&watched, all);
+        self.dirty.extend(touched);
+    }
+
+    /// A watch tells the next thing.
+    fn hear(&mut self, kind: Kind) -> bool {
+        let from = *self.told.entry(kind).or_default();
+        let entry = {
+            let state = self.server.state.lock();
+            let next = state.log.iter().enumerate().skip(from).find(|(_, (of, ..))| *of == kind);
+            next.map(|(at, (_, value, end))| (at, value.clone(), *end))
+        };
+        let Some((at, value, end)) = entry else { return false };
+        self.told.insert(kind, at + 1);
+        let told = self.server.told(kind, &value, end);
+        let watched = self.server.watched(kind);
+        let touched = self.hands.index.lock().told(&watched, told);
+        self.dirty.extend(touched);
+        true
+    }
+
+    /// One command of one stream.
+    async fn act(&mut self) -> bool {
+        let mut keys: Vec<Key> = self.doing.keys().cloned().collect();
+        keys.extend(self.dirty.iter().filter(|key| !self.doing.contains_key(key)).cloned());
+        let Some(key) = keys.choose(&mut self.random).cloned() else { return false };
+        let Some(doing) = self.doing.get_mut(&key) else {
+            self.dirty.remove(&key);
+            let (decision, touched) = self.hands.decide(&key);
+            self.dirty.extend(touched);
+            if !decision.commands.is_empty() {
+                self.doing.insert(key, decision.commands.into());
+            }
+            return true;
+        };
+        let Some(command) = doing.pop_front() else {
+            self.doing.remove(&key);
+            self.dirty.insert(key);
+            return true;
+        };
+        let done = self.hands.carry_out(&key, &command).await;
+        let brief = format!("{command:?}").chars().take(110).collect::<String>();
+        let how = done.refused.as_ref().map_or(String::new(), |refused| format!(" — {refused}"));
+        self.tell(format!("{}: {brief}{how}", key.place.name));
+        self.dirty.extend(done.touched);
+        if let Some(refused) = done.refused {
+            // It is looked at again: at once, or after what the watch has yet to tell.
+            assert!(!matches!(refused, Refused::Invalid(_) | Refused::Forbidden(_)), "{refused}");
+            self.doing.remove(&key);
+            self.dirty.insert(key);
+        }
+        true
+    }
+
+    /// The world turns: something happens to some Job or CronJob.
+    fn turn(&mut self, calm: bool) -> bool {
+        let names = {
+            let mut state = self.server.state.lock();
+            if state.collect() | end_crons(&mut state) {
+                return true;
+            }
+            let mut names = state.names(Kind::Job);
+            names.shuffle(&mut self.random);
+            names
+        };
+        match calm {
+            true => names.into_iter().any(|name| self.turn_job(&name, true)),
+            false => names.first().is_some_and(|name| self.turn_job(name, false)),
+        }
+    }
+
+    fn turn_job(&mut self, name: &str, calm: bool) -> bool {
+        let mut state = self.server.state.lock();
+        let job = state.get(Kind::Job, name).unwrap().clone();
+        let ended = job["status"]["conditions"].is_array();
+        let deleting = job["metadata"]["deletionTimestamp"].is_string();
+        let backfilling = job["metadata"]["labels"]["arcane/backfilling"] == "true";
+        let roll = self.random.random_range(0..10);
+        let what = match (deleting, ended) {
+            // Programs that are told to end do so with success, and that may be seen.
+            (true, false) if roll < 3 && !calm => {
+                state.finish(name, true);
+                "is told to end and succeeds"
+            }
+            (true, _) => {
+                state.end(Kind::Job, name);
+                "has ended"
+            }
+            (false, true) if roll < 5 || calm => {
+                state.end(Kind::Job, name);
+                "is removed after its end"
+            }
+            (false, false) if backfilling => {
+                state.finish(name, calm || roll < 9);
+                "backfilled"
+            }
+            (false, false) if !calm && roll < 3 => {
+                state.finish(name, roll < 2);
+                "ran to its end"
+            }
+            _ => return false,
+        };
+        drop(state);
+        self.tell(format!("Job {name} {what}"));
+        true
+    }
+
+    /// Someone does something.
+    fn user(&mut self) {
+        let name = *STREAMS.choose(&mut self.random).unwrap();
+        let roll = self.random.random_range(0..14);
+        let mut state = self.server.state.lock();
+        let Some(stream) = state.get(Kind::Stream, name).cloned() else {
+            let spec = spec(self.random.random_range(0..3), self.random.random_bool(0.2));
+            let made = json!({ "metadata": { "name": name }, "spec": spec });
+            state.create(Kind::Stream, made);
+            drop(state);
+            self.tell(format!("{name} is made"));
+            return;
+        };
+        let mut changed = stream.clone();
+        let what = match roll {
+            0..3 => {
+                changed["spec"]["source"] = json!(self.random.random_range(0..1000));
+                "is edited"
+            }
+            3..5 => {
+                changed["spec"]["execution"]["suspended"] = json!(true);
+                "is suspended"
+            }
+            5..8 => {
+                changed["spec"]["execution"]["suspended"] = json!(false);
+                "is resumed"
+            }
+            8 => {
+                let id = format!("b{}", self.random.random_range(0..1_000_000));
+                let request = json!({
+                    "metadata": { "name": id },
+                    "spec": { "streamClass": "class-a", "streamId": name },
+                });
+                state.create(Kind::Request, request);
+                "is to be backfilled"
+            }
+            9 => {
+                if let Some(request) = state.names(Kind::Request).choose(&mut self.random) {
+                    let request = request.clone();
+                    state.end(Kind::Request, &request);
+                }
+                "is there while a request is deleted"
+            }
+            10 => {
+                state.end(Kind::Job, name);
+                "loses its Job"
+            }
+            11 => {
+                state.end(Kind::Stream, name);
+                "is deleted"
+            }
+            12 => {
+                let wish = self.random.random_range(0..1000).to_string();
+                changed["metadata"]["annotations"]["mainstay.io/restart"] = json!(wish);
+                "is to be restarted"
+            }
+            _ => {
+                changed["spec"] = spec(self.random.random_range(0..3), false);
+                "gets another backend"
+            }
+        };
+        if changed != stream {
+            state.put(Kind::Stream, changed);
+        }
+        drop(state);
+        self.tell(format!("{name} {what}"));
+    }
+
+    async fn storm(&mut self, steps: usize) {
+        for _ in 0..steps {
+            match self.random.random_range(0..100) {
+                0..12 => self.user(),
+                12..30 => drop(self.turn(false)),
+                30..32 => self.crash(),
+                32..35 => {
+                    // A watch was cut, and starts with a list.
+                    let kind = *KINDS.choose(&mut self.random).unwrap();
+                    self.list(kind);
+                }
+                35..38 => {
+                    let carried_out = self.random.random_bool(0.5);
+                    self.server.state.lock().lose = Some(carried_out);
+                }
+                38..65 => {
+                    let kind = *KINDS.choose(&mut self.random).unwrap();
+                    self.hear(kind);
+                }
+                _ => drop(self.act().await),
+            }
+        }
+    }
+
+    /// Nobody does anything any more, and everything ends as it should.
+    async fn settle(&mut self) -> Result<(), String> {
+        self.server.state.lock().lose = None;
+        for _ in 0..5000 {
+            let mut moved = false;
+            for kind in KINDS {
+                while self.hear(kind) {
+                    moved = true;
+                }
+            }
+            moved |= !self.doing.is_empty() || !self.dirty.is_empty();
+            self.act().await;
+            if !moved && !self.turn(true) {
+                return Ok(());
+            }
+        }
+        Err("it does not come to rest".into())
+    }
+
+    fn is_right(&self) -> Result<(), String> {
+        let state = self.server.state.lock();
+        if let Some(wrong) = state.wrong.first() {
+            return Err(wrong.clone());
+        }
+        let index = self.hands.index.lock();
+        for stream in state.names(Kind::Stream) {
+            let key = Key { class: "class-a".into(), place: Place::new(NAMESPACE, &stream) };
+            let known = index.stream(&key).ok_or(format!("{stream} is not known"))?;
+            let written = state.get(Kind::Stream, &stream).unwrap();
+            let phase = Phase::of(written["status"]["phase"].as_str().unwrap_or_default());
+            let suspended = written["spec"]["execution"]["suspended"] == true;
+            let batch = written["spec"]["execution"]["streamingBackend"]["batch"].is_object();
+            let job = state.get(Kind::Job, &stream);
+            let cron = state.get(Kind::Cron, &stream);
+            let open = index.requests(&key).any(|request| !request.completed);
+            let hash = |object: Option<&Value>| {
+                let hash = &object?["metadata"]["annotations"]["configuration-hash"];
+                hash.as_str().map(str::to_owned)
+            };
+            let expected = match (suspended, phase, batch) {
+                (true, ..) => phase == Phase::Suspended && job.is_none() && cron.is_none(),
+                (false, Phase::Failed, _) => job.is_none() && cron.is_none(),
+                (false, _, true) => {
+                    phase == Phase::Scheduled
+                        && job.is_none()
+                        && hash(cron).as_deref() == Some(&*known.hash)
+                        && !open
+                }
+                (false, _, false) => {
+                    phase == Phase::Running
+                        && cron.is_none()
+                        && hash(job).as_deref() == Some(&*known.hash)
+                        && !open
+                }
+            };
+            if !expected {
+                return Err(format!(
+                    "{stream} is {phase:?}, suspended {suspended}, batch {batch}, open {open}: {} and {}",
+                    job.map_or("no Job".into(), |job| job["metadata"].to_string()),
+                    cron.map_or("no CronJob".into(), |cron| cron["metadata"].to_string()),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nobody runs what a schedule makes here; only its end is played.
+fn end_crons(state: &mut State) -> bool {
+    let ending: Vec<String> = state
+        .objects
+        .iter()
+        .filter(|((kind, _), cron)| {
+            *kind == Kind::Cron && cron["metadata"]["deletionTimestamp"].is_string()
+        })
+        .map(|(_, cron)| name(cron))
+        .collect();
+    ending.iter().for_each(|name| state.end(Kind::Cron, name));
+    !ending.is_empty()
+}
+
+fn spec(kind: u32, suspended: bool) -> Value {
+    let reference = |name: &str| json!({ "name": name, "namespace": "t" });
+    let backend = match kind {
+        0 => json!({ "batch": { "schedule": "0 * * * *", "jobTemplateRef": reference("batch") } }),
+        _ => json!({ "changeCapture": {
+            "jobTemplateRef": reference("stream"), "backfillJobTemplateRef": reference("backfill"),
+        } }),
+    };
+    json!({ "source": 0, "execution": {
+        "layoutVersion": "v2", "suspended": suspended, "streamingBackend": backend,
+    } })
+}
+
+async fn run(seed: u64) -> Result<(), (String, Vec<String>)> {
+    let mut run = Run::new(seed);
+    for kind in KINDS {
+        run.list(kind);
+    }
+    run.storm(400).await;
+    let settled = run.settle().await;
+    let right = settled.and_then(|()| run.is_right());
+    right.map_err(|wrong| (wrong, run.story))
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[tokio::test]
+async fn whatever_is_lost_or_late_everything_comes_right() {
+    let seeds = match number("SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIM_SEEDS").unwrap_or(300),
+    };
+    for seed in seeds {
+        if let Err((wrong, story)) = run(seed).await {
+            panic!("seed {seed}: {wrong}\n{}", story.join("\n"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_that_are_resumed_at_once_get_one_job_each() {
+    let mut run = Run::new(1);
+    for i in 0..300 {
+        let made = json!({ "metadata": { "name": format!("r{i}") }, "spec": spec(1, true) });
+        run.server.state.lock().create(Kind::Stream, made);
+    }
+    for kind in KINDS {
+        run.list(kind);
+    }
+    run.settle().await.unwrap();
+    assert_eq!(run.server.state.lock().jobs_made, 0);
+    for i in 0..300 {
+        let mut state = run.server.state.lock();
+        let mut stream = state.get(Kind::Stream, &format!("r{i}")).unwrap().clone();
+        stream["spec"]["execution"]["suspended"] = json!(false);
+        state.put(Kind::Stream, stream);
+    }
+    run.settle().await.unwrap();
+    run.is_right().unwrap();
+    assert_eq!(run.server.state.lock().jobs_made, 300);
+}
