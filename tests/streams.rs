@@ -348,7 +348,7 @@ impl Drop for Operator {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
     let Some(stage) = Stage::new().await else { return };
-    stage.kubectl(&["delete", "sc", "ghost"], "");
+    stage.kubectl(&["delete", "streamclasses", "ghost"], "");
     let ok = object("StreamingJobTemplate", "prod", "quick", template("mock:ok"));
     let bad = object("StreamingJobTemplate", "prod", "broken", template("mock:fail"));
     let mut orders = v1(false);
