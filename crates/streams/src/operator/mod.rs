@@ -49,8 +49,6 @@ pub enum Item {
 
 pub struct Operator {
     config: Config,
-    /// For what is not acting: the Lease.
-    cluster: Arc<dyn Cluster>,
     hands: Hands,
     queue: Queue<Item>,
     classes: Mutex<Classes>,
@@ -93,7 +91,6 @@ impl Operator {
         let workers = config.workers;
         Arc::new(Operator {
             config,
-            cluster,
             hands: Hands { cluster: Arc::new(acting), index, ambient: ambient.clone() },
             queue: Queue::new(ambient),
             classes: Mutex::default(),
@@ -186,7 +183,7 @@ impl Operator {
             namespace => namespace.into(),
         };
         let campaign = Campaign {
-            cluster: self.cluster.clone(),
+            cluster: self.hands.cluster.clone(),
             terms: Terms {
                 place: Place::new(&namespace, &config.name),
                 holder,
