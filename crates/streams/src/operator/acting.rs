@@ -29,7 +29,7 @@ impl Cluster for Acting {
                 Told::Trouble(refused) => status(refused),
                 Told::Is(_) | Told::Gone(..) => return,
             };
-            metrics.called(Asked { verb: "list", resource, status }, std::time::Duration::ZERO);
+            metrics.called(Asked { verb: "list", resource, status }, None);
         });
         told.boxed()
     }
@@ -48,7 +48,7 @@ impl Cluster for Acting {
             None => return Err(Refused::Away("this process may not act".into())),
         };
         let status = answer.as_ref().err().map_or("ok", status);
-        self.metrics.called(Asked { verb, resource, status }, begun.elapsed());
+        self.metrics.called(Asked { verb, resource, status }, Some(begun.elapsed()));
         answer
     }
 }

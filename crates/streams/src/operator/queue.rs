@@ -37,6 +37,8 @@ pub enum Outcome {
     Again(Lane),
     /// It failed; not before this has passed.
     Retry(Duration),
+    /// The same, but something was done before.
+    Stumbled(Duration),
 }
 
 pub struct Queue<T> {
@@ -179,8 +181,11 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 due = at;
             }
             Outcome::Again(least) => lane = Some(again.map_or(least, |again| again.min(least))),
-            Outcome::Retry(at_least) => {
-                entry.failures = entry.failures.saturating_add(1);
+            Outcome::Retry(at_least) | Outcome::Stumbled(at_least) => {
+                entry.failures = match outcome {
+                    Outcome::Stumbled(_) => 1,
+                    _ => entry.failures.saturating_add(1),
+                };
                 let doubled = BACKOFF.0.saturating_mul(1 << (entry.failures - 1).min(16));
                 let jitter = 0.5 + self.ambient.fraction() / 2.0;
                 due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));

@@ -1,6 +1,7 @@
 //! Lists and watches against an API server that the test plays: what the real one does too rarely.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod health;
 mod played;
 
 use std::time::Duration;
