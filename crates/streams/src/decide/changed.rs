@@ -24,6 +24,7 @@ impl View<'_> {
             ));
         };
         let secrets = self.stream.wishes.on_secrets.then(|| self.secrets()).transpose()?;
+        let secrets = secrets.flatten();
         Ok(Parts { class: self.class, stream: self.stream, template: found, secrets })
     }
 
@@ -31,15 +32,16 @@ impl View<'_> {
         self.index.template_at(self.class.line, place)
     }
 
-    /// What the secrets of the stream are now.
-    fn secrets(&self) -> Result<String, String> {
+    /// What the secrets of the stream are now; nothing can be said if one of them is not known.
+    fn secrets(&self) -> Result<Option<String>, String> {
         let names = build::secret_names(self.class, self.stream)?;
         let namespace = &self.stream.place().namespace;
         let of = |name: &String| {
-            let revision = self.index.secret(&Place::new(namespace, name));
-            format!("{name} {revision:?}")
+            let revision = self.index.secret(&Place::new(namespace, name))?;
+            Some(format!("{name} {revision:?}"))
         };
-        Ok(md5_hex(names.iter().map(of).collect::<Vec<_>>().join("\n").as_bytes()))
+        let all: Option<Vec<String>> = names.iter().map(of).collect();
+        Ok(all.map(|all| md5_hex(all.join("\n").as_bytes())))
     }
 
     /// Whether a Job is not what would be made now.
@@ -75,7 +77,7 @@ impl View<'_> {
             _ => false,
         };
         let secrets = || match (made.secrets, self.secrets()) {
-            (Some(then), Ok(now)) => wishes.on_secrets && *then != *now,
+            (Some(then), Ok(Some(now))) => wishes.on_secrets && *then != *now,
             _ => false,
         };
         !same || asked_again(self.stream, made.restart) || template() || secrets()

@@ -20,6 +20,9 @@ const ROUNDS: usize = 8;
 /// Only a person can help, who will not in the next second.
 const HOPELESS: Duration = Duration::from_secs(2);
 
+/// A watch has told of it long before something has been in the way for so many attempts.
+const STRANGER: u32 = 7;
+
 /// What came of a look, and whether anything was done in it.
 pub(super) struct Looked {
     pub outcome: Outcome,
@@ -59,6 +62,7 @@ impl Operator {
                 match done.refused {
                     None => {
                         progress = true;
+                        self.in_the_way.lock().remove(key);
                         self.metrics.done(key, phase, command);
                     }
                     Some(refused) => {
@@ -84,10 +88,34 @@ impl Operator {
         Instant::now() + Duration::try_from(wait).unwrap_or(Duration::ZERO)
     }
 
+    /// A Job of someone else's, which has no labels of ours, is told of by no watch: it shows only
+    /// in that ours can not be made.
+    fn stranger(&self, key: &Key, command: &Command) -> Option<String> {
+        let what = match command {
+            Command::StartJob { .. } => "Job",
+            Command::StartSchedule { .. } => "CronJob",
+            _ => return None,
+        };
+        let mut all = self.in_the_way.lock();
+        let times = all.entry(key.clone()).or_default();
+        *times += 1;
+        (*times >= STRANGER).then(|| {
+            format!(
+                "a {what} {} that is not of the stream stands in its place; remove it, or give \
+                 the stream another name",
+                key.place
+            )
+        })
+    }
+
     /// Everything is looked at again; this says after how long at least, and tells a person what
     /// has to be known.
     async fn refused(&self, key: &Key, command: &Command, refused: Refused) -> Duration {
         match &refused {
+            Refused::Exists if let Some(said) = self.stranger(key, command) => {
+                self.complain(key, &said).await;
+                HOPELESS
+            }
             // The index is behind: a watch is about to tell.
             Refused::NotFound | Refused::Exists | Refused::Conflict => {
                 tracing::debug!(%key, %refused, "the world is another than was thought");

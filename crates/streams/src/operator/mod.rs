@@ -4,22 +4,22 @@
 
 mod acting;
 mod classes;
+mod follow;
 mod look;
 pub mod queue;
 mod sight;
 mod standing;
-mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use kernel::{Ambient, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,7 +55,10 @@ pub struct Operator {
     sight: Sight,
     tenure: Arc<Tenure>,
     metrics: Arc<Metrics>,
-    secrets: AtomicBool,
+    secrets_followed: AtomicBool,
+    secrets_told: watch::Sender<bool>,
+    /// How often in a row a stream's Job was there already though no watch tells of it.
+    in_the_way: Mutex<HashMap<Key, u32>>,
     /// Something changed that decides whether to act.
     conduct: Notify,
     /// Since when each worker has been busy.
@@ -97,7 +100,9 @@ impl Operator {
             sight: Sight::default(),
             tenure,
             metrics,
-            secrets: AtomicBool::new(false),
+            secrets_followed: AtomicBool::new(false),
+            secrets_told: watch::Sender::new(false),
+            in_the_way: Mutex::default(),
             conduct: Notify::new(),
             busy: Mutex::new(vec![None; workers]),
             broken: Mutex::default(),
@@ -314,11 +319,6 @@ impl Operator {
                 tracing::warn!(url, %error, "DogStatsD cannot be told");
             }
         }
-    }
-
-    /// Whether secrets are followed already; from now on they are.
-    fn secrets_followed(&self) -> bool {
-        self.secrets.swap(true, Ordering::SeqCst)
     }
 }
 

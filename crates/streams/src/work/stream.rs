@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Done, Hands};
 use crate::cluster::{Call, Refused, What};
@@ -17,9 +17,20 @@ const EVENT_ATTEMPTS: u32 = 3;
 impl Hands {
     pub(super) async fn set_status(&self, key: &Key, status: &Status) -> Result<Done, Refused> {
         let Some((class, stream)) = self.stream(key) else { return Ok(Done::default()) };
-        let patch = status.patch(&stream, class.line, self.now());
-        let (what, place) = (What::Stream(class), key.place.clone());
-        self.learn(Call::Patch { what, place, patch, status: true }).await
+        let mut patch = status.patch(&stream, class.line, self.now());
+        let write = async |patch: &Value| {
+            let (what, place, patch) =
+                (What::Stream(class.clone()), key.place.clone(), patch.clone());
+            self.learn(Call::Patch { what, place, patch, status: true }).await
+        };
+        match write(&patch).await {
+            // Some CRDs list the phases, and none is not among them.
+            Err(Refused::Invalid(_)) if patch["status"]["phase"] == "" => {
+                patch["status"].as_object_mut().map(|status| status.shift_remove("phase"));
+                write(&patch).await
+            }
+            answer => answer,
+        }
     }
 
     pub(super) async fn annotate(

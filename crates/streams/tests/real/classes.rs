@@ -1,5 +1,6 @@
 //! Classes: followed at once, edited, missing their kind, in each other's way, removed.
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -139,5 +140,48 @@ async fn of_two_classes_with_one_kind_the_second_says_so_and_does_nothing() {
     until_phase(&stage.client, "shared-a", "Ready").await;
     assert_eq!(stage.job_uid("s1").await, before);
     delete(&stage.client, "shared-a").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_secret_restarts_who_asked_for_that_and_a_new_operator_nobody() {
+    let Some(mut stage) = Stage::new().await else { return };
+    create_crd(&stage.client, "SecretStream", "secret-streams").await;
+    create_class(&stage.client, "secret", "SecretStream", "secret-streams").await;
+    let classes = cluster_wide(&stage.client, "StreamClass", "streamclasses");
+    let patch = Patch::Merge(json!({ "spec": { "secretRefs": ["secret"] } }));
+    classes.patch("secret", &PatchParams::default(), &patch).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let secret = json!({ "metadata": { "name": "password" }, "stringData": { "a": "1" } });
+    let secret = serde_json::from_value(secret).unwrap();
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    stage.kind = ("SecretStream".into(), "secret-streams".into());
+    let mut spec = stage.spec("hang", "ok");
+    spec["secret"] = json!({ "name": "password" });
+    spec["execution"]["suspended"] = json!(true);
+    let running = stage.operator().await;
+    stage.stream("s1", spec).await;
+    stage
+        .patch(
+            "s1",
+            json!({
+                "metadata": { "annotations": { "mainstay.io/restart-on": "secrets" } },
+                "spec": { "execution": { "suspended": false } },
+            }),
+        )
+        .await;
+    stage.until_phase("s1", "Running").await;
+    running.stop().await;
+    let before = stage.job_uid("s1").await.unwrap();
+    let running = stage.operator().await;
+    running.until_acting().await;
+    stage.suspended("later", stage.spec("hang", "ok")).await;
+    until("a later stream is seen", async || running.counting.of("patch stream status") > 0).await;
+    assert_eq!(stage.job_uid("s1").await.as_ref(), Some(&before), "nothing was restarted");
+    let patch = Patch::Merge(json!({ "stringData": { "a": "2" } }));
+    secrets.patch("password", &PatchParams::default(), &patch).await.unwrap();
+    until("another Job runs", async || stage.job_uid("s1").await.is_some_and(|uid| uid != before))
+        .await;
+    delete(&stage.client, "secret").await;
     running.stop().await;
 }

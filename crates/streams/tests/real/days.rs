@@ -134,3 +134,26 @@ async fn odd_streams_harm_only_themselves() {
     until("a Job is made from it", async || stage.job("no-template").await.is_some()).await;
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_someone_elses_in_the_way_is_named_and_left_alone() {
+    let Some(stage) = Stage::new().await else { return };
+    let running = stage.operator().await;
+    let job = json!({
+        "metadata": { "name": "s1" },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "x", "image": "mock:hang" }],
+        } } },
+    });
+    let job = serde_json::from_value(job).unwrap();
+    let uid = stage.jobs().create(&PostParams::default(), &job).await.unwrap().metadata.uid;
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    until("the stream says what is in its way", async || {
+        stage.message("s1").await.contains("stands in its place")
+    })
+    .await;
+    assert_eq!(stage.job_uid("s1").await, uid);
+    stage.delete_job("s1").await;
+    stage.until_phase("s1", "Running").await;
+    running.stop().await;
+}

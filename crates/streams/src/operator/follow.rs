@@ -1,6 +1,7 @@
 //! The watches: what they tell goes into the index, and whom it touches into the queue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +13,6 @@ use crate::cluster::{Object, Refused, Told, Watched};
 use crate::decide::others_turn;
 use crate::index::class_place;
 use crate::model::class::Class;
-use crate::model::stream::Stream;
 use crate::model::{ClassName, Key, Line};
 
 impl Operator {
@@ -26,6 +26,7 @@ impl Operator {
                 () = stop.cancelled() => None,
                 told = told.next() => told,
             } {
+                operator.secrets_for(&told).await;
                 operator.told(&what, told, &stop);
             }
         });
@@ -47,12 +48,25 @@ impl Operator {
             }
             Watched::Streams(class) => self.told_of_streams(what, class, told, stop),
             _ => {
-                let barred = *what != Watched::Secrets && self.sight.told(what, &told);
+                let mut secrets = false;
+                let barred = match what {
+                    // Whether they may be read or not, nobody has to wait any longer.
+                    Watched::Secrets => {
+                        let late =
+                            matches!(told, Told::Trouble(Refused::Away(_) | Refused::Busy(_)));
+                        secrets = !late;
+                        false
+                    }
+                    _ => self.sight.told(what, &told),
+                };
                 let lane = match (what, &told) {
                     (Watched::Requests, Told::Is(_) | Told::Gone(..)) => Lane::Urgent,
                     _ => Lane::Normal,
                 };
                 let touched = self.hands.index.lock().told(what, told);
+                if secrets {
+                    self.secrets_told.send_replace(true);
+                }
                 self.touched(touched, lane);
                 if barred {
                     self.all_classes();
@@ -99,20 +113,45 @@ impl Operator {
         }
     }
 
-    /// What a stream asks for beyond itself.
-    fn notice(self: &Arc<Self>, class: &Arc<Class>, told: &Told) {
-        let notice = |stream: &Stream| {
-            if stream.wishes.on_secrets && !self.secrets_followed() {
-                self.follow(Watched::Secrets, self.stopping.clone());
-            }
-            let index = self.hands.index.lock();
-            others_turn(&index, stream, self.hands.now()).is_some()
+    /// Who asks to be started anew with its secrets is known when they are. They are followed
+    /// from the first who asks.
+    async fn secrets_for(self: &Arc<Self>, told: &Told) {
+        let asks = |object: &Object| match object {
+            Object::Stream(stream) => stream.wishes.on_secrets,
+            _ => false,
         };
-        let of = |object: &Object| matches!(object, Object::Stream(stream) if notice(stream));
-        let other = match told {
-            Told::All(objects) => objects.iter().filter(|object| of(object)).count() > 0,
-            Told::Is(object) => of(object),
+        let asked = match told {
+            Told::All(objects) => objects.iter().any(asks),
+            Told::Is(object) => asks(object),
             Told::Gone(..) | Told::Trouble(_) => false,
+        };
+        if !asked {
+            return;
+        }
+        if !self.secrets_followed.swap(true, Ordering::SeqCst) {
+            self.follow(Watched::Secrets, self.stopping.clone());
+        }
+        let mut told = self.secrets_told.subscribe();
+        tokio::select! {
+            () = self.stopping.cancelled() => {}
+            _ = told.wait_for(|told| *told) => {}
+        }
+    }
+
+    /// Another operator that writes to streams of a class.
+    fn notice(&self, class: &Arc<Class>, told: &Told) {
+        let other = {
+            let index = self.hands.index.lock();
+            let now = self.hands.now();
+            let of = |object: &Object| match object {
+                Object::Stream(stream) => others_turn(&index, stream, now).is_some(),
+                _ => false,
+            };
+            match told {
+                Told::All(objects) => objects.iter().any(of),
+                Told::Is(object) => of(object),
+                Told::Gone(..) | Told::Trouble(_) => false,
+            }
         };
         if other {
             self.queue.push(Item::Class(class.name.clone()), Lane::Normal);
