@@ -214,13 +214,17 @@ impl Operator {
         }
     }
 
-    fn all_classes(&self) {
+    pub(super) fn all_classes(&self) {
         for name in self.classes.lock().names() {
             self.queue.push(Item::Class(name), Lane::Normal);
         }
     }
 
+    /// Nobody is looked at before everything is known; then all are.
     pub(super) fn touched(&self, keys: impl IntoIterator<Item = Key>, lane: Lane) {
+        if !self.deciding.load(Ordering::SeqCst) {
+            return;
+        }
         for key in keys {
             self.queue.push(Item::Stream(key), lane);
         }

@@ -13,7 +13,7 @@ mod standing;
 use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -59,6 +59,8 @@ pub struct Operator {
     secrets_told: watch::Sender<bool>,
     /// How often in a row a stream's Job was there already though no watch tells of it.
     in_the_way: Mutex<HashMap<Key, u32>>,
+    /// Enough is known, and this process is the one to act on it.
+    deciding: AtomicBool,
     /// Something changed that decides whether to act.
     conduct: Notify,
     /// Since when each worker has been busy.
@@ -103,6 +105,7 @@ impl Operator {
             secrets_followed: AtomicBool::new(false),
             secrets_told: watch::Sender::new(false),
             in_the_way: Mutex::default(),
+            deciding: AtomicBool::new(false),
             conduct: Notify::new(),
             busy: Mutex::new(vec![None; workers]),
             broken: Mutex::default(),
@@ -230,17 +233,26 @@ impl Operator {
         });
     }
 
-    /// Opens the queue when this process is to act and knows enough to, and closes it when not.
+    /// Opens the queue when this process is to act, and lets streams in when enough is known to
+    /// decide about them; closes it when this process may no longer act.
     async fn conduct(self: Arc<Self>) {
         let (mut since, mut settled) = (self.tenure.since(), self.sight.settled());
-        let mut acting = None;
+        let mut leading = None;
         let mut sweep = tokio::time::interval(Duration::from_secs(60));
         loop {
-            let listed = *settled.borrow_and_update() && self.classes.lock().listed();
-            let leads = since.borrow_and_update().filter(|_| listed);
-            if leads != acting {
-                acting = leads;
-                self.act(leads);
+            let leads = *since.borrow_and_update();
+            if leads != leading {
+                leading = leads;
+                self.lead(leads);
+            }
+            let known = *settled.borrow_and_update() && self.classes.lock().listed();
+            let before = self.deciding.swap(leads.is_some() && known, Ordering::SeqCst);
+            if !before && self.deciding.load(Ordering::SeqCst) {
+                let index = self.hands.index.lock();
+                let keys: Vec<Key> = index.streams().map(|stream| stream.key.clone()).collect();
+                drop(index);
+                tracing::info!(streams = keys.len(), "acting");
+                self.touched(keys, Lane::Normal);
             }
             tokio::select! {
                 () = self.stopping.cancelled() => return,
@@ -252,22 +264,17 @@ impl Operator {
         }
     }
 
-    fn act(&self, since: Option<jiff::Timestamp>) {
+    fn lead(&self, since: Option<jiff::Timestamp>) {
         self.metrics.leads(since.is_some());
-        let keys: Vec<Key> = {
-            let mut index = self.hands.index.lock();
-            index.leading_since = since;
-            index.streams().map(|stream| stream.key.clone()).collect()
-        };
-        if since.is_none() {
-            return self.queue.close();
+        self.hands.index.lock().leading_since = since;
+        self.in_the_way.lock().clear();
+        match since {
+            None => self.queue.close(),
+            Some(_) => {
+                self.queue.open();
+                self.all_classes();
+            }
         }
-        tracing::info!(streams = keys.len(), "acting");
-        self.queue.open();
-        for name in self.classes.lock().names() {
-            self.queue.push(Item::Class(name), Lane::Urgent);
-        }
-        self.touched(keys, Lane::Normal);
     }
 
     async fn work(self: Arc<Self>, worker: usize) {

@@ -7,8 +7,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testkit::chaos::Proxy;
+use testkit::kubernetes::Access;
 
-use crate::stage::{GROUP, Stage, create_class, server, until};
+use crate::stage::{GROUP, Stage, cluster_wide, create_class, server, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happens_while_watches_are_cut_is_made_good() {
@@ -62,27 +63,20 @@ async fn the_api_server_goes_away_and_comes_back() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_missing_is_named_in_a_condition() {
-    let Some(stage) = Stage::new().await else { return };
-    let all = ["get", "list", "watch", "create", "delete", "patch", "update"];
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
-    let mut rules = vec![
-        rule(GROUP, &["*"], &all),
-        rule("", &["events"], &all),
-        rule("coordination.k8s.io", &["leases"], &all),
-        rule("batch", &["cronjobs"], &all),
-        rule("batch", &["jobs"], &["get", "list", "watch", "delete"]),
-    ];
-    let name = stage.namespace.clone();
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
+}
+
+/// An account that may do this and nothing else.
+async fn account(stage: &Stage, rules: &[Value]) -> Access {
+    let name = &stage.namespace;
     let named = json!({ "name": name });
-    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), &name);
+    let accounts: Api<ServiceAccount> = Api::namespaced(stage.client.clone(), name);
     let account = serde_json::from_value(json!({ "metadata": named })).unwrap();
     accounts.create(&PostParams::default(), &account).await.unwrap();
     let roles: Api<ClusterRole> = Api::all(stage.client.clone());
-    let role = |rules: &[Value]| json!({ "metadata": named, "rules": rules });
-    let first = serde_json::from_value(role(&rules)).unwrap();
-    roles.create(&PostParams::default(), &first).await.unwrap();
+    let role = serde_json::from_value(json!({ "metadata": named, "rules": rules })).unwrap();
+    roles.create(&PostParams::default(), &role).await.unwrap();
     let bindings: Api<ClusterRoleBinding> = Api::all(stage.client.clone());
     let binding = json!({
         "metadata": named,
@@ -91,7 +85,27 @@ async fn a_right_that_is_missing_is_named_in_a_condition() {
     });
     let binding = serde_json::from_value(binding).unwrap();
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    let limited = stage.access.of_account(&name, &name).await;
+    stage.access.of_account(name, name).await
+}
+
+async fn grant(stage: &Stage, rules: &[Value]) {
+    let roles: Api<ClusterRole> = Api::all(stage.client.clone());
+    let patch = Patch::Merge(json!({ "rules": rules }));
+    roles.patch(&stage.namespace, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_missing_is_named_in_a_condition() {
+    let Some(stage) = Stage::new().await else { return };
+    let all = ["get", "list", "watch", "create", "delete", "patch", "update"];
+    let mut rules = vec![
+        rule(GROUP, &["*"], &all),
+        rule("", &["events"], &all),
+        rule("coordination.k8s.io", &["leases"], &all),
+        rule("batch", &["cronjobs"], &all),
+        rule("batch", &["jobs"], &["get", "list", "watch", "delete"]),
+    ];
+    let limited = account(&stage, &rules).await;
     let running = stage.operator_as(&limited).await;
     stage.stream("s1", stage.spec("hang", "ok")).await;
     until("the stream says what is missing", async || {
@@ -99,9 +113,8 @@ async fn a_right_that_is_missing_is_named_in_a_condition() {
         message.contains("cannot create resource \"jobs\" in API group \"batch\"")
     })
     .await;
-    rules[4]["verbs"] = json!(all);
-    let patch = Patch::Merge(role(&rules));
-    roles.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    rules[4] = rule("batch", &["jobs"], &all);
+    grant(&stage, &rules).await;
     stage.until_phase("s1", "Running").await;
     running.stop().await;
 }
@@ -155,5 +168,40 @@ async fn a_job_of_someone_elses_in_the_way_is_named_and_left_alone() {
     assert_eq!(stage.job_uid("s1").await, uid);
     stage.delete_job("s1").await;
     stage.until_phase("s1", "Running").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_on_half_a_picture_and_classes_name_the_right_that_is_missing() {
+    let Some(shared) = testkit::kubernetes() else { return };
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
+    let server = shared.private(&[("crds", crds)]).await;
+    let stage = Stage::on(&server).await;
+    create_class(&stage.client, "test-stream", "TestStream", "test-streams").await;
+    let all = ["get", "list", "watch", "create", "delete", "patch", "update"];
+    let mut rules = vec![
+        rule(GROUP, &["*"], &all),
+        rule("", &["events"], &all),
+        rule("coordination.k8s.io", &["leases"], &all),
+        rule("batch", &["jobs"], &all),
+    ];
+    let limited = account(&stage, &rules).await;
+    let running = stage.operator_as(&limited).await;
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    let classes = cluster_wide(&stage.client, "StreamClass", "streamclasses");
+    until("the class says what is missing", async || {
+        let status = classes.get("test-stream").await.unwrap().data["status"].to_string();
+        status.contains("cannot list resource \\\"cronjobs\\\"") && status.contains("Failed")
+    })
+    .await;
+    assert!(!running.operator.is_ready());
+    assert_eq!(running.counting.of("create job"), 0);
+    rules.push(rule("batch", &["cronjobs"], &all));
+    grant(&stage, &rules).await;
+    stage.until_phase("s1", "Running").await;
+    until("the class is ready", async || {
+        classes.get("test-stream").await.unwrap().data["status"]["phase"] == "Ready"
+    })
+    .await;
     running.stop().await;
 }

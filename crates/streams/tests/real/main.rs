@@ -1,6 +1,7 @@
 //! The operator against a real API server with simulated nodes.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod beta;
 mod classes;
 mod counting;
 mod days;
