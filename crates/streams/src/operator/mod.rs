@@ -4,6 +4,8 @@
 
 mod acting;
 mod classes;
+#[cfg(test)]
+mod classes_tests;
 mod follow;
 mod look;
 pub mod queue;

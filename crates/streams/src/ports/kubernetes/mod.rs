@@ -17,15 +17,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use kernel::{Ambient, Error, Result};
+use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
 
 use crate::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
 use follow::Following;
 
 /// Until a connection is there.
 const CONNECT: Duration = Duration::from_secs(5);
+/// After so long without a byte the other end is asked for one.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Any one request but a watch: the API server itself gives up after a minute, and what took ten
 /// seconds is better asked again.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -70,7 +76,10 @@ impl Kubernetes {
         config.connect_timeout = Some(CONNECT);
         // Whoever asks decides when to ask again, and wants to know.
         config.default_retry = false;
-        let client = Client::try_from(config);
+        let client = match config.proxy_url {
+            Some(_) => Client::try_from(config),
+            None => direct(config),
+        };
         let client = client.map_err(|error| Error::unavailable("the cluster", error))?;
         Ok(Kubernetes { client, ambient: Ambient::system(), namespaces: Arc::new([]) })
     }
@@ -85,6 +94,26 @@ impl Kubernetes {
     pub fn client(&self) -> &Client {
         &self.client
     }
+}
+
+/// As kube makes one, with connections that notice when nobody is at the other end: a watch waits
+/// for news without a word for a minute, and a router may have forgotten it long before.
+fn direct(config: Config) -> kube::Result<Client> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(config.connect_timeout);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE / 3));
+    tcp.set_keepalive_retries(Some(3));
+    let tls = config.rustls_https_connector_with_connector(tcp)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls));
+    Ok(Client::new(service, config.default_namespace))
 }
 
 #[async_trait]
