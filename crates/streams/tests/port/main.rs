@@ -126,6 +126,23 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
 }
 
 #[tokio::test]
+async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
+    let forbidden = json!({ "code": 403, "message": "cannot watch" });
+    let played = Played::new([
+        ("limit=500", page(&[request("a", 1)], "10", "")),
+        ("resourceVersion=10", Reply::json(403, &forbidden)),
+        ("limit=500", page(&[request("b", 1)], "20", "")),
+        ("resourceVersion=20", Reply::Lines(vec![line("ADDED", &request("c", 21))])),
+    ])
+    .await;
+    let mut told = played.cluster().watch(Watched::Requests);
+    assert_eq!(names(&next(&mut told).await), ["a"]);
+    assert_eq!(next(&mut told).await, Told::Trouble(Refused::Forbidden("cannot watch".into())));
+    assert_eq!(names(&next(&mut told).await), ["b"]);
+    assert_eq!(names(&next(&mut told).await), ["c"]);
+}
+
+#[tokio::test]
 async fn an_object_that_cannot_be_read_spoils_no_other() {
     let mut odd = request("odd", 2);
     odd["spec"] = json!({ "streamClass": [1, 2], "streamId": {} });

@@ -1,7 +1,5 @@
 //! Bad days: watches cut, the API server away, a right that is missing, streams that are odd.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -30,7 +28,6 @@ async fn what_happens_while_watches_are_cut_is_made_good() {
     for i in 0..10 {
         stage.stream(&format!("r{i}"), stage.spec("hang", "ok")).await;
         proxy.reset();
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for i in 0..10 {
         stage.until_phase(&format!("r{i}"), "Running").await;

@@ -2,6 +2,7 @@
 
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use streams::decide::others_turn;
 use streams::model::hash::{go_json, md5_hex};
 
 use crate::stage::{GROUP, Stage, until};
@@ -83,20 +84,18 @@ async fn another_operator_that_writes_is_noticed_and_not_fought() {
     let running = stage.operator().await;
     stage.stream("s1", stage.spec("hang", "ok")).await;
     stage.until_phase("s1", "Running").await;
-    // Times of writes are in whole seconds.
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let manager = PatchParams { field_manager: Some("manager".into()), ..Default::default() };
-    let status = json!({ "status": { "phase": "Pending" } });
-    stage.streams().patch_status("s1", &manager, &Patch::Merge(status)).await.unwrap();
+    let status = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
+    // Times of writes are in whole seconds: the first may seem to be from before.
     until("the stream is left to it", async || {
-        let metrics = running.operator.metrics();
-        metrics.contains("api_calls") && {
-            let index = running.operator.index().lock();
-            let stream = index.streams().next().cloned();
-            stream.is_some_and(|stream| stream.other_writer.is_some())
-        }
+        stage.streams().patch_status("s1", &manager, &status).await.unwrap();
+        let index = running.operator.index().lock();
+        let stream = index.streams().next().cloned().unwrap();
+        others_turn(&index, &stream, jiff::Timestamp::now()).is_some()
     })
     .await;
+    // What we wrote in between is undone, and stays so.
+    stage.streams().patch_status("s1", &manager, &status).await.unwrap();
     running.counting.forget();
     let classes = crate::stage::cluster_wide(&stage.client, "StreamClass", "streamclasses");
     until("the class says so", async || {

@@ -64,7 +64,6 @@ impl Following {
             match std::mem::replace(&mut self.at, At::Start) {
                 At::Start => match self.list().await {
                     Ok((objects, version)) => {
-                        self.failures = 0;
                         self.at = At::Version(version);
                         return Told::All(objects);
                     }
@@ -75,7 +74,10 @@ impl Following {
                     // It is too old, or the kind has gone: the list will tell which.
                     Err(Refused::Conflict | Refused::NotFound) => {}
                     Err(refused) => {
-                        self.at = At::Version(version);
+                        // Who may list and not watch is told by lists, if rarely.
+                        if matches!(refused, Refused::Away(_) | Refused::Busy(_)) {
+                            self.at = At::Version(version);
+                        }
                         return self.trouble(refused);
                     }
                 },
@@ -101,7 +103,9 @@ impl Following {
         let crd = Collection::watched(&self.what).ok().and_then(|collection| collection.crd);
         self.rest = Some(match (&refused, crd) {
             (Refused::Busy(Some(wait)), _) => Rest::For(*wait),
-            (Refused::Busy(None) | Refused::Away(_), _) => Rest::For(self.backoff(BACKOFF.1)),
+            (Refused::Busy(None) | Refused::Away(_) | Refused::Conflict, _) => {
+                Rest::For(self.backoff(BACKOFF.1))
+            }
             (Refused::NotFound, Some(crd)) => Rest::UntilCrd(crd, self.backoff(BACKOFF.1)),
             _ => Rest::For(self.backoff(BACKOFF_MAX)),
         });
