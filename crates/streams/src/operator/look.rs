@@ -159,19 +159,20 @@ impl Operator {
     async fn look_at_class(&self, name: &ClassName) -> Looked {
         let now = self.hands.now();
         let rest = |acted| Looked { outcome: Outcome::Rest(None), acted };
+        let barred = self.sight.barred();
         let (class, standing) = {
             let classes = self.classes.lock();
             let index = self.hands.index.lock();
             let Some(class) = classes.get(name).cloned() else { return rest(false) };
-            let barred = self.sight.barred();
-            let standing =
-                super::standing::standing(&class, &classes, &index, barred.as_deref(), now);
+            let said = barred.as_ref().map(|barred| barred.said.as_str());
+            let standing = super::standing::standing(&class, &classes, &index, said, now);
             (class, standing)
         };
         let Some(standing) = standing else { return rest(false) };
         // The other operator may fall silent, which nobody tells.
-        let due =
+        let silent =
             (standing.reason == "OtherOperator").then(|| Instant::now() + Duration::from_secs(5));
+        let due = barred.and_then(|barred| barred.look_at).or(silent);
         if standing.is_of(&class) {
             return Looked { outcome: Outcome::Rest(due), acted: false };
         }

@@ -1,9 +1,11 @@
 //! Which watches have told what there is: nobody acts on half a picture.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cluster::{Refused, Told, Watched};
 use crate::model::Line;
@@ -27,8 +29,21 @@ pub struct Sight {
 struct State {
     /// It has been listed, or is known not to be there.
     settled: bool,
-    /// What was refused last, until it works again.
+    /// What was refused last.
     refused: Option<String>,
+    /// Since when it works again: a list may succeed where the watch after it is refused.
+    works: Option<Instant>,
+}
+
+/// So long it must have worked.
+const WORKS: Duration = Duration::from_secs(2);
+
+/// What keeps the operator from acting.
+pub struct Barred {
+    /// In Kubernetes' words, which name the verb and the resource.
+    pub said: String,
+    /// When it may be over.
+    pub look_at: Option<Instant>,
 }
 
 impl Default for Sight {
@@ -45,21 +60,23 @@ impl Sight {
         }
         let mut all = self.told.lock();
         let state = all.entry(name(what)).or_default();
-        let before = state.refused.clone();
+        let before = (state.refused.clone(), state.works);
         match told {
             // The older line is looked for, and whoever may not look has none of it.
             Told::Trouble(Refused::Forbidden(_)) if *what == Watched::Templates(Line::Beta) => {
                 state.settled = true;
             }
             Told::All(_) | Told::Trouble(Refused::NotFound) => {
-                *state = State { settled: true, refused: None };
+                state.settled = true;
+                state.works = state.works.or_else(|| Some(Instant::now()));
             }
             Told::Trouble(refused @ (Refused::Forbidden(_) | Refused::Invalid(_))) => {
                 state.refused = Some(refused.to_string());
+                state.works = None;
             }
             _ => {}
         }
-        let changed = before != state.refused;
+        let changed = state.refused.is_some() && before != (state.refused.clone(), state.works);
         let settled = NEEDED.iter().all(|what| all.get(name(what)).is_some_and(|s| s.settled));
         drop(all);
         if settled {
@@ -73,10 +90,13 @@ impl Sight {
         self.settled.subscribe()
     }
 
-    /// What is not allowed, in Kubernetes' words, which name the verb and the resource.
-    pub fn barred(&self) -> Option<String> {
+    pub fn barred(&self) -> Option<Barred> {
         let all = self.told.lock();
-        all.values().find_map(|state| state.refused.clone())
+        all.values().find_map(|state| {
+            let said = state.refused.clone()?;
+            let look_at = state.works.map(|works| works + WORKS);
+            look_at.is_none_or(|at| at > Instant::now()).then_some(Barred { said, look_at })
+        })
     }
 }
 
