@@ -39,7 +39,9 @@ pub(super) fn class_state(seen: &Seen) -> Option<Reason> {
         format!("Its class {} is {phase}{why}. Its streams may not be watched.", class.name),
         match class.phase.is_empty() {
             true => "An operator makes it Ready; see whether one runs.",
-            false => "The operator tries again by itself; see the class with kubectl describe streamclass.",
+            false => {
+                "The operator tries again by itself; see the class with kubectl describe streamclass."
+            }
         },
     ))
 }
