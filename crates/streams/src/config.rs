@@ -22,7 +22,9 @@ pub struct Config {
     pub cluster_name: String,
     /// The names of the existing operator too.
     pub legacy_metrics: bool,
-    /// How often the classes are counted for DogStatsD, and how long after the start it begins.
+    /// Where the existing operator sent what it counted (`DD_DOGSTATSD_URL`), if that is known.
+    pub dogstatsd: Option<String>,
+    /// How often the classes are counted there, and how long after the start it begins.
     pub report_every: Duration,
     pub report_after: Duration,
     pub workers: usize,
@@ -56,6 +58,7 @@ impl Default for Config {
             log_level: "Info".into(),
             cluster_name: "arcane-cluster".into(),
             legacy_metrics: false,
+            dogstatsd: None,
             report_every: Duration::from_secs(30),
             report_after: Duration::from_secs(5),
             workers: 16,
@@ -108,6 +111,7 @@ impl Config {
         let mut config = Config::default();
         config.file(&file, &text)?;
         config.variables(&variables)?;
+        config.dogstatsd = find("DD_DOGSTATSD_URL").filter(|url| !url.is_empty()).map(Into::into);
         config.check()?;
         Ok(config)
     }
@@ -212,6 +216,12 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
+        if let Some(url) = &self.dogstatsd
+            && !["udp://", "unix://"].iter().any(|scheme| url.starts_with(scheme))
+        {
+            let message = format!("is {url:?}; write it as udp://host:8125 or unix:///path");
+            return Err(Error::invalid("DD_DOGSTATSD_URL", message));
+        }
         let LeaseConfig { duration, renew_deadline, retry_period, name, .. } = &self.lease;
         if self.workers == 0 || self.workers > 1000 {
             return Err(Error::invalid("operator.workers", "must be 1 to 1000"));

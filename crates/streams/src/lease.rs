@@ -146,7 +146,10 @@ impl Campaign {
                         let by = lease.map_or("nobody".into(), |lease| lease.holder);
                         self.lose(&format!("the Lease is held by {by}"));
                     }
-                    Err(refused) => tracing::warn!(%refused, "the Lease cannot be read"),
+                    Err(refused) => {
+                        tracing::warn!(%refused, "the Lease cannot be read");
+                        return self.terms.renew / 4;
+                    }
                 }
                 Duration::ZERO
             }
@@ -237,5 +240,147 @@ impl Campaign {
 
     fn duration_s(&self) -> i32 {
         i32::try_from(self.terms.duration.as_secs()).unwrap_or(i32::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+    use futures::stream::BoxStream;
+
+    use super::*;
+    use crate::cluster::{Told, Watched};
+
+    /// One Lease, which knows versions, and a link to it that can be cut.
+    #[derive(Default)]
+    struct Server {
+        lease: Mutex<(u64, Option<Lease>)>,
+    }
+
+    struct Link {
+        server: Arc<Server>,
+        cut: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Cluster for Link {
+        fn watch(&self, _: Watched) -> BoxStream<'static, Told> {
+            Box::pin(futures::stream::pending())
+        }
+
+        async fn call(&self, call: Call) -> Result<Answer, Refused> {
+            if self.cut.load(Ordering::SeqCst) {
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let mut lease = self.server.lease.lock();
+            match call {
+                Call::ReadLease(_) => Ok(Answer::Lease(lease.1.clone())),
+                Call::WriteLease(_, new) => {
+                    let version = lease.1.as_ref().and_then(|lease| lease.version.clone());
+                    if version != new.version {
+                        return Err(Refused::Conflict);
+                    }
+                    lease.0 += 1;
+                    let new = Lease { version: Some(lease.0.to_string()), ..new };
+                    lease.1 = Some(new.clone());
+                    Ok(Answer::Lease(Some(new)))
+                }
+                _ => Err(Refused::NotFound),
+            }
+        }
+    }
+
+    struct Candidate {
+        link: Arc<Link>,
+        tenure: Arc<Tenure>,
+        stop: CancellationToken,
+        _task: tokio::task::JoinHandle<()>,
+    }
+
+    fn candidate(server: &Arc<Server>, name: &str, seed: u64) -> Candidate {
+        let link = Arc::new(Link { server: server.clone(), cut: AtomicBool::new(false) });
+        let (tenure, stop) = (Arc::new(Tenure::none()), CancellationToken::new());
+        // Clocks that are hours apart: nobody compares them.
+        let hours = i64::try_from(seed).unwrap() * 3_600_000;
+        let campaign = Campaign {
+            cluster: link.clone(),
+            terms: Terms {
+                place: Place::new("n", "lease"),
+                holder: name.into(),
+                duration: Duration::from_secs(10),
+                act: Duration::from_secs(7),
+                renew: Duration::from_secs(2),
+            },
+            ambient: Ambient::seeded(move || kernel::Timestamp(hours), seed),
+            tenure: tenure.clone(),
+        };
+        let _task = tokio::spawn(campaign.run(stop.clone()));
+        Candidate { link, tenure, stop, _task }
+    }
+
+    impl Candidate {
+        fn acts(&self) -> bool {
+            self.tenure.until().is_some()
+        }
+    }
+
+    /// How long until one acts; it is watched all the time that no two do.
+    async fn until_acts(wanted: &Candidate, other: &Candidate) -> Duration {
+        let begun = Instant::now();
+        while !wanted.acts() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody takes over");
+            assert!(!(wanted.acts() && other.acts()), "both act");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!other.acts(), "both act");
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_it_back_is_followed_within_seconds() {
+        let server = Arc::new(Server::default());
+        let first = candidate(&server, "a", 1);
+        let second = candidate(&server, "b", 9);
+        while !first.acts() && !second.acts() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (one, other) = if first.acts() { (first, second) } else { (second, first) };
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(one.acts() && !other.acts(), "it is kept");
+        one.stop.cancel();
+        let took = until_acts(&other, &one).await;
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        assert_eq!(server.lease.lock().1.as_ref().unwrap().transitions, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_cut_off_stops_before_another_begins() {
+        let server = Arc::new(Server::default());
+        let first = candidate(&server, "a", 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(first.acts());
+        let second = candidate(&server, "b", 30);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        first.link.cut.store(true, Ordering::SeqCst);
+        let took = until_acts(&second, &first).await;
+        assert!(took > Duration::from_secs(5) && took < Duration::from_secs(20), "{took:?}");
+        // Back again, it finds that it has been followed.
+        first.link.cut.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(second.acts() && !first.acts());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_someone_removed_is_made_again() {
+        let server = Arc::new(Server::default());
+        let first = candidate(&server, "a", 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.lease.lock().1 = None;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(first.acts());
+        assert!(server.lease.lock().1.is_some());
     }
 }

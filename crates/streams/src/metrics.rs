@@ -1,5 +1,8 @@
 //! What is counted. Labels are bounded: classes, kinds, phases, verbs, resources; never a stream.
 
+mod legacy;
+pub mod statsd;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -17,8 +20,6 @@ use crate::decide::command::{Mode, Why};
 use crate::index::Index;
 use crate::model::phase::Phase;
 use crate::model::{ClassName, Key, Line};
-
-mod legacy;
 
 use legacy::Legacy;
 
@@ -172,11 +173,14 @@ impl Metrics {
         }
     }
 
-    pub fn called(&self, asked: Asked, took: Duration) {
+    /// With how long it took, where that says something.
+    pub fn called(&self, asked: Asked, took: Option<Duration>) {
         if let Some(legacy) = &self.legacy {
             legacy.called(&asked);
         }
-        self.call_seconds.get_or_create(&asked).observe(took.as_secs_f64());
+        if let Some(took) = took {
+            self.call_seconds.get_or_create(&asked).observe(took.as_secs_f64());
+        }
         self.calls.get_or_create(&asked).inc();
     }
 

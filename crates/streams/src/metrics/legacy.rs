@@ -131,7 +131,7 @@ impl Legacy {
 }
 
 /// `MicrosoftSqlServerStream` becomes `microsoft_sql_server_stream`.
-fn snake(name: &str) -> String {
+pub fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     let mut small = false;
     for c in name.chars() {

@@ -35,7 +35,7 @@ impl Operator {
     }
 
     async fn look_at_stream(&self, key: &Key, lane: Lane) -> Looked {
-        let mut acted = false;
+        let (mut acted, mut progress) = (false, false);
         for _ in 0..ROUNDS {
             let (decision, touched) = self.hands.decide(key);
             self.touched(touched.into_iter().filter(|other| other != key), Lane::Normal);
@@ -57,9 +57,16 @@ impl Operator {
                 acted = true;
                 self.touched(done.touched.into_iter().filter(|other| other != key), Lane::Normal);
                 match done.refused {
-                    None => self.metrics.done(key, phase, command),
+                    None => {
+                        progress = true;
+                        self.metrics.done(key, phase, command);
+                    }
                     Some(refused) => {
-                        let outcome = self.refused(key, command, refused).await;
+                        let wait = self.refused(key, command, refused).await;
+                        let outcome = match progress {
+                            true => Outcome::Stumbled(wait),
+                            false => Outcome::Retry(wait),
+                        };
                         return Looked { outcome, acted };
                     }
                 }
@@ -77,25 +84,26 @@ impl Operator {
         Instant::now() + Duration::try_from(wait).unwrap_or(Duration::ZERO)
     }
 
-    /// Everything is looked at again; this says when, and what a person has to know.
-    async fn refused(&self, key: &Key, command: &Command, refused: Refused) -> Outcome {
+    /// Everything is looked at again; this says after how long at least, and tells a person what
+    /// has to be known.
+    async fn refused(&self, key: &Key, command: &Command, refused: Refused) -> Duration {
         match &refused {
             // The index is behind: a watch is about to tell.
             Refused::NotFound | Refused::Exists | Refused::Conflict => {
                 tracing::debug!(%key, %refused, "the world is another than was thought");
-                Outcome::Retry(Duration::ZERO)
+                Duration::ZERO
             }
-            Refused::Busy(wait) => Outcome::Retry(wait.unwrap_or_default()),
+            Refused::Busy(wait) => wait.unwrap_or_default(),
             Refused::Away(_) => {
                 tracing::debug!(%key, %refused, "it is tried again");
-                Outcome::Retry(Duration::ZERO)
+                Duration::ZERO
             }
             Refused::Forbidden(said) | Refused::Invalid(said) => {
                 tracing::warn!(%key, command = name(command), said, "refused");
                 if !matches!(command, Command::SetStatus(_)) {
                     self.complain(key, said).await;
                 }
-                Outcome::Retry(HOPELESS)
+                HOPELESS
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::index::Index;
 use crate::lease::{Campaign, Tenure, Terms};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, statsd};
 use crate::model::{ClassName, Key, Place};
 use crate::work::Hands;
 use acting::Acting;
@@ -49,8 +49,6 @@ pub enum Item {
 
 pub struct Operator {
     config: Config,
-    /// For what is not acting: the Lease.
-    cluster: Arc<dyn Cluster>,
     hands: Hands,
     queue: Queue<Item>,
     classes: Mutex<Classes>,
@@ -93,7 +91,6 @@ impl Operator {
         let workers = config.workers;
         Arc::new(Operator {
             config,
-            cluster,
             hands: Hands { cluster: Arc::new(acting), index, ambient: ambient.clone() },
             queue: Queue::new(ambient),
             classes: Mutex::default(),
@@ -148,6 +145,10 @@ impl Operator {
         self.follow_all();
         let operator = self.clone();
         self.task("conductor", self.stopping.clone(), async move { operator.conduct().await });
+        if let Some(url) = self.config.dogstatsd.clone().filter(|_| self.config.legacy_metrics) {
+            let operator = self.clone();
+            self.tasks.spawn(async move { operator.report(&url).await });
+        }
         let workers = TaskTracker::new();
         for worker in 0..self.config.workers {
             workers.spawn(self.clone().work(worker));
@@ -186,7 +187,7 @@ impl Operator {
             namespace => namespace.into(),
         };
         let campaign = Campaign {
-            cluster: self.cluster.clone(),
+            cluster: self.hands.cluster.clone(),
             terms: Terms {
                 place: Place::new(&namespace, &config.name),
                 holder,
@@ -288,11 +289,30 @@ impl Operator {
                     Outcome::Rest(None) => "rest",
                     Outcome::Rest(Some(_)) => "later",
                     Outcome::Again(_) => "again",
-                    Outcome::Retry(_) => "retry",
+                    Outcome::Retry(_) | Outcome::Stumbled(_) => "retry",
                 };
                 self.metrics.looked(&key.class, label, begun.elapsed());
             }
             self.queue.done(&item, outcome, acted);
+        }
+    }
+
+    /// Counts the classes as the existing operator does; the one that acts, so that they are
+    /// counted once.
+    async fn report(&self, url: &str) {
+        let mut wait = self.config.report_after;
+        loop {
+            tokio::select! {
+                () = self.stopping.cancelled() => return,
+                () = tokio::time::sleep(wait) => wait = self.config.report_every,
+            }
+            if !self.is_leading() {
+                continue;
+            }
+            let classes: Vec<_> = self.hands.index.lock().classes().cloned().collect();
+            if let Err(error) = statsd::count(url, &classes).await {
+                tracing::warn!(url, %error, "DogStatsD cannot be told");
+            }
         }
     }
 

@@ -37,6 +37,8 @@ pub enum Outcome {
     Again(Lane),
     /// It failed; not before this has passed.
     Retry(Duration),
+    /// The same, but something was done before.
+    Stumbled(Duration),
 }
 
 pub struct Queue<T> {
@@ -179,8 +181,11 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 due = at;
             }
             Outcome::Again(least) => lane = Some(again.map_or(least, |again| again.min(least))),
-            Outcome::Retry(at_least) => {
-                entry.failures = entry.failures.saturating_add(1);
+            Outcome::Retry(at_least) | Outcome::Stumbled(at_least) => {
+                entry.failures = match outcome {
+                    Outcome::Stumbled(_) => 1,
+                    _ => entry.failures.saturating_add(1),
+                };
                 let doubled = BACKOFF.0.saturating_mul(1 << (entry.failures - 1).min(16));
                 let jitter = 0.5 + self.ambient.fraction() / 2.0;
                 due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));
@@ -285,5 +290,133 @@ impl<T: Clone + Eq + Hash> Inner<T> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> Queue<u32> {
+        let queue = Queue::new(Ambient::seeded(|| kernel::Timestamp(0), 1));
+        queue.open();
+        queue
+    }
+
+    async fn next(queue: &Queue<u32>) -> Option<u32> {
+        let waited = tokio::time::timeout(Duration::from_millis(1), queue.take()).await;
+        waited.ok().map(|(item, _)| item)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_is_handed_out_once_and_to_one_worker_at_a_time() {
+        let queue = queue();
+        for _ in 0..3 {
+            queue.push(1, Lane::Normal);
+        }
+        assert_eq!(next(&queue).await, Some(1));
+        queue.push(1, Lane::Normal);
+        assert_eq!(next(&queue).await, None, "it is being looked at");
+        queue.done(&1, Outcome::Rest(None), false);
+        assert_eq!(next(&queue).await, Some(1), "something happened meanwhile");
+        queue.done(&1, Outcome::Rest(None), false);
+        assert_eq!(next(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_user_waits_for_goes_before_a_thousand_that_fail_without_end() {
+        let queue = queue();
+        // They have been acted on again and again, and each is due again.
+        for _ in 0..20 {
+            for item in 1..=1000 {
+                queue.push(item, Lane::Urgent);
+            }
+            while let Some(item) = next(&queue).await {
+                queue.done(&item, Outcome::Rest(None), true);
+            }
+        }
+        for item in 1..=1000 {
+            queue.push(item, Lane::Urgent);
+        }
+        queue.push(5000, Lane::Urgent);
+        queue.push(5001, Lane::Normal);
+        let mut first = Vec::new();
+        for _ in 0..4 {
+            first.extend(next(&queue).await);
+        }
+        assert!(first.contains(&5000) && first.contains(&5001), "{first:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_lane_gets_its_turn() {
+        let queue = queue();
+        for item in 0..100 {
+            queue.push(item, Lane::Urgent);
+        }
+        queue.push(1000, Lane::Low);
+        queue.push(2000, Lane::Normal);
+        let mut first = Vec::new();
+        for _ in 0..16 {
+            first.extend(next(&queue).await);
+        }
+        assert!(first.contains(&1000) && first.contains(&2000), "{first:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_delays_the_next_look_more_each_time_and_news_end_the_wait() {
+        let queue = queue();
+        queue.push(1, Lane::Normal);
+        let mut waits = Vec::new();
+        for _ in 0..14 {
+            let begun = Instant::now();
+            let (item, _) = queue.take().await;
+            waits.push(begun.elapsed());
+            queue.done(&item, Outcome::Retry(Duration::ZERO), true);
+        }
+        assert!(waits[3] > waits[1], "{waits:?}");
+        let last = waits[13];
+        assert!(last <= BACKOFF.1 && last >= BACKOFF.1 / 2, "{waits:?}");
+        queue.push(1, Lane::Urgent);
+        assert_eq!(next(&queue).await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_to_wait_that_was_told_is_waited() {
+        let queue = queue();
+        queue.push(1, Lane::Normal);
+        assert_eq!(next(&queue).await, Some(1));
+        queue.push(1, Lane::Normal);
+        let begun = Instant::now();
+        queue.done(&1, Outcome::Retry(Duration::from_secs(7)), true);
+        queue.take().await;
+        assert!(begun.elapsed() >= Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_comes_at_its_time() {
+        let queue = queue();
+        queue.push(1, Lane::Normal);
+        assert_eq!(next(&queue).await, Some(1));
+        let due = Instant::now() + Duration::from_secs(3600);
+        queue.done(&1, Outcome::Rest(Some(due)), false);
+        assert_eq!(next(&queue).await, None);
+        assert_eq!(queue.take().await.0, 1);
+        assert!(Instant::now() >= due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_queue_hands_out_nothing_and_remembers_nothing() {
+        let queue = queue();
+        queue.push(1, Lane::Urgent);
+        queue.push(2, Lane::Urgent);
+        assert_eq!(next(&queue).await, Some(1));
+        queue.close();
+        queue.push(3, Lane::Urgent);
+        assert_eq!(next(&queue).await, None);
+        queue.done(&1, Outcome::Again(Lane::Urgent), true);
+        queue.open();
+        assert_eq!(next(&queue).await, None);
+        queue.push(1, Lane::Normal);
+        assert_eq!(next(&queue).await, Some(1));
     }
 }

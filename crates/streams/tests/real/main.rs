@@ -7,4 +7,5 @@ mod days;
 mod leaders;
 mod stage;
 mod start;
+mod storm;
 mod takeover;
