@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
@@ -54,7 +56,7 @@ impl Drop for Operator {
     }
 }
 
-pub fn resource(plural: &str, kind: &str) -> ApiResource {
+fn resource(plural: &str, kind: &str) -> ApiResource {
     ApiResource {
         group: GROUP.into(),
         version: "v1".into(),
@@ -62,10 +64,6 @@ pub fn resource(plural: &str, kind: &str) -> ApiResource {
         kind: kind.into(),
         plural: plural.into(),
     }
-}
-
-fn job_resource() -> ApiResource {
-    ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&())
 }
 
 impl World {
@@ -88,36 +86,37 @@ impl World {
     }
 
     async fn furnish(&self) -> anyhow::Result<()> {
-        let namespaces: Api<DynamicObject> = Api::all_with(
-            self.client.clone(),
-            &ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&()),
-        );
+        let namespaces = self.everywhere(ApiResource::erase::<Namespace>(&()));
         make(&namespaces, json!({ "metadata": { "name": NAMESPACE } })).await?;
-        let templates = self.api("streamingjobtemplates", "StreamingJobTemplate");
+        let templates = self.here(resource("streamingjobtemplates", "StreamingJobTemplate"));
         for image in ["ok", "hang"] {
             let spec = json!({ "backoffLimit": 0, "template": pod(image) });
             make(&templates, json!({ "metadata": { "name": image }, "spec": { "spec": spec } }))
                 .await?;
         }
-        let classes: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &resource("streamclasses", "StreamClass"));
+        let classes = self.everywhere(resource("streamclasses", "StreamClass"));
         let spec = json!({
             "apiGroupRef": GROUP, "apiVersion": "v1", "kindRef": "BenchStream",
             "pluralName": "bench-streams", "secretRefs": ["secretRef"],
         });
-        make(&classes, json!({ "metadata": { "name": "bench" }, "spec": spec })).await
+        make(&classes, json!({ "metadata": { "name": "bench" }, "spec": spec })).await?;
+        Ok(())
     }
 
-    fn api(&self, plural: &str, kind: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(plural, kind))
+    fn everywhere(&self, resource: ApiResource) -> Of {
+        Of { api: Api::all_with(self.client.clone(), &resource), resource }
     }
 
-    pub fn streams(&self) -> Api<DynamicObject> {
-        self.api("bench-streams", "BenchStream")
+    fn here(&self, resource: ApiResource) -> Of {
+        Of { api: Api::namespaced_with(self.client.clone(), NAMESPACE, &resource), resource }
     }
 
-    pub fn jobs(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), NAMESPACE, &job_resource())
+    pub fn streams(&self) -> Of {
+        self.here(resource("bench-streams", "BenchStream"))
+    }
+
+    pub fn jobs(&self) -> Of {
+        self.here(ApiResource::erase::<Job>(&()))
     }
 
     /// Starts the operator and waits until it is ready; how long that took.
@@ -154,7 +153,7 @@ impl World {
     /// Watches streams and Jobs from here on.
     pub fn look(&self) -> Arc<Mutex<Seen>> {
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (jobs, streams) = (self.jobs(), self.streams());
+        let (jobs, streams) = (self.jobs().api, self.streams().api);
         let (of_jobs, of_streams) = (seen.clone(), seen.clone());
         tokio::spawn(async move {
             let mut events = watcher(jobs, watcher::Config::default()).boxed();
@@ -190,18 +189,15 @@ impl World {
     /// As fast as a bare client can, over twenty connections.
     pub async fn make_all(
         &self,
-        of: &Api<DynamicObject>,
+        of: &Of,
         manifests: Vec<Value>,
     ) -> anyhow::Result<Vec<DynamicObject>> {
-        let made = futures::stream::iter(manifests).map(|manifest| async move {
-            let object: DynamicObject = serde_json::from_value(typed(manifest))?;
-            anyhow::Ok(of.create(&PostParams::default(), &object).await?)
-        });
+        let made = futures::stream::iter(manifests).map(|manifest| make(of, manifest));
         made.buffer_unordered(CONNECTIONS).try_collect().await
     }
 
     pub async fn patch_all(&self, patches: Vec<(String, Value, bool)>) -> anyhow::Result<()> {
-        let streams = &self.streams();
+        let streams = &self.streams().api;
         let patched = futures::stream::iter(patches).map(|(name, patch, status)| async move {
             let params = PatchParams::default();
             match status {
@@ -215,7 +211,7 @@ impl World {
 
     pub async fn count_jobs(&self) -> anyhow::Result<usize> {
         let params = ListParams::default().labels("arcane/stream-kind=BenchStream");
-        Ok(self.jobs().list_metadata(&params).await?.items.len())
+        Ok(self.jobs().api.list_metadata(&params).await?.items.len())
     }
 }
 
@@ -258,19 +254,23 @@ impl Operator {
     }
 }
 
-async fn make(api: &Api<DynamicObject>, manifest: Value) -> anyhow::Result<()> {
-    let object: DynamicObject = serde_json::from_value(typed(manifest))?;
-    api.create(&PostParams::default(), &object).await?;
-    Ok(())
+async fn make(of: &Of, manifest: Value) -> anyhow::Result<DynamicObject> {
+    let object = typed(manifest, &of.resource)?;
+    Ok(of.api.create(&PostParams::default(), &object).await?)
 }
 
-/// Objects say what they are by where they are made.
-fn typed(mut manifest: Value) -> Value {
-    if let Some(fields) = manifest.as_object_mut() {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    manifest
+/// A manifest of that kind.
+fn typed(mut manifest: Value, of: &ApiResource) -> anyhow::Result<DynamicObject> {
+    manifest["apiVersion"] = json!(of.api_version);
+    manifest["kind"] = json!(of.kind);
+    Ok(serde_json::from_value(manifest)?)
+}
+
+/// Where objects of a kind are, and what they are called.
+#[derive(Clone)]
+pub struct Of {
+    pub api: Api<DynamicObject>,
+    resource: ApiResource,
 }
 
 pub fn pod(image: &str) -> Value {
