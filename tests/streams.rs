@@ -79,31 +79,38 @@ fn template(image: &str) -> Value {
 
 impl Stage {
     async fn new() -> Option<Stage> {
-        let shared = testkit::kubernetes()?;
         let dir = tempfile::tempdir().unwrap();
-        let plan = Plan::new(env!("CARGO_BIN_EXE_e2e"), dir.path());
-        let crds = dir.path().join("crds");
-        std::fs::create_dir(&crds).unwrap();
-        let ours = plan.run(&["crds", "--format", "json"]);
+        let ours =
+            Plan::new(env!("CARGO_BIN_EXE_e2e"), dir.path()).run(&["crds", "--format", "json"]);
         assert_eq!(ours.code, 0, "{ours:?}");
-        let mut all = ours.json()["items"].as_array().unwrap().clone();
-        all.extend([plugin("FlatStream", "flat-streams"), plugin("RichStream", "rich-streams")]);
-        for (i, crd) in all.iter().enumerate() {
-            std::fs::write(crds.join(format!("{i}.yaml")), crd.to_string()).unwrap();
-        }
-        let cluster = shared.private(&[("crds", crds.to_str().unwrap())]).await;
-        let kubeconfig = dir.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, cluster.admin().kubeconfig()).unwrap();
-        let stage = Stage { plan, kubeconfig, _cluster: cluster, _dir: dir };
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "prod" } });
+        let mut crds = ours.json()["items"].as_array().unwrap().clone();
+        crds.extend([plugin("FlatStream", "flat-streams"), plugin("RichStream", "rich-streams")]);
+        let stage = Stage::with(&crds).await?;
         stage.apply(&[
-            namespace,
             class("flat", "FlatStream", "flat-streams"),
             class("rich", "RichStream", "rich-streams"),
             class("ghost", "GhostStream", "ghost-streams"),
             object("StreamingJobTemplate", "prod", "standard", template("mock:hang")),
         ]);
+        Some(stage)
+    }
+
+    /// With these definitions, and the namespace `prod`.
+    async fn with(crds: &[Value]) -> Option<Stage> {
+        let shared = testkit::kubernetes()?;
+        let dir = tempfile::tempdir().unwrap();
+        let plan = Plan::new(env!("CARGO_BIN_EXE_e2e"), dir.path());
+        let at = dir.path().join("crds");
+        std::fs::create_dir(&at).unwrap();
+        for (i, crd) in crds.iter().enumerate() {
+            std::fs::write(at.join(format!("{i}.yaml")), crd.to_string()).unwrap();
+        }
+        let cluster = shared.private(&[("crds", at.to_str().unwrap())]).await;
+        let kubeconfig = dir.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, cluster.admin().kubeconfig()).unwrap();
+        let stage = Stage { plan, kubeconfig, _cluster: cluster, _dir: dir };
+        let metadata = json!({ "name": "prod" });
+        stage.apply(&[json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata })]);
         Some(stage)
     }
 
@@ -454,6 +461,57 @@ async fn connected_to_a_server_streams_appear_there_and_go() {
     let other = object("StreamingJobTemplate", "prod", "unused", template("mock:ok"));
     stage.apply(&[other]);
     assert_eq!(stage.plan.run(&["events", "-o", "json"]).stdout, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_v1beta1_are_asked_by_their_annotation() {
+    let beta = |kind: &str, plural: &str| {
+        let mut crd = plugin(kind, plural);
+        crd["spec"]["versions"][0]["name"] = "v1beta1".into();
+        crd
+    };
+    let crds = [
+        beta("StreamClass", "stream-classes"),
+        plugin("StreamingJobTemplate", "streaming-job-templates"),
+        beta("JsonStream", "json-streams"),
+    ];
+    let Some(stage) = Stage::with(&crds).await else { return };
+    let named =
+        json!({ "apiVersion": "v1beta1", "kindRef": "JsonStream", "pluralName": "json-streams" });
+    let reference = json!({ "jobTemplateRef": { "name": "standard" } });
+    let mut objects = [
+        object("StreamClass", "prod", "json", named),
+        object("JsonStream", "prod", "orders", reference),
+    ];
+    for object in &mut objects {
+        object["apiVersion"] = format!("{GROUP}/v1beta1").into();
+    }
+    stage.apply(&objects);
+    let job = template("mock:hang")["spec"].clone();
+    let holder = json!({ "metadata": {}, "template": { "spec": job } });
+    stage.apply(&[object("StreamingJobTemplate", "prod", "standard", holder)]);
+    let state =
+        || stage.get("json-streams", "orders")["metadata"]["annotations"]["arcane/state"].clone();
+    stage.ok(&["stop", "orders"]);
+    assert_eq!(state(), "suspended");
+    has(&stage.ok(&["describe", "orders"]), &["the annotation arcane/state says so"]);
+    stage.ok(&["start", "orders"]);
+    assert_eq!(state(), Value::Null);
+    let mut operator = Operator::start(&stage, &[]);
+    wait_for("orders to run", async || {
+        let stream = stage.get("json-streams", "orders");
+        matches!(stream["status"]["phase"].as_str(), Some("RUNNING" | "RELOADING"))
+    })
+    .await;
+    has(&stage.ok(&["list", "-A"]), &["orders", "JsonStream", "change-capture"]);
+    stage.ok(&["stop", "orders", "--wait"]);
+    assert_eq!(stage.get("json-streams", "orders")["status"]["phase"], "SUSPENDED");
+    has(&stage.ok(&["backfill", "orders"]), &["asked for"]);
+    wait_for("a backfill", async || {
+        stage.get("json-streams", "orders")["status"]["phase"] == "RELOADING"
+    })
+    .await;
+    assert_eq!(operator.stop(), Some(0));
 }
 
 #[test]

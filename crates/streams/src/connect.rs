@@ -36,6 +36,8 @@ pub struct Connect {
     url: Url,
     /// Read for each report, so that it can be replaced.
     token_file: PathBuf,
+    /// All that is seen; everything, if there are none.
+    namespaces: Vec<String>,
     system: System,
 }
 
@@ -58,10 +60,16 @@ struct News {
 }
 
 impl Connect {
-    pub fn new(server: &Url, token_file: PathBuf, outbound: &Outbound) -> Result<Connect> {
+    pub fn new(
+        server: &Url,
+        token_file: PathBuf,
+        namespaces: &[String],
+        outbound: &Outbound,
+    ) -> Result<Connect> {
         let url =
             server.join(PATH).map_err(|error| Error::invalid("connect", error.to_string()))?;
-        Ok(Connect { url, token_file, system: outbound.system("mainstay server") })
+        let system = outbound.system("mainstay server");
+        Ok(Connect { url, token_file, namespaces: namespaces.into(), system })
     }
 
     /// Until `stop`. `acts` says whether this process is the one that speaks for the cluster, and
@@ -114,7 +122,7 @@ impl Connect {
             told.streams.extend(piece.into_iter().map(|stream| (stream.key.clone(), stream)));
         }
         if !told.whole {
-            for whole in wholes(told) {
+            for whole in wholes(told, &self.namespaces) {
                 self.send(&Report { whole: vec![whole], ..Report::default() }).await?;
             }
             told.whole = true;
@@ -180,7 +188,7 @@ fn news(index: &Index, told: &Told) -> News {
 }
 
 /// Everything that was told, in ranges that touch each other.
-fn wholes(told: &Told) -> Vec<Whole> {
+fn wholes(told: &Told, namespaces: &[String]) -> Vec<Whole> {
     let ranges = |classes: bool, mut uids: Vec<String>| {
         uids.sort_unstable();
         let mut wholes = Vec::new();
@@ -189,7 +197,8 @@ fn wholes(told: &Told) -> Vec<Whole> {
         loop {
             let (piece, after) = rest.split_at(rest.len().min(UIDS_MAX));
             let to = after.first().cloned().unwrap_or_default();
-            wholes.push(Whole { classes, from, to: to.clone(), uids: piece.to_vec() });
+            let (namespaces, uids) = (namespaces.to_vec(), piece.to_vec());
+            wholes.push(Whole { classes, namespaces, from, to: to.clone(), uids });
             if after.is_empty() {
                 return wholes;
             }
@@ -265,7 +274,7 @@ mod tests {
             index.learnt(stream(&format!("s{i}"), &format!("u{i:06}"), 1));
         }
         known(&index, &mut told);
-        let all = wholes(&told);
+        let all = wholes(&told, &[]);
         assert_eq!((all[0].classes, all[0].uids.len()), (true, 0));
         let streams = &all[1..];
         assert_eq!(streams.len(), 3);

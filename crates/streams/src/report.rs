@@ -34,6 +34,8 @@ pub struct Report {
 pub struct Whole {
     /// Classes; else streams.
     pub classes: bool,
+    /// Only in these namespaces; in all, if there are none.
+    pub namespaces: Vec<String>,
     pub from: String,
     pub to: String,
     pub uids: Vec<String>,

@@ -87,11 +87,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 impl Operator {
     pub async fn run(self) -> Result<()> {
         let config = self.settings()?;
-        let level = kernel::telemetry::Config {
-            level: config.log_level.to_lowercase(),
-            ..Default::default()
-        };
-        let _telemetry = kernel::telemetry::init(&level)?;
+        let logs =
+            kernel::telemetry::Config { level: level(&config.log_level), ..Default::default() };
+        let _telemetry = kernel::telemetry::init(&logs)?;
         let cluster = connect(self.kubeconfig.clone(), self.context.clone()).await?;
         let cluster = cluster.within(&config.namespaces);
         say(&self.greeting(&config));
@@ -178,10 +176,20 @@ Mainstay {version}, operator of streams
         };
         let unwatched: outbound::Observe = Arc::new(|_| {});
         let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
-        let connect = Connect::new(url, token.clone(), &outbound)?;
+        let connect = Connect::new(url, token.clone(), operator.namespaces(), &outbound)?;
         let acts = || operator.is_leading() && operator.is_ready();
         connect.run(operator.index(), acts, stop).await;
         Ok(())
+    }
+}
+
+/// By the names of the existing operators, or as directives of ours.
+fn level(name: &str) -> String {
+    match name.to_lowercase().as_str() {
+        "information" => "info".into(),
+        "warning" => "warn".into(),
+        "fatal" | "critical" => "error".into(),
+        other => other.into(),
     }
 }
 

@@ -138,6 +138,11 @@ async fn beside(store: &dyn Store, author: &Author, whole: &Whole) -> Result<Vec
     let there: std::collections::HashSet<&str> = whole.uids.iter().map(String::as_str).collect();
     let within =
         |uid: &str| uid >= whole.from.as_str() && (whole.to.is_empty() || uid < whole.to.as_str());
+    let spoken_of = |object: &Object| {
+        let namespace = object.labels.get("namespace");
+        let named = |wanted: &String| namespace == Some(wanted);
+        whole.namespaces.is_empty() || whole.namespaces.iter().any(named)
+    };
     let kind = if whole.classes { STREAM_CLASS } else { STREAM };
     let mut find = Find {
         org: Some(author.org.clone()),
@@ -149,7 +154,10 @@ async fn beside(store: &dyn Store, author: &Author, whole: &Whole) -> Result<Vec
     let mut beside = Vec::new();
     loop {
         let page = store.find(&find).await?;
-        let unknown = |object: &Object| within(object.key.id()) && !there.contains(object.key.id());
+        let unknown = |object: &Object| {
+            let uid = object.key.id();
+            within(uid) && spoken_of(object) && !there.contains(uid)
+        };
         beside.extend(page.objects.into_iter().filter(unknown));
         match page.next {
             Some(next) => find.after = Some(next),

@@ -48,6 +48,16 @@ fn report(streams: Vec<StreamReport>) -> Report {
     Report { classes: vec![class()], streams, ..Report::default() }
 }
 
+fn whole(from: &str, to: &str, uids: &[&str]) -> Whole {
+    Whole {
+        classes: false,
+        namespaces: Vec::new(),
+        from: from.into(),
+        to: to.into(),
+        uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
+    }
+}
+
 async fn told(store: &Memory, report: &Report) -> Taken {
     take(store, &operator("prod", "acme"), report, NOW).await.unwrap()
 }
@@ -110,12 +120,10 @@ async fn what_a_whole_report_does_not_name_is_gone_within_its_range() {
     let store = Memory::default();
     let all = ["a1", "a2", "b1", "b2"].map(|uid| stream(uid, "running"));
     told(&store, &report(all.into())).await;
-    let whole = |from: &str, to: &str, uids: &[&str]| Whole {
-        classes: false,
-        from: from.into(),
-        to: to.into(),
-        uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
-    };
+    // Another operator of this cluster has only other namespaces.
+    let other = Whole { namespaces: vec!["elsewhere".into()], ..whole("", "", &[]) };
+    let other = Report { whole: vec![other], ..Report::default() };
+    assert_eq!(told(&store, &other).await.written, 0);
     let first = Report { whole: vec![whole("", "b", &["a2"])], ..Report::default() };
     assert_eq!(told(&store, &first).await.written, 1);
     let rest = Report { whole: vec![whole("b", "", &[])], ..Report::default() };
@@ -137,12 +145,7 @@ async fn an_operator_speaks_of_its_own_cluster_only() {
         assert_eq!((taken.written, taken.refused), (0, vec!["c1".to_owned(), "u1".to_owned()]));
         let gone = Report {
             gone: vec!["u1".into()],
-            whole: vec![Whole {
-                classes: false,
-                from: String::new(),
-                to: String::new(),
-                uids: vec![],
-            }],
+            whole: vec![whole("", "", &[])],
             ..Report::default()
         };
         assert_eq!(take(&store, &other, &gone, NOW).await.unwrap().written, 0);

@@ -114,6 +114,7 @@ impl Client {
         });
         let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
         let mut listing = Listing::default();
+        let mut known = std::collections::HashSet::new();
         for (class, answer) in answers {
             let (raws, reach) = match answer {
                 Ok(Some(raws)) => (raws, Reach::Read),
@@ -124,8 +125,7 @@ impl Client {
             for raw in raws {
                 match Found::of(&class, true, raw) {
                     // Two classes may name one kind: the first has it.
-                    Ok(found)
-                        if listing.streams.iter().any(|f| f.stream.uid == found.stream.uid) => {}
+                    Ok(found) if !known.insert(found.stream.uid.clone()) => {}
                     Ok(found) => listing.streams.push(found),
                     Err(error) => listing.unreadable.push(error.to_string()),
                 }

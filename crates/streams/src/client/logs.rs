@@ -1,10 +1,7 @@
 //! What a stream's containers write.
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
 use kernel::{Error, Result};
-use kube::Api;
-use kube::api::LogParams;
 use serde_json::Value;
 
 use super::find::Found;
@@ -54,14 +51,18 @@ impl Client {
         tail: &Tail,
         line: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<()> {
-        let pods: Api<Pod> = Api::namespaced(self.kube.clone(), namespace);
-        let params = LogParams {
-            follow: tail.follow,
-            tail_lines: tail.lines,
-            container: tail.container.clone(),
-            ..LogParams::default()
-        };
-        let mut lines = pods.log_stream(pod, &params).await.map_err(refused)?.lines();
+        let mut path =
+            format!("/api/v1/namespaces/{namespace}/pods/{pod}/log?follow={}", tail.follow);
+        if let Some(lines) = tail.lines {
+            path.push_str(&format!("&tailLines={lines}"));
+        }
+        if let Some(container) = &tail.container {
+            let escaped = url::form_urlencoded::byte_serialize(container.as_bytes());
+            path.push_str(&format!("&container={}", escaped.collect::<String>()));
+        }
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(|e| Error::internal("a request", e))?;
+        let mut lines = self.kube.request_stream(request).await.map_err(refused)?.lines();
         let cut = |error: std::io::Error| Error::unavailable("the log", error);
         while let Some(text) = lines.try_next().await.map_err(cut)? {
             line(&text)?;

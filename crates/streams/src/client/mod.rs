@@ -9,7 +9,6 @@ pub mod read;
 use std::path::Path;
 use std::time::Duration;
 
-use axum::http;
 use kernel::{Error, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;

@@ -121,6 +121,11 @@ impl Operator {
         &self.hands.index
     }
 
+    /// All that it sees; everything, if there are none.
+    pub fn namespaces(&self) -> &[String] {
+        &self.config.namespaces
+    }
+
     /// Everything has been listed once.
     pub fn is_ready(&self) -> bool {
         *self.sight.settled().borrow() && self.classes.lock().clear()

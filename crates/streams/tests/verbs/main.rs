@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod crds;
+mod rights;
 mod stage;

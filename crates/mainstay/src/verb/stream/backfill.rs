@@ -102,9 +102,12 @@ fn failed(why: String) -> Error {
 
 fn said(found: &Found, request: &str) -> String {
     let name = called(found);
-    let later = match found.suspended() {
-        true => "; it is suspended, so that it begins when it goes on",
-        false => "",
+    let later = match (found.suspended(), found.stream.phase) {
+        // One annotation says either.
+        (true, _) if found.class.line == Line::Beta => "; it was suspended, and goes on with it",
+        (true, _) => "; it is suspended, so that it begins when it goes on",
+        (false, Phase::Failed) => "; it has failed, so that it begins when it is restarted",
+        (false, _) => "",
     };
     match request {
         "" => format!("a backfill of {name} is asked for{later}"),

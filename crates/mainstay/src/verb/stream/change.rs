@@ -48,7 +48,8 @@ impl Change {
             }
             let object = self.wished(&client, &found, wish).await?;
             show::written(self.cluster.output, &object, &said(&found, wish))?;
-            if self.wait.wait {
+            let later = wish == Wish::Restart && found.suspended();
+            if self.wait.wait && !later {
                 let wanted = object["metadata"]["annotations"][RESTART].as_str().map(str::to_owned);
                 self.wait(&client, &found, wish, wanted).await?;
             }
