@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 use streams::decide::Command;
 
-use crate::world::{World, batch, capture, deleting, ended, for_request, outdated};
+use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, outdated};
 
 const PHASES: [&str; 7] =
     ["", "Pending", "Backfilling", "Running", "Scheduled", "Suspended", "Failed"];
-const JOB: &str = "11111111-1111-1111-1111-111111111111";
 
 type Change = fn(&mut Value);
 

@@ -8,4 +8,5 @@ mod hashes;
 
 mod layouts;
 mod manifests;
+mod mended;
 mod world;

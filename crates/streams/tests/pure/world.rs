@@ -12,6 +12,7 @@ use streams::model::stream::Stream;
 use streams::model::template::Template;
 use streams::model::{GROUP, Key, Line, Place};
 
+pub const JOB: &str = "11111111-1111-1111-1111-111111111111";
 pub const NOW: &str = "2026-11-16T08:00:00Z";
 
 pub fn now() -> Timestamp {

@@ -1,7 +1,7 @@
 //! A namespace with templates, and operators that see nothing else.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -17,7 +17,7 @@ use streams::config::Config;
 use streams::operator::Operator;
 use streams::ports::kubernetes::Kubernetes;
 use testkit::kubernetes::{Access, Kubernetes as Server};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,22 +25,22 @@ use crate::counting::Counting;
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
-/// One server for all tests of this file; its kinds are there from the beginning, so that the
-/// garbage collector knows them.
-static SERVER: OnceCell<Option<Server>> = OnceCell::const_new();
+/// One server for all tests that run at a time; it ends with the last of them. Its kinds are there
+/// from the beginning, so that the garbage collector knows them.
+static SERVER: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
 
-pub async fn server() -> Option<&'static Server> {
-    let start = async || match testkit::kubernetes() {
-        Some(shared) => {
-            let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
-            let server = shared.private(&[("crds", crds)]).await;
-            let client = server.admin().client().await;
-            create_class(&client, "test-stream", "TestStream", "test-streams").await;
-            Some(server)
-        }
-        None => None,
-    };
-    SERVER.get_or_init(start).await.as_ref()
+pub async fn server() -> Option<Arc<Server>> {
+    let mut known = SERVER.lock().await;
+    if let Some(server) = known.upgrade() {
+        return Some(server);
+    }
+    let shared = testkit::kubernetes()?;
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
+    let server = Arc::new(shared.private(&[("crds", crds)]).await);
+    let client = server.admin().client().await;
+    create_class(&client, "test-stream", "TestStream", "test-streams").await;
+    *known = Arc::downgrade(&server);
+    Some(server)
 }
 
 pub async fn create_class(client: &Client, name: &str, kind: &str, plural: &str) {
@@ -96,12 +96,15 @@ pub struct Stage {
     pub client: Client,
     pub namespace: String,
     pub kind: (String, String),
+    /// It lasts as long as someone is on it.
+    pub _server: Option<Arc<Server>>,
 }
 
 impl Stage {
     pub async fn new() -> Option<Stage> {
         let server = server().await?;
-        Some(Stage::on(server).await)
+        let stage = Stage::on(&server).await;
+        Some(Stage { _server: Some(server), ..stage })
     }
 
     pub async fn on(server: &Server) -> Stage {
@@ -113,7 +116,7 @@ impl Stage {
         let made = namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let namespace = made.metadata.name.unwrap();
         let kind = ("TestStream".into(), "test-streams".into());
-        let stage = Stage { access, client, namespace, kind };
+        let stage = Stage { access, client, namespace, kind, _server: None };
         for (name, image) in [("ok", "mock:ok"), ("hang", "mock:hang"), ("fail", "mock:fail")] {
             stage.template(name, image).await;
         }

@@ -1,0 +1,341 @@
+//! What the existing operator got wrong, and what it does not have.
+
+use serde_json::json;
+use streams::cluster::Object;
+use streams::decide::Command;
+use streams::index::Index;
+use streams::model::Line;
+use streams::model::job::Fate;
+use streams::model::meta::Revision;
+use streams::model::settings::Settings;
+use streams::model::stream::Written;
+
+use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, now, outdated};
+
+#[test]
+fn a_job_that_is_ending_is_waited_for_and_never_taken_for_a_backfill() {
+    // The streaming Job ends with success while a backfill is asked for.
+    let mut world = World::new();
+    world.stream("Pending", capture("v1", false)).request("b1", |_| {});
+    world.job(JOB, |job| {
+        deleting(job);
+        ended("Complete")(job);
+    });
+    assert_eq!(world.does(), ["Pending"]);
+    let mut world = World::new();
+    world.stream("Backfilling", capture("v1", false)).request("b1", |_| {});
+    world.job(JOB, ended("Complete"));
+    assert_eq!(world.does(), ["stop 11111111-1111-1111-1111-111111111111 Backfill"]);
+}
+
+#[test]
+fn requests_of_other_classes_are_not_ours_and_the_oldest_goes_first() {
+    let mut world = World::new();
+    world.stream("Running", capture("v1", false)).job(JOB, |_| {});
+    world.request("other", |request| request["spec"]["streamClass"] = json!("class-b"));
+    assert_eq!(world.does(), ["Running"]);
+    world.request("later", |r| r["metadata"]["creationTimestamp"] = json!("2026-11-16T07:50:00Z"));
+    world.request("sooner", |r| r["metadata"]["creationTimestamp"] = json!("2026-11-16T07:40:00Z"));
+    world.job_gone(JOB);
+    assert_eq!(world.does(), ["start Backfill(Some(\"sooner\"))"]);
+}
+
+#[test]
+fn a_completion_that_is_taken_back_by_hand_starts_the_backfill_again() {
+    let mut world = World::new();
+    world.stream("Pending", capture("v1", false));
+    world.request("b1", |request| request["spec"]["completed"] = json!(true));
+    assert_eq!(world.does(), ["start Stream"]);
+    world.request("b1", |_| {});
+    assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
+}
+
+#[test]
+fn a_job_that_went_unseen_is_asked_after_and_its_end_counts() {
+    let backfilling =
+        format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
+    let mut world = World::new();
+    world
+        .written("Backfilling", capture("v1", false), json!({}), &backfilling)
+        .request("b1", |_| {});
+    assert_eq!(world.does(), [format!("ask {JOB}")]);
+    let place = world.key().place;
+    world.index.fate(&place, JOB, Fate::Complete);
+    assert_eq!(world.does(), ["complete b1"]);
+    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
+    world.index.fate(&place, JOB, Fate::Gone);
+    assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
+
+    let running = format!("The stream is currently running in Job {JOB}.");
+    let mut world = World::new();
+    world.written("Running", capture("v1", false), json!({}), &running);
+    assert_eq!(world.does(), [format!("ask {JOB}")]);
+    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
+    world.index.fate(&place, JOB, Fate::Complete);
+    assert_eq!(world.does(), ["start Stream"]);
+}
+
+#[test]
+fn a_job_that_was_seen_to_end_needs_no_asking() {
+    let mut world = World::new();
+    world.stream("Backfilling", capture("v1", false)).request("b1", |_| {});
+    let message = format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
+    world.written("Backfilling", capture("v1", false), json!({}), &message);
+    world.job(JOB, |job| {
+        for_request("b1")(job);
+        ended("Complete")(job);
+    });
+    world.job_gone(JOB);
+    assert_eq!(world.does(), ["complete b1"]);
+}
+
+#[test]
+fn what_is_written_is_not_written_again() {
+    let mut world = World::new();
+    world.stream("Running", capture("v1", false)).job(JOB, |_| {});
+    let Command::SetStatus(status) = world.decide().commands[0].clone() else { panic!() };
+    let stream = world.index.stream(&world.key()).unwrap().clone();
+    let patch = status.patch(&stream, Line::V1, now());
+    assert_eq!(patch["status"]["conditions"][0]["reason"], "StreamRunning");
+    assert_eq!(patch["status"]["configurationHash"], json!(stream.hash));
+    for message in [&*status.message, "The stream is currently running."] {
+        let mut written = (*stream).clone();
+        let mut says = written.written.unwrap();
+        says.message = message.into();
+        says.hash = stream.hash.clone();
+        written.written = Some(says);
+        assert!(status.is_of(&written, Line::V1), "{message}");
+    }
+}
+
+#[test]
+fn a_strangers_job_of_that_name_is_left_alone() {
+    let mut world = World::new();
+    world.stream("Running", capture("v1", false));
+    world.job(JOB, |job| job["metadata"]["ownerReferences"][0]["uid"] = json!("before"));
+    assert_eq!(world.does(), ["Pending", "N StreamPending"], "its own, of an earlier life");
+    let mut world = World::new();
+    world.stream("Pending", capture("v1", false));
+    world.job(JOB, |job| {
+        job["metadata"]["ownerReferences"][0]["kind"] = json!("B");
+        job["metadata"]["ownerReferences"][0]["uid"] = json!("b");
+    });
+    assert_eq!(world.does(), ["Pending!", "W NameTaken"]);
+}
+
+#[test]
+fn annotations_pause_and_restart() {
+    let mut world = World::new();
+    world.stream_with("Running", capture("v1", true), json!({ "mainstay.io/pause": "true" }));
+    world.job(JOB, |_| {});
+    assert_eq!(world.does(), [""; 0]);
+    let wish = json!({ "mainstay.io/restart": "2" });
+    world.stream_with("Running", capture("v1", false), wish.clone());
+    assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
+    world.job(JOB, |job| job["metadata"]["annotations"]["mainstay.io/restart"] = json!("2"));
+    assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
+    world.stream("Running", capture("v1", false));
+    assert!(!world.does().iter().any(|done| done.starts_with("stop")), "taken away: no restart");
+}
+
+#[test]
+fn a_new_template_or_secret_restarts_who_asked_for_that() {
+    let wish = json!({ "mainstay.io/restart-on": "template, secrets" });
+    let mut world = World::new();
+    world.stream_with("Pending", capture("v1", false), wish.clone());
+    let Command::StartJob { manifest, .. } = world.decide().commands[0].clone() else { panic!() };
+    let noted = manifest["metadata"]["annotations"].clone();
+    world.job(JOB, |job| job["metadata"]["annotations"] = noted.clone());
+    assert_eq!(world.does(), ["Running", "N StreamStarted"]);
+    world.template("stream", &crate::world::template("newer"));
+    assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
+    world.stream_with("Pending", capture("v1", false), json!({}));
+    assert_eq!(world.does(), ["Running", "N StreamStarted"], "nobody asked");
+}
+
+#[test]
+fn restarts_are_spread_over_minutes_if_wished() {
+    let mut world = World::new();
+    world.index.settings.restarts_per_minute = Some(1);
+    world.stream("Running", capture("v1", false)).job(JOB, outdated);
+    assert!(world.does()[0].starts_with("stop"));
+    world.index.restarted(now());
+    let decision = world.decide();
+    assert!(decision.look_at.is_some());
+    assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
+}
+
+#[test]
+fn no_more_backfills_than_may_run() {
+    let settings = Settings { backfills_max: Some(1), ..Settings::default() };
+    let mut world = World::new();
+    world.index.settings = settings;
+    world.stream("Pending", capture("v1", false)).request("b1", |_| {});
+    assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
+    let other = streams::model::Place::new("n", "other");
+    world.index.reserve_backfill(&other);
+    assert!(world.decide().waits_for_backfills);
+    let key = world.key();
+    world.index.waits(&key, true);
+    assert_eq!(world.index.release_backfill(&other), [key]);
+    assert!(!world.decide().waits_for_backfills);
+}
+
+#[test]
+fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
+    let wish = |recovered: &str| json!({ "mainstay.io/recover": "true", "mainstay.io/recovered": recovered });
+    let mut world = World::new();
+    world.stream_with("Running", capture("v1", false), json!({ "mainstay.io/recover": "true" }));
+    world.job(JOB, ended("Failed"));
+    let did = world.does();
+    assert!(did[0].starts_with("annotate mainstay.io/recovered Some(\"1 "), "{did:?}");
+    assert_eq!(did[1..3], ["Failed", "W StreamingJobFailed"]);
+
+    let mut world = World::new();
+    world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:59:30Z"));
+    let decision = world.decide();
+    assert!(decision.commands.is_empty());
+    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:50:00Z"));
+    assert_eq!(world.does(), ["start Stream"]);
+    world.stream_with("Failed", capture("v1", false), wish("8 2026-11-16T01:00:00Z"));
+    assert!(world.decide().commands.is_empty(), "it has been tried often enough");
+
+    // A short life counts on, a long one counts anew.
+    for (created, count) in [("2026-11-16T07:59:00Z", 4), ("2026-11-16T07:00:00Z", 1)] {
+        let mut world = World::new();
+        world.stream_with("Running", capture("v1", false), wish("3 2026-11-16T07:50:00Z"));
+        world.job(JOB, |job| {
+            job["metadata"]["creationTimestamp"] = json!(created);
+            ended("Failed")(job);
+        });
+        assert!(world.does()[0].contains(&format!("\"{count} ")), "{:?}", world.does());
+    }
+}
+
+#[test]
+fn completed_requests_are_kept_in_number() {
+    let mut world = World::new();
+    world.index.settings.requests_kept = 2;
+    let message = format!("The stream is currently running in Job {JOB}.");
+    world.stream("Running", capture("v1", false)).job(JOB, |_| {});
+    let hash = world.index.stream(&world.key()).unwrap().hash.clone();
+    let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
+    stream.written = Some(Box::new(Written {
+        hash,
+        kind: "Ready".into(),
+        message: message.into(),
+        since: None,
+    }));
+    stream.revision = Revision::of("900");
+    world.index.learnt(Object::Stream(stream));
+    for i in 1..=4 {
+        world.request(&format!("b{i}"), |request| {
+            request["spec"]["completed"] = json!(true);
+            request["metadata"]["creationTimestamp"] = json!(format!("2026-11-16T07:0{i}:00Z"));
+        });
+    }
+    assert_eq!(world.does(), ["remove n/b1", "remove n/b2"]);
+}
+
+#[test]
+fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
+    let mut world = World::new();
+    world.request("b1", |_| {}).request("b2", |request| request["spec"]["completed"] = json!(true));
+    assert_eq!(world.does(), ["refuse n/b1", "remove n/b2"]);
+    world.request("b1", |request| request["status"] = json!({ "phase": "Failed" }));
+    assert_eq!(world.does(), ["remove n/b2"], "it has been said");
+    let mut unknown = world.key();
+    unknown.class = "nobody".into();
+    world.request("b3", |request| request["spec"]["streamClass"] = json!("nobody"));
+    let did = streams::decide::decide(&world.index, &unknown, now()).commands;
+    assert!(
+        matches!(&did[..], [Command::RefuseRequest { why, .. }] if why.contains("StreamClass nobody"))
+    );
+}
+
+#[test]
+fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
+    let mut world = World::new();
+    world.stream("", capture("v1", false));
+    let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
+    stream.other_writer =
+        Some(Box::new(("arcane-operator".into(), "2026-11-16T07:59:30Z".parse().unwrap())));
+    stream.revision = Revision::of("900");
+    world.index.learnt(Object::Stream(stream));
+    world.index.leading_since = Some("2026-11-16T07:00:00Z".parse().unwrap());
+    let decision = world.decide();
+    assert!(decision.commands.is_empty());
+    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
+    assert_eq!(world.does(), ["request initial"], "it wrote before this one led");
+}
+
+#[test]
+fn before_v1_annotations_say_what_is_wanted() {
+    let state = |state: &str| json!({ "arcane/state": state });
+    let mut world = World::of(Line::Beta, &[]);
+    for name in ["stream", "backfill"] {
+        world.template(name, &json!({ "template": crate::world::template(name) }));
+    }
+    world.stream("", capture("v0", false));
+    assert_eq!(world.does(), ["start Backfill(None)"]);
+    world.stream_with("", capture("v0", false), state("suspended"));
+    assert_eq!(world.does(), ["Suspended", "N StreamSuspended"]);
+    world.stream_with("RUNNING", capture("v0", false), state("reload-requested"));
+    assert_eq!(world.does(), ["start Backfill(None)"]);
+    world.job(JOB, for_request("x"));
+    assert_eq!(world.does(), ["annotate arcane/state None"]);
+    world.stream("RUNNING", capture("v0", false));
+    assert_eq!(world.does(), ["Backfilling", "N BackfillRequested"]);
+    world.stream("RELOADING", capture("v0", false));
+    world.job(JOB, |job| {
+        for_request("x")(job);
+        ended("Complete")(job);
+    });
+    assert_eq!(world.does(), ["stop 11111111-1111-1111-1111-111111111111 Ended"]);
+    world.job_gone(JOB);
+    assert_eq!(world.does(), ["start Stream"]);
+    world.stream_with("FAILED", capture("v0", false), state("crash-loop"));
+    assert_eq!(world.does(), [""; 0]);
+    world.stream("FAILED", capture("v0", false));
+    assert_eq!(world.does(), ["start Stream"]);
+    world.stream("RUNNING", capture("v0", false));
+    world.job("22222222-2222-2222-2222-222222222222", ended("Failed"));
+    assert_eq!(
+        world.does(),
+        [
+            "annotate arcane/state Some(\"crash-loop\")",
+            "Failed",
+            "W StreamingJobFailed",
+            "stop 22222222-2222-2222-2222-222222222222 Failed",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_run_of_a_schedule_reaches_the_stream() {
+    let mut world = World::new();
+    world.stream("Scheduled", batch("v1", false)).cron(|_| {});
+    let raw = json!({
+        "metadata": {
+            "name": "s1-28", "namespace": "n", "uid": "run", "resourceVersion": "77",
+            "ownerReferences": [{ "kind": "CronJob", "name": "s1", "uid": "cron-uid", "controller": true }],
+        },
+        "status": { "conditions": [{ "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
+            "lastTransitionTime": "2026-11-16T07:05:00Z" }] },
+    });
+    let run = streams::model::job::Job::of(serde_json::from_value(raw).unwrap()).unwrap();
+    let touched = world.index.learnt(Object::Job(run));
+    assert_eq!(touched, [world.key()]);
+    assert_eq!(world.does(), ["Scheduled!", "W ScheduledRunFailed"]);
+}
+
+#[test]
+fn an_empty_index_decides_nothing() {
+    let world = World::new();
+    let decision = streams::decide::decide(&Index::default(), &world.key(), now());
+    assert!(decision.commands.is_empty());
+}
