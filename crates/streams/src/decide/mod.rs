@@ -3,6 +3,7 @@
 pub mod build;
 mod changed;
 pub mod command;
+mod first;
 mod recover;
 mod rest;
 mod say;

