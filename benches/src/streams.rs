@@ -20,6 +20,9 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
             at_once(figures, many).await?;
         }
     }
+    if part == "floor" {
+        floor(figures).await?;
+    }
     if wanted("resume") {
         resumed(figures).await?;
     }
@@ -74,6 +77,29 @@ async fn bare(many: usize) -> anyhow::Result<f64> {
     let begun = Instant::now();
     world.make_all(&world.jobs(), (0..many).map(job).collect()).await?;
     Ok(many as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// How fast this Kubernetes brings Jobs to their end, with nobody but a bare client: what no
+/// operator can go beyond.
+async fn floor(figures: &mut Figures) -> anyhow::Result<()> {
+    let many = 500;
+    let world = World::new().await?;
+    let job = |i: usize| {
+        json!({
+            "metadata": { "name": format!("bare-{i}") },
+            "spec": { "backoffLimit": 0, "template": pod("ok") },
+        })
+    };
+    let begun = Instant::now();
+    world.make_all(&world.jobs(), (0..many).map(job).collect()).await?;
+    let made = many as f64 / begun.elapsed().as_secs_f64();
+    while world.count_ended().await? < many {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let ended = many as f64 / begun.elapsed().as_secs_f64();
+    figures.add("bare: 500 Jobs made", made, "/s", None, Target::AtLeast(0.0));
+    figures.add("bare: 500 Jobs ended", ended, "/s", Some(made), Target::AtLeast(0.0));
+    Ok(())
 }
 
 async fn at_once(figures: &mut Figures, many: usize) -> anyhow::Result<()> {

@@ -209,6 +209,13 @@ impl World {
         patched.buffer_unordered(CONNECTIONS).try_collect().await
     }
 
+    /// Jobs that have ended.
+    pub async fn count_ended(&self) -> anyhow::Result<usize> {
+        let jobs = self.jobs().api.list(&ListParams::default()).await?.items;
+        let ended = |job: &&DynamicObject| job.data["status"]["completionTime"].is_string();
+        Ok(jobs.iter().filter(ended).count())
+    }
+
     pub async fn count_jobs(&self) -> anyhow::Result<usize> {
         let params = ListParams::default().labels("arcane/stream-kind=BenchStream");
         Ok(self.jobs().api.list_metadata(&params).await?.items.len())
