@@ -81,8 +81,8 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
             billing_model: "standard".into(),
             quota_type: "quota-management-list".into(),
             quota_counter: format!("fleet/quota/kafka/org/{ORG}/standard/standard"),
-            fields: fields.into(),
-            versions: versions.clone(),
+            fields: BTreeMap::from(fields).into(),
+            versions: versions.clone().into(),
             ..Spec::default()
         },
         seen: Seen {
@@ -94,7 +94,7 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
             host: format!("kafka-{n:06}-{id}.mainstay.localhost"),
             routes_created: true,
             agent_ready: true,
-            versions,
+            versions: versions.into(),
             ..Seen::default()
         },
         id,

@@ -39,6 +39,7 @@ pub struct Fleet {
     pub url: String,
     pub(crate) heard: crate::heard::Heard,
     pub(crate) counts: crate::metrics::Counts,
+    pub(crate) rendered: crate::api::rendered::Rendered,
     /// Names this start of this process: what is told by one may be told otherwise by another.
     pub(crate) edition: String,
 }
@@ -83,6 +84,7 @@ impl Fleet {
             url,
             heard: Default::default(),
             counts: Default::default(),
+            rendered: Default::default(),
         }
     }
 

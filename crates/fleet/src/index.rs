@@ -4,6 +4,7 @@
 
 mod columns;
 mod feed;
+mod rows;
 mod tally;
 
 use std::collections::btree_map::Entry;
@@ -18,12 +19,13 @@ use tokio::sync::watch;
 use columns::{Ready, Texts};
 pub use feed::Delta;
 use feed::{ByName, Feed, delta};
+use rows::Rows;
 pub use tally::{Operation, Tally, Work};
 
 use crate::decide::place::Candidate;
 use crate::model::account::{self, Account};
 use crate::model::cluster::{self, Cluster};
-use crate::model::instance::{Instance, Status};
+use crate::model::instance::{Instance, Shelves, Status};
 use crate::model::search::Filter;
 
 /// An instance, and the number of the event that it was last changed by.
@@ -43,7 +45,8 @@ pub struct Index {
 
 #[derive(Default)]
 struct Inner {
-    rows: HashMap<String, Arc<Row>>,
+    rows: Rows,
+    shelves: Shelves,
     /// By kind and organisation.
     orgs: HashMap<(String, String), Feed>,
     /// By kind and cluster: what its agent is told.
@@ -103,11 +106,11 @@ impl Index {
         let mut inner = self.inner.write();
         inner.clusters.retain(|id, _| keys.contains(&cluster::key(id)));
         inner.accounts.retain(|id, _| keys.contains(&account::key(id)));
-        let vanished = |key: &&String| Key::parse(key).is_ok_and(|key| !keys.contains(&key));
-        let vanished: Vec<String> = inner.rows.keys().filter(vanished).cloned().collect();
-        for key in vanished {
-            let old = inner.rows.remove(&key);
-            inner.take_out(old.as_ref(), None, seq);
+        let vanished = |row: &&Arc<Row>| !keys.contains(&row.instance.key());
+        let vanished: Vec<Arc<Row>> = inner.rows.all().filter(vanished).cloned().collect();
+        for old in vanished {
+            inner.rows.remove(&old.instance.kind, &old.instance.id);
+            inner.take_out(Some(&old), None, seq);
         }
     }
 
@@ -152,31 +155,29 @@ impl Index {
         }
     }
 
-    fn insert(&self, instance: Instance, seq: i64) {
-        let key = instance.key().to_string();
+    fn insert(&self, mut instance: Instance, seq: i64) {
         let mut inner = self.inner.write();
-        let old = inner.rows.get(&key).cloned();
+        let old = inner.rows.get(&instance.kind, &instance.id).cloned();
         if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
             return;
         }
+        instance.share(&mut inner.shelves);
         let row = Arc::new(Row { instance, seq });
         self.tally.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
         inner.take_out(old.as_ref(), Some(&row), seq);
         inner.put_in(&row);
-        inner.rows.insert(key, row);
+        inner.rows.insert(row);
     }
 
     fn remove(&self, object: &Object, seq: i64) {
         let mut inner = self.inner.write();
-        let old = inner.rows.remove(object.key.as_str());
+        let old = inner.rows.remove(object.key.kind(), object.key.id());
         self.tally.instance(old.as_ref().map(|old| &old.instance), None);
         inner.take_out(old.as_ref(), None, seq);
     }
 
     pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
-        let mut key = String::with_capacity(kind.len() + id.len() + 1);
-        key.extend([kind, "/", id]);
-        self.inner.read().rows.get(&key).cloned()
+        self.inner.read().rows.get(kind, id).cloned()
     }
 
     pub fn cluster(&self, id: &str) -> Option<Arc<Cluster>> {
@@ -241,20 +242,20 @@ impl Index {
     /// All instances of a cluster, whether its agent is told of them or not.
     pub fn on_cluster(&self, cluster: &str) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
-        let here = inner.rows.values().filter(|row| row.instance.seen.cluster_id == cluster);
+        let here = inner.rows.all().filter(|row| row.instance.seen.cluster_id == cluster);
         here.cloned().collect()
     }
 
     pub fn of_owner(&self, owner: &str) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
-        inner.rows.values().filter(|row| row.instance.owner == owner).cloned().collect()
+        inner.rows.all().filter(|row| row.instance.owner == owner).cloned().collect()
     }
 
     /// Whether an organisation has an instance of this name.
     pub fn has_name(&self, kind: &str, org: &str, name: &str) -> bool {
         let inner = self.inner.read();
         let Some(feed) = inner.orgs.get(&(kind.to_owned(), org.to_owned())) else { return false };
-        feed.names.contains_key(name)
+        feed.has_name(name)
     }
 
     /// Those of a kind that fit, in order, from `skip` on.
@@ -359,14 +360,14 @@ impl Index {
     /// Instances that wait for a cluster or for a version.
     pub fn waiting(&self) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
-        inner.waiting.iter().filter_map(|key| inner.rows.get(key.as_str()).cloned()).collect()
+        let row = |key: &Key| inner.rows.get(key.kind(), key.id()).cloned();
+        inner.waiting.iter().filter_map(row).collect()
     }
 
     /// Since when each instance of a kind has its status, for the metrics.
     pub fn each(&self, kind: &str, mut visit: impl FnMut(&Instance)) {
         let inner = self.inner.read();
-        let of_kind = inner.rows.values().filter(|row| row.instance.kind == kind);
-        of_kind.for_each(|row| visit(&row.instance));
+        inner.rows.of_kind(kind).for_each(|row| visit(&row.instance));
     }
 }
 
@@ -386,12 +387,12 @@ impl Inner {
             self.waiting.insert(instance.key());
         }
         let org = (instance.kind.clone(), instance.org.clone());
-        self.orgs.entry(org).or_insert_with(|| Feed::new(row.seq - 1)).insert(row, &mut self.texts);
+        self.orgs
+            .entry(org)
+            .or_insert_with(|| Feed::new(row.seq - 1))
+            .insert_listed(row, &mut self.texts);
         if let Some(place) = agent_place(instance) {
-            self.agents
-                .entry(place)
-                .or_insert_with(|| Feed::new(row.seq - 1))
-                .insert(row, &mut self.texts);
+            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
         }
     }
 

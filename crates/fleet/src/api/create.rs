@@ -113,7 +113,7 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
         own_cluster_id: text("cluster_id"),
         account: who.account.clone(),
         quota_type: call.fleet.config.quota_type.label().into(),
-        fields,
+        fields: fields.into(),
         expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
         ..Spec::default()
     };
@@ -353,7 +353,7 @@ async fn place_and_commit(
         let take = place_on(&mut instance, &judged.cluster);
         if let Some(versions) = &call.kind.file.versions {
             let newest = judged.cluster.newest_versions(&instance.kind, &versions.operator);
-            instance.spec.versions = newest.unwrap_or_default();
+            instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.seen.capacity_counter.clone();
         match commit(call, who, &asked, instance, take, once).await {

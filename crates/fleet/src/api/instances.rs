@@ -16,6 +16,7 @@ use crate::decide::lifecycle::Event;
 use crate::index::Row;
 use crate::model::code::Code;
 use crate::model::instance::{Instance, Promotion, Status};
+use crate::view::View;
 
 /// Whether the caller may see it: their organisation's, or their own if they have none.
 pub fn sees(who: &Principal, instance: &Instance) -> bool {
@@ -39,12 +40,17 @@ pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
 
 pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
     let row = visible(call, who).await?;
-    Ok(shown(call, 200, &row.instance))
+    let render = || reply::line(call.kind.response.render(&view(call, &row.instance))).into();
+    let bytes = call.fleet.rendered.get(&call.kind, &row, render);
+    Ok(reply::with_bytes(&call.context, 200, bytes))
+}
+
+fn view<'c>(call: &'c Call, instance: &'c Instance) -> View<'c> {
+    call.fleet.view(&call.kind, instance, None)
 }
 
 pub fn shown(call: &Call, status: u16, instance: &Instance) -> Response {
-    let view = call.fleet.view(&call.kind, instance, None);
-    reply::bytes_of(&call.context, status, call.kind.response.render(&view))
+    reply::bytes_of(&call.context, status, call.kind.response.render(&view(call, instance)))
 }
 
 pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {

@@ -13,6 +13,7 @@ pub mod offers;
 pub mod openapi;
 pub mod own;
 pub mod payload;
+pub mod rendered;
 pub mod reply;
 pub mod router;
 pub mod watch;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -24,8 +24,18 @@ pub fn json(context: &RequestContext, status: u16, value: &impl Serialize) -> Re
 }
 
 /// A JSON answer that is rendered already.
-pub fn bytes_of(context: &RequestContext, status: u16, mut bytes: Vec<u8>) -> Response {
+pub fn bytes_of(context: &RequestContext, status: u16, bytes: Vec<u8>) -> Response {
+    with_bytes(context, status, line(bytes).into())
+}
+
+/// An answer ends with a line end.
+pub fn line(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(b'\n');
+    bytes
+}
+
+/// A whole answer, with its line end.
+pub fn with_bytes(context: &RequestContext, status: u16, bytes: Bytes) -> Response {
     with_status(context, status, Body::from(bytes))
 }
 

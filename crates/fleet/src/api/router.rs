@@ -251,8 +251,18 @@ enum Found {
     Nothing,
 }
 
-fn find(kind: &Kind, method: &Method, segments: &[&str]) -> Found {
+/// The most segments that a path has.
+const SEGMENTS_MAX: usize = 5;
+
+/// What answers a path, of which this comes after the kind's prefix.
+fn find(kind: &Kind, method: &Method, rest: &str) -> Found {
     let mut found = Found::Nothing;
+    let (mut segments, mut count) = ([""; SEGMENTS_MAX], 0);
+    for segment in rest.split('/').skip(1) {
+        let Some(place) = segments.get_mut(count) else { return Found::Nothing };
+        (*place, count) = (segment, count + 1);
+    }
+    let segments = &segments[..count];
     for (place, (of, path, _, _, extra)) in TABLE.iter().enumerate() {
         let fits = path.len() == segments.len()
             && extra.is_none_or(|extra| kind.has(extra))
@@ -342,8 +352,7 @@ async fn dispatch(
         return Err(Code::NotFound.plain());
     };
     let kind = kind.clone();
-    let segments: Vec<&str> = rest.split('/').skip(1).collect();
-    let found = find(&kind, &parts.method, &segments);
+    let found = find(&kind, &parts.method, rest);
     let public = matches!(&found, Found::Line(place, _) if TABLE[*place].2 == Guard::Anyone);
     let who = match public {
         true => None,
@@ -372,7 +381,11 @@ async fn dispatch(
         None => open(call, *route),
         Some(who) => {
             admit(&call, *guard, method, &who)?;
-            Box::pin(carry(call, *route, &who)).await
+            match route {
+                // Asked for most: the others are large, and would be moved along.
+                Route::Get => instances::get(&call, &who).await,
+                route => Box::pin(carry(call, *route, &who)).await,
+            }
         }
     }
 }

@@ -133,8 +133,8 @@ pub fn judge(
         };
     }
     let mut next = instance.clone();
-    next.seen.versions.extend(report.versions.clone());
-    next.seen.agent.extend(report.values.clone());
+    next.seen.versions.update(&report.versions);
+    next.seen.agent.update(&report.values);
     next.seen.upgrading = upgrading(kind, report);
     if matches!(cluster.spec.provider, crate::model::cluster::Provider::Local) {
         next.seen.address = report.address.clone();

@@ -1,7 +1,9 @@
 //! Instances that someone follows, and what changed of them since they last looked.
 
+use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -9,11 +11,10 @@ use tokio::sync::watch;
 use super::Row;
 use super::columns::{Columns, Texts};
 
-/// Instances that someone follows: in the order of their names, and of their changes.
+/// Instances that someone follows: in the order of their changes.
 pub(super) struct Feed {
+    /// In the order of their names as well, if they are listed and searched.
     pub by_name: BTreeSet<ByName>,
-    /// How often each name is there: once, where names are unique.
-    pub names: HashMap<Box<str>, u32>,
     by_seq: BTreeSet<BySeq>,
     /// What went, with the number of the event; the oldest are forgotten.
     gone: VecDeque<(i64, String)>,
@@ -29,7 +30,6 @@ impl Feed {
     pub fn new(seq: i64) -> Feed {
         Feed {
             by_name: BTreeSet::new(),
-            names: HashMap::new(),
             by_seq: BTreeSet::new(),
             gone: VecDeque::new(),
             floor: seq,
@@ -42,10 +42,14 @@ impl Feed {
         *self.bell.borrow()
     }
 
-    pub fn insert(&mut self, row: &Arc<Row>, texts: &mut Texts) {
+    /// Takes in a row that is listed and searched.
+    pub fn insert_listed(&mut self, row: &Arc<Row>, texts: &mut Texts) {
         let columns = Columns::of(&row.instance, texts);
         self.by_name.insert(ByName { columns, row: row.clone() });
-        *self.names.entry(row.instance.name.as_str().into()).or_default() += 1;
+        self.insert(row);
+    }
+
+    pub fn insert(&mut self, row: &Arc<Row>) {
         self.by_seq.insert(BySeq(row.clone()));
         self.bell.send_replace(row.seq);
     }
@@ -53,12 +57,15 @@ impl Feed {
     pub fn remove(&mut self, row: &Arc<Row>) {
         let columns = Columns::only_name(&row.instance.name);
         self.by_name.remove(&ByName { columns, row: row.clone() });
-        let name = row.instance.name.as_str();
-        match self.names.get_mut(name) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.names.remove(name)),
-        }
         self.by_seq.remove(&BySeq(row.clone()));
+    }
+
+    /// Whether one that is listed has this name.
+    pub fn has_name(&self, name: &str) -> bool {
+        let cut = Columns::only_name(name);
+        let from = self.by_name.range::<str, _>((Included(cut.name()), Unbounded));
+        let mut same = from.take_while(|one| one.columns.name() == cut.name());
+        same.any(|one| one.row.instance.name == name)
     }
 
     pub fn went(&mut self, id: &str, seq: i64) {
@@ -74,6 +81,13 @@ impl Feed {
 pub(super) struct ByName {
     pub columns: Columns,
     pub row: Arc<Row>,
+}
+
+/// By its name alone, so that all of one name are found.
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        self.columns.name()
+    }
 }
 
 pub(super) struct BySeq(pub Arc<Row>);
@@ -153,7 +167,7 @@ pub(super) fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta 
             Delta { seq, full: false, changed, gone: gone.collect() }
         }
         _ => {
-            let changed = feed.by_name.iter().map(|one| one.row.clone()).collect();
+            let changed = feed.by_seq.iter().map(|one| one.0.clone()).collect();
             Delta { seq, full: true, changed, gone: Vec::new() }
         }
     }

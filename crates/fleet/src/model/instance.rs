@@ -1,11 +1,13 @@
 //! An instance of a managed service: what its owner wants, what was seen, and its ten statuses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kernel::change::Release;
 use kernel::{Json, Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::shared::{Shared, Shelf};
 
 /// The ten statuses, as they are on the wire. A deleted instance has none: its row stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,14 +94,14 @@ pub struct Spec {
     pub quota_counter: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subscription_id: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub fields: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    pub fields: Shared<Value>,
     /// Wanted versions, by component; empty until it was placed.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub versions: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    pub versions: Shared<String>,
     /// Values of its size that were raised.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub raised: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    pub raised: Shared<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The billing model that it is being promoted to.
@@ -152,13 +154,13 @@ pub struct Seen {
     /// The agent has said that it is ready.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_ready: bool,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub versions: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    pub versions: Shared<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upgrading: Vec<String>,
     /// What the agent reports beside: only what the kind names.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub agent: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    pub agent: Shared<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failed_reason: String,
     /// What it waits for, in words.
@@ -191,6 +193,13 @@ pub struct Instance {
     pub seen: Seen,
 }
 
+/// What instances share.
+#[derive(Debug, Default)]
+pub struct Shelves {
+    texts: Shelf<String>,
+    values: Shelf<Value>,
+}
+
 impl Instance {
     pub fn of(object: &Object) -> Result<Instance> {
         let status = Status::parse(&object.phase).ok_or_else(|| {
@@ -213,6 +222,17 @@ impl Instance {
 
     pub fn key(&self) -> Key {
         Key::new(&self.kind, &self.id)
+    }
+
+    /// Has what others have as well in memory only once.
+    pub fn share(&mut self, shelves: &mut Shelves) {
+        let Instance { spec, seen, .. } = self;
+        for texts in [&mut spec.versions, &mut seen.versions, &mut seen.agent] {
+            shelves.texts.share(texts);
+        }
+        for values in [&mut spec.fields, &mut spec.raised] {
+            shelves.values.share(values);
+        }
     }
 
     /// Writes both halves, the status and the time back into the object it was read from.

@@ -9,6 +9,7 @@ pub mod order;
 pub mod providers;
 pub mod quota;
 pub mod search;
+pub mod shared;
 pub mod template;
 
 /// A quantity such as `50Mi`, `1000Gi` or `12` as a number.

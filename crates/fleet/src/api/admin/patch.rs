@@ -14,6 +14,7 @@ use crate::model::cluster::{Cluster, version_order};
 use crate::model::code::Code;
 use crate::model::instance::{Instance, Status};
 use crate::model::kind::{AdminVersion, Kind, Versions};
+use crate::model::shared::Shared;
 
 /// What is asked for; what is empty is not.
 #[derive(Debug, Default)]
@@ -155,7 +156,7 @@ struct VersionChange<'a> {
 
 impl VersionChange<'_> {
     /// All versions as they are to be, if the cluster can run them together.
-    fn check(&self, cluster: Option<&Cluster>) -> Result<BTreeMap<String, String>> {
+    fn check(&self, cluster: Option<&Cluster>) -> Result<Shared<String>> {
         let Instance { spec, seen, .. } = self.instance;
         for (component, version) in self.asked {
             let other = spec.versions.get(component) != Some(version);

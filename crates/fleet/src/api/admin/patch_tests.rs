@@ -31,10 +31,10 @@ fn instance(status: Status) -> Instance {
             instance_type: "standard".into(),
             size_id: "x1".into(),
             billing_model: "eval".into(),
-            versions: versions.clone(),
+            versions: versions.clone().into(),
             ..Spec::default()
         },
-        seen: Seen { versions, ..Seen::default() },
+        seen: Seen { versions: versions.into(), ..Seen::default() },
     }
 }
 

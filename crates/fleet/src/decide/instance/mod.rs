@@ -170,7 +170,7 @@ impl Plan<'_> {
             let why = format!("cluster {} has no version that is ready", next.seen.cluster_id);
             return self.wait(instance, why, self.world.timeouts.versions_s);
         };
-        next.spec.versions = versions;
+        next.spec.versions = versions.into();
         next.seen.waiting_for.clear();
         let (mut change, entered) = self.enter(&next, Event::Placed);
         change.takes = takes;
@@ -261,7 +261,7 @@ impl Plan<'_> {
                 let why = format!("cluster {} has no version that is ready", cluster.id);
                 return self.wait(instance, why, self.world.timeouts.versions_s);
             };
-            next.spec.versions = versions;
+            next.spec.versions = versions.into();
         }
         next.seen.placement_id = self.world.fresh_id.clone();
         next.seen.waiting_for.clear();

@@ -66,8 +66,10 @@ impl Postgres {
             tokio::spawn(stop.clone().run_until_cancelled_owned(committer));
         }
         tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, hints.clone())));
+        let (newest, answers) = newest::Newest::new(pool.clone(), hints.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(answers));
         let store = Postgres {
-            newest: newest::Newest::new(pool.clone(), hints.clone()),
+            newest,
             pool,
             place,
             commits,

@@ -1,58 +1,66 @@
 //! The number of the newest event, asked for by many at once: one query answers all who came before
-//! it began. So there is one under way at the most, and whoever leaves leaves nothing undone.
+//! it began. There is one under way at the most, in a task of its own, so whoever leaves leaves
+//! nothing undone, and whoever waits is woken once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use deadpool_postgres::Pool;
-use tokio::sync::{Mutex, watch};
+use deadpool_postgres::{Object as Pooled, Pool};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::Error as PgError;
 
 use super::{connection, failed};
-use crate::Result;
 use crate::store::Hints;
+use crate::{Error, Result};
 
-pub struct Newest {
-    pool: Pool,
-    hints: Arc<Hints>,
-    /// How many queries have begun.
-    begun: AtomicU64,
-    /// The last that has ended: which it was, and its answer.
-    ended: watch::Sender<(u64, i64)>,
-    /// Held while a query is under way.
-    turn: Mutex<()>,
-}
+/// Who may wait for the next query; beyond that askers wait for a place. More requests than one
+/// process answers at once.
+const WAITING_MAX: usize = 4096;
+
+pub struct Newest(mpsc::Sender<Asker>);
+
+type Asker = oneshot::Sender<Result<i64>>;
 
 impl Newest {
-    pub fn new(pool: Pool, hints: Arc<Hints>) -> Newest {
-        let (begun, ended) = (AtomicU64::new(0), watch::Sender::new((0, 0)));
-        Newest { pool, hints, begun, ended, turn: Mutex::default() }
+    /// And what answers, for as long as it runs.
+    pub fn new(pool: Pool, hints: Arc<Hints>) -> (Newest, impl Future<Output = ()>) {
+        let (askers, waiting) = mpsc::channel(WAITING_MAX);
+        (Newest(askers), run(pool, hints, waiting))
     }
 
     pub async fn ask(&self) -> Result<i64> {
-        // Only a query that begins after this will do.
-        let before = self.begun.load(Ordering::SeqCst);
-        let mut ended = self.ended.subscribe();
-        let answered =
-            async { ended.wait_for(|(number, _)| *number > before).await.map(|answer| answer.1) };
-        tokio::select! {
-            biased;
-            Ok(newest) = answered => Ok(newest),
-            _turn = self.turn.lock() => {
-                let (number, newest) = *self.ended.borrow();
-                if number > before { Ok(newest) } else { self.query().await }
-            }
+        let stopped = || Error::unavailable("the store", "it is shutting down");
+        let (asker, answer) = oneshot::channel();
+        self.0.send(asker).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+async fn run(pool: Pool, hints: Arc<Hints>, mut waiting: mpsc::Receiver<Asker>) {
+    let mut askers = Vec::new();
+    while waiting.recv_many(&mut askers, WAITING_MAX).await > 0 {
+        let newest = query(&pool).await;
+        if let Ok(newest) = newest {
+            hints.hint_event(newest);
+        }
+        for asker in askers.drain(..) {
+            let answer = newest
+                .as_ref()
+                .map_err(|error| Error::unavailable("the store (PostgreSQL)", error.to_string()));
+            // Whoever has left needs no answer.
+            let _ = asker.send(answer.copied());
         }
     }
+}
 
-    /// An error is the asker's alone; the next in turn tries again.
-    async fn query(&self) -> Result<i64> {
-        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let client = connection(&self.pool).await?;
-        let statement =
-            client.prepare_cached("SELECT event_seq FROM meta").await.map_err(failed)?;
-        let newest = client.query_one(&statement, &[]).await.map_err(failed)?.get(0);
-        self.hints.hint_event(newest);
-        self.ended.send_replace((number, newest));
-        Ok(newest)
+/// A connection that ended while it lay in the pool is nobody's fault: another one is tried.
+async fn query(pool: &Pool) -> Result<i64> {
+    match once(&connection(pool).await?).await {
+        Err(error) if error.is_closed() => once(&connection(pool).await?).await.map_err(failed),
+        answer => answer.map_err(failed),
     }
+}
+
+async fn once(client: &Pooled) -> Result<i64, PgError> {
+    let statement = client.prepare_cached("SELECT event_seq FROM meta").await?;
+    Ok(client.query_one(&statement, &[]).await?.get(0))
 }
