@@ -1,6 +1,5 @@
 //! The fleet: creates, reads, agents, rest; each figure as the issue's table names it.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,19 +10,23 @@ use anyhow::Context;
 use kernel::Store;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::figures::{Figures, Target, percentile};
+use crate::figures::{Figures, Target};
 use crate::fleet_data::{ORG, fill, quota_file};
 use crate::load::{self, Connection};
 use crate::server::{self, Server};
 
 #[path = "fleet_reads.rs"]
 mod reads;
+#[path = "fleet_ready.rs"]
+mod ready;
 
 const API: &str = "/api/kafkas_mgmt/v1";
+/// Instances that an agent reports at once.
+const REPORTS_MAX: usize = 1_000;
 
 /// A fleet of servers over one store, with what it takes to speak to them.
 struct World {
@@ -99,17 +102,23 @@ impl World {
         Ok(world)
     }
 
-    /// Starts an agent for each cluster; they end soon after `stop` is set.
-    fn agents(&self, stop: &Arc<AtomicBool>) -> JoinSet<anyhow::Result<()>> {
+    /// Starts an agent for each cluster; they end soon after `stop` is set. Returns when each has
+    /// been told of everything that was there, and has said what it makes of it.
+    async fn agents(&self, stop: &Arc<AtomicBool>) -> JoinSet<anyhow::Result<()>> {
         let mut agents = JoinSet::new();
+        let up = Arc::new(Semaphore::new(0));
         for (cluster, token) in self.agents.iter().enumerate() {
-            agents.spawn(instant_agent(
-                self.address(cluster),
-                cluster,
-                token.clone(),
-                stop.clone(),
-            ));
+            let (server, token, up) = (self.address(cluster), token.clone(), up.clone());
+            let agent = instant_agent(server, cluster, token, up.clone(), stop.clone());
+            agents.spawn(async move {
+                let ended = agent.await;
+                // One that fails early is noticed at the end.
+                up.add_permits(1);
+                ended
+            });
         }
+        let all = u32::try_from(self.agents.len()).unwrap_or(u32::MAX);
+        up.acquire_many(all).await.expect("it is never closed").forget();
         agents
     }
 
@@ -132,11 +141,12 @@ async fn instant_agent(
     server: SocketAddr,
     cluster: usize,
     token: String,
+    up: Arc<Semaphore>,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<()> {
     let base = format!("{API}/agent-clusters/c{cluster:04}/kafkas");
     let (mut poll, mut put) = (Connection::open(server).await?, Connection::open(server).await?);
-    let mut after: i64 = 0;
+    let (mut after, mut up): (i64, _) = (0, Some(up));
     while !stop.load(Ordering::Relaxed) {
         let path = format!("{base}?wait=5&after={after}");
         let (status, body) = poll.send(&load::get(&path, &token)).await?;
@@ -147,35 +157,34 @@ async fn instant_agent(
         );
         let list: Value = serde_json::from_slice(&body)?;
         after = list["revision"].as_i64().context("no revision")?;
-        let reports: serde_json::Map<String, Value> = list["items"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|item| {
-                let id = item["id"].as_str().unwrap_or_default().to_owned();
-                let gone = item["spec"]["deleted"] == true;
-                let (status, reason) = if gone { ("False", "Deleted") } else { ("True", "") };
-                let ready = json!({"type": "Ready", "status": status, "reason": reason});
-                let versions = item["spec"]["versions"].clone();
-                (id, json!({"conditions": [ready], "versions": versions}))
-            })
-            .collect();
-        if !reports.is_empty() {
-            let body = Value::Object(reports).to_string();
-            let (status, answer) =
-                put.send(&send("PUT", &format!("{base}/status"), &token, &body)).await?;
+        let items: Vec<Value> = list["items"].as_array().cloned().unwrap_or_default();
+        // Not more at once than a request may hold.
+        for some in items.chunks(REPORTS_MAX) {
+            let body = Value::Object(some.iter().map(instant_report).collect()).to_string();
+            let request = send("PUT", &format!("{base}/status"), &token, &body);
+            let (status, answer) = put.send(&request).await?;
             anyhow::ensure!(status == 200, "{status} {}", String::from_utf8_lossy(&answer));
         }
+        up.take().iter().for_each(|up| up.add_permits(1));
     }
     Ok(())
+}
+
+/// What such an agent says of an instance that it is told of.
+fn instant_report(item: &Value) -> (String, Value) {
+    let id = item["id"].as_str().unwrap_or_default().to_owned();
+    let gone = item["spec"]["deleted"] == true;
+    let (status, reason) = if gone { ("False", "Deleted") } else { ("True", "") };
+    let ready = json!({"type": "Ready", "status": status, "reason": reason});
+    (id, json!({"conditions": [ready], "versions": item["spec"]["versions"]}))
 }
 
 pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     kernel::outbound::install_tls();
     let wanted = |name: &str| part.is_empty() || part == name;
     if wanted("ready") {
-        ready(figures, On::Sqlite, "SQLite").await?;
-        ready(figures, On::Postgres { replicas: 1 }, "PostgreSQL").await?;
+        ready::ready(figures, On::Sqlite, "SQLite").await?;
+        ready::ready(figures, On::Postgres { replicas: 1 }, "PostgreSQL").await?;
     }
     if wanted("creates") {
         creates(figures).await?;
@@ -199,88 +208,6 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// From the request to ready, as a client sees it that watches.
-async fn ready(figures: &mut Figures, on: On, store: &str) -> anyhow::Result<()> {
-    const IN_FLIGHT: usize = 1_000;
-    const CLUSTERS: usize = 4;
-    let world = World::new(on, CLUSTERS, 0).await?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let agents = world.agents(&stop);
-    let watch = Watch::start(world.address(0), &world.user).await?;
-    // One in a while first: what it takes when nobody else is there.
-    let mut alone = Vec::new();
-    let mut connection = Connection::open(world.address(0)).await?;
-    for n in 0..50 {
-        let begun = Instant::now();
-        let id = create(&mut connection, &world.user, &format!("alone-{n}")).await?;
-        watch.until_ready(&id).await;
-        alone.push(begun.elapsed().as_secs_f64() * 1000.0);
-    }
-    figures.add(
-        &format!("create to ready, one at a time, {store}, p50"),
-        percentile(&mut alone, 0.5),
-        "ms",
-        None,
-        Target::AtMost(50.0),
-    );
-    figures.add(
-        &format!("create to ready, one at a time, {store}, p99"),
-        percentile(&mut alone, 0.99),
-        "ms",
-        None,
-        Target::AtMost(250.0),
-    );
-    let samples = Arc::new(Mutex::new(Vec::new()));
-    let begun = Instant::now();
-    let mut clients = JoinSet::new();
-    for client in 0..IN_FLIGHT {
-        let (server, user, samples) = (world.address(client), world.user.clone(), samples.clone());
-        let watch = watch.clone();
-        clients.spawn(async move {
-            let mut connection = Connection::open(server).await?;
-            for round in 0..3 {
-                let begun = Instant::now();
-                let id = create(&mut connection, &user, &format!("burst-{client}-{round}")).await?;
-                watch.until_ready(&id).await;
-                samples.lock().push(begun.elapsed().as_secs_f64() * 1000.0);
-            }
-            anyhow::Ok(())
-        });
-    }
-    for done in clients.join_all().await {
-        done?;
-    }
-    let total = begun.elapsed().as_secs_f64();
-    let mut samples = std::mem::take(&mut *samples.lock());
-    let rate = samples.len() as f64 / total;
-    figures.add(
-        &format!("instances to ready per second, 1,000 in flight all the time, {store}"),
-        rate,
-        "1/s",
-        None,
-        Target::AtLeast(1.0),
-    );
-    figures.add(
-        &format!("create to ready, 1,000 in flight all the time, {store}, p50"),
-        percentile(&mut samples, 0.5),
-        "ms",
-        None,
-        Target::AtMost(50.0),
-    );
-    figures.add(
-        &format!("create to ready, 1,000 in flight all the time, {store}, p99"),
-        percentile(&mut samples, 0.99),
-        "ms",
-        None,
-        Target::AtMost(250.0),
-    );
-    stop.store(true, Ordering::Relaxed);
-    for done in agents.join_all().await {
-        done?;
-    }
-    Ok(())
-}
-
 async fn create(connection: &mut Connection, user: &str, name: &str) -> anyhow::Result<String> {
     let body = format!(r#"{{"name":"{name}","cloud_provider":"aws","region":"us-east-1"}}"#);
     let request = send("POST", &format!("{API}/kafkas?async=true"), user, &body);
@@ -290,52 +217,6 @@ async fn create(connection: &mut Connection, user: &str, name: &str) -> anyhow::
     Ok(answer["id"].as_str().context("no id")?.to_owned())
 }
 
-/// Whoever watches the list knows at once what is ready.
-#[derive(Clone, Default)]
-struct Watch {
-    ready: Arc<Mutex<HashSet<String>>>,
-    bell: Arc<tokio::sync::Notify>,
-}
-
-impl Watch {
-    async fn start(server: SocketAddr, user: &str) -> anyhow::Result<Watch> {
-        let watch = Watch::default();
-        let url = format!("http://{server}{API}/kafkas?watch=true");
-        let mut stream = reqwest::Client::new().get(url).bearer_auth(user).send().await?;
-        anyhow::ensure!(stream.status().is_success(), "{}", stream.status());
-        let (ready, bell) = (watch.ready.clone(), watch.bell.clone());
-        tokio::spawn(async move {
-            let mut text = Vec::new();
-            while let Ok(Some(chunk)) = stream.chunk().await {
-                text.extend_from_slice(&chunk);
-                let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { continue };
-                let whole: Vec<u8> = text.drain(..=end).collect();
-                let lines = whole.split(|byte| *byte == b'\n');
-                for data in lines.filter_map(|line| line.strip_prefix(b"data: ")) {
-                    // The rest of it is not worth reading.
-                    let text = String::from_utf8_lossy(data);
-                    if text.contains(r#""status":"ready""#) {
-                        let id = text.split(r#""id":""#).nth(1).and_then(|t| t.split('"').next());
-                        ready.lock().extend(id.map(str::to_owned));
-                    }
-                }
-                bell.notify_waiters();
-            }
-        });
-        Ok(watch)
-    }
-
-    async fn until_ready(&self, id: &str) {
-        loop {
-            let next = self.bell.notified();
-            if self.ready.lock().remove(id) {
-                return;
-            }
-            next.await;
-        }
-    }
-}
-
 /// Creates per second, with few and with many instances there.
 async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
     const CLUSTERS: usize = 10;
@@ -343,7 +224,7 @@ async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
     for there in [10_000, 100_000] {
         let world = World::new(On::Postgres { replicas: 2 }, CLUSTERS, there).await?;
         let stop = Arc::new(AtomicBool::new(false));
-        let agents = world.agents(&stop);
+        let mut agents = world.agents(&stop).await;
         let done = Arc::new(AtomicUsize::new(0));
         let time = Duration::from_secs(20);
         let begun = Instant::now();
@@ -380,6 +261,9 @@ async fn creates(figures: &mut Figures) -> anyhow::Result<()> {
             let (_, body) = connection.send(&load::get(&path, &world.user)).await?;
             if serde_json::from_slice::<Value>(&body)?["total"] == 0 {
                 break;
+            }
+            while let Some(ended) = agents.try_join_next() {
+                ended?.context("an agent")?;
             }
             anyhow::ensure!(caught.elapsed() < Duration::from_secs(180), "not all became ready");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -146,7 +146,15 @@ pub struct Sealed {
 impl Rows {
     /// Decides the changes one after the other, each against what the ones before left.
     pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
-        changes.iter().map(|change| self.admit_one(change, now)).collect()
+        let mut verdicts: Vec<Verdict> = Vec::with_capacity(changes.len());
+        for change in changes {
+            let verdict = match verdicts.last() {
+                Some(Err(refusal)) if change.follows => Err(refusal.clone()),
+                _ => self.admit_one(change, now),
+            };
+            verdicts.push(verdict);
+        }
+        verdicts
     }
 
     fn admit_one(&mut self, change: &Change, now: Timestamp) -> Verdict {

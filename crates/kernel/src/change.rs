@@ -13,6 +13,8 @@ pub struct Change {
     /// Carried out once, whichever way and however often it comes in.
     pub command: Option<Command>,
     pub write: Option<Write>,
+    /// It builds on the change before it in the same call: refused if that one is.
+    pub follows: bool,
     /// What the decision read: refused if one of them has been written since.
     pub expects: Vec<(Key, i64)>,
     /// The direct dependencies of the written object, all of them.

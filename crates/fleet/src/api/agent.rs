@@ -1,12 +1,12 @@
 //! The agents' API: what a cluster should run, and what it says of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::http::HeaderName;
 use axum::response::Response;
 use kernel::identity::Principal;
-use kernel::{Change, Key, Refusal, Result};
+use kernel::{Change, Key, Object, Refusal, Result};
 use serde_json::{Value, json};
 
 use super::payload::parse_object;
@@ -172,10 +172,12 @@ async fn write(
 ) -> Result<Vec<(String, Report)>> {
     let keys: Vec<Key> = open.iter().map(|(id, _)| Key::new(kind.name(), id)).collect();
     let objects = fleet.store.get(&keys).await?;
+    let objects: HashMap<&str, &Object> =
+        objects.iter().map(|object| (object.key.id(), object)).collect();
     let now = fleet.ambient.now();
     let (mut changes, mut written_of) = (Vec::new(), Vec::new());
     for (id, report) in open {
-        let object = objects.iter().find(|object| object.key.id() == id);
+        let object = objects.get(id.as_str()).copied();
         let Some(object) = object.filter(|object| object.deleted_at.is_none()) else {
             results.insert(id, "it does not exist");
             continue;

@@ -88,6 +88,10 @@ impl Worker for Instances {
         let instance = Instance::of(&look.object)?;
         match step {
             Step::Record(change) => look.record((**change).clone()).await,
+            Step::RecordWithRest(change) => {
+                look.record_with_settling((**change).clone());
+                Ok(())
+            }
             Step::EnsureClient => {
                 let client = canary(fleet, &instance);
                 match fleet.sso.ensure(&client).await {

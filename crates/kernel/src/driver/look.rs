@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::backoff::backoff;
@@ -25,6 +26,8 @@ pub struct Look {
     pub(super) lease: Duration,
     /// When the lease ends unless it is kept.
     pub(super) lease_end: Instant,
+    /// What is written when the look is settled, before its change.
+    pub(super) first: Mutex<Vec<Change>>,
 }
 
 impl Look {
@@ -41,10 +44,22 @@ impl Look {
     }
 
     /// Writes between two steps. Refused if someone else has taken over.
-    pub async fn record(&self, mut change: Change) -> Result<()> {
+    pub async fn record(&self, change: Change) -> Result<()> {
+        commit(&*self.store, self.held(change), self.now()).await.map(|_| ())
+    }
+
+    /// Writes in the transaction that settles this look, before the look's own change, which must
+    /// build on it. As good as [`Look::record`] where nothing is done outside in between, and a
+    /// commit less. Not written if the look fails.
+    pub fn record_with_settling(&self, change: Change) {
+        self.first.lock().push(self.held(change));
+    }
+
+    /// Only if the object is still ours.
+    fn held(&self, mut change: Change) -> Change {
         let until = self.now().plus(self.lease);
         change.work = Some(Work::Hold { key: self.object.key.clone(), fence: self.fence, until });
-        commit(&*self.store, change, self.now()).await.map(|_| ())
+        change
     }
 
     /// Keeps the lease for as long as the work goes on. Ends only when the lease is lost: someone
@@ -111,7 +126,8 @@ pub async fn run(
             "unknown kind",
         )),
     };
-    settle(context, &claim, decided).await
+    let first = look.map(|look| look.first.into_inner()).unwrap_or_default();
+    settle(context, &claim, first, decided).await
 }
 
 /// What settling needs beside the claim.
@@ -135,21 +151,32 @@ async fn guarded(worker: &dyn AnyWorker, look: &Look) -> Result<(Change, Next)> 
     }
 }
 
-async fn settle(context: &Context, claim: &Claim, decided: Result<(Change, Next)>) -> End {
+async fn settle(
+    context: &Context,
+    claim: &Claim,
+    mut changes: Vec<Change>,
+    decided: Result<(Change, Next)>,
+) -> End {
     let now = context.ambient.now();
-    let (change, outcome) = match decided {
-        Ok((change, next)) => (change, outcome_of(next, now)),
+    let outcome = match decided {
+        Ok((change, next)) => {
+            changes.push(change);
+            outcome_of(next, now)
+        }
         Err(Error::Refused(Refusal::FenceLost(_))) => return End::Lost,
-        Err(error) => (Change::default(), after_error(context, claim, &error)),
+        Err(error) => {
+            changes = vec![Change::default()];
+            after_error(context, claim, &error)
+        }
     };
     let end = end_of(&outcome);
-    match write(context, claim, change, outcome).await {
+    match write(context, claim, changes, outcome).await {
         Ok(()) => end,
         Err(Error::Refused(Refusal::FenceLost(_))) => End::Lost,
         Err(error @ Error::Refused(_)) => {
             let outcome = after_error(context, claim, &error);
             let end = end_of(&outcome);
-            match write(context, claim, Change::default(), outcome).await {
+            match write(context, claim, vec![Change::default()], outcome).await {
                 Ok(()) => end,
                 Err(_) => End::Lost,
             }
@@ -201,12 +228,21 @@ fn end_of(outcome: &Outcome) -> End {
     }
 }
 
+/// Writes the changes in one transaction; the last one settles.
 async fn write(
     context: &Context,
     claim: &Claim,
-    mut change: Change,
+    mut changes: Vec<Change>,
     outcome: Outcome,
 ) -> Result<()> {
-    change.work = Some(Work::Settle { key: claim.key.clone(), fence: claim.fence, outcome });
-    commit(&*context.store, change, context.ambient.now()).await.map(|_| ())
+    let several = changes.len() > 1;
+    if let Some(last) = changes.last_mut() {
+        last.follows = several;
+        last.work = Some(Work::Settle { key: claim.key.clone(), fence: claim.fence, outcome });
+    }
+    let verdicts = context.store.commit_all(changes, context.ambient.now()).await?;
+    for verdict in verdicts {
+        verdict?;
+    }
+    Ok(())
 }

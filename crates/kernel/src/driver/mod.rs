@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -187,6 +188,7 @@ impl Driver {
                 ambient: ambient.clone(),
                 lease,
                 lease_end: begun + lease,
+                first: Mutex::default(),
             });
             let context = look::Context { store, ambient };
             let end = look::run(worker, claim, look, &context).await;

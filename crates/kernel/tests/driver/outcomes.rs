@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::change::{Wake, Write};
 use kernel::driver::{Decision, End, Look, Next, Worker, backoff};
+use kernel::log::EventFilter;
 use kernel::queue::State;
 use kernel::store::commit;
 use kernel::{Change, Error, Key, Lane, Object, Result, Timestamp};
@@ -19,6 +20,7 @@ use crate::stage::*;
 
 on_every_store!(
     a_look_ends_as_its_worker_says,
+    what_is_recorded_with_the_settling_is_written_unless_the_look_fails,
     what_fails_is_tried_again_ever_more_slowly,
     a_panic_is_captured_counted_and_tried_again,
     a_step_that_takes_too_long_is_cut_off_and_tried_again,
@@ -70,6 +72,46 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
     ends.sort_by_key(|end| end.label());
     ends.dedup();
     assert_eq!(ends, [End::Done, End::LookAgain, End::Retry, End::Stopped]);
+}
+
+async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    for id in ["both", "fails", "deleted"] {
+        stage.create(id).await;
+    }
+    let worker = player(&Arc::default(), |look| {
+        look.record_with_settling(phase(look, "first"));
+        let mut second = phase(look, "second");
+        if let Some(Write::Transition(object)) = &mut second.write {
+            object.revision += 1;
+        }
+        async move {
+            match look.object.key.id() {
+                "fails" => Err(Error::invalid("size", "is wrong")),
+                // Someone else writes meanwhile: just the revision that the second builds on.
+                "deleted" if look.object.phase == "new" => {
+                    let asked = phase(look, "asked to go");
+                    commit(look.store(), asked, look.now()).await?;
+                    Ok((second, Next::Done))
+                }
+                "deleted" => Err(Error::invalid("phase", "has changed")),
+                _ => Ok((second, Next::Done)),
+            }
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(8));
+    stage.gone(&key("both")).await;
+    let both = stage.get("both").await;
+    assert_eq!((both.phase.as_str(), both.revision), ("second", 3));
+    let filter = EventFilter { subject: Some(key("both")), ..EventFilter::default() };
+    let events = stage.store.events(0, &filter, 10).await.unwrap();
+    let told: Vec<&str> = events.iter().filter_map(|event| event.kind.rsplit('.').next()).collect();
+    assert!(told.ends_with(&["first", "second"]), "{told:?}");
+    stage.row_in(&key("fails"), State::Stopped, 0).await;
+    assert_eq!(stage.get("fails").await.phase, "new");
+    stage.row_in(&key("deleted"), State::Stopped, 0).await;
+    assert_eq!(stage.get("deleted").await.phase, "asked to go", "neither of the two is written");
 }
 
 async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {

@@ -111,6 +111,7 @@ impl Draft {
             ..wake(&id(*which), "acme", later(*due))
         };
         Change {
+            follows: false,
             command: self.command.map(|(id, digest)| Command {
                 id: id.to_string(),
                 digest: digest.to_string(),

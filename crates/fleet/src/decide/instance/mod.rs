@@ -70,6 +70,8 @@ pub enum Step {
     EnsureClient,
     /// Writes a transition down before the next one.
     Record(Box<Change>),
+    /// Writes a transition down together with the next one: nothing is done in between.
+    RecordWithRest(Box<Change>),
     UpsertRecords(Vec<Record>),
     RemoveRecords(Vec<Record>),
     RemoveClient,
@@ -184,13 +186,21 @@ impl Plan<'_> {
                 next: Next::After(Duration::ZERO),
             };
         }
-        steps.push(Step::Record(Box::new(change)));
+        steps.push(match self.makes_client() {
+            true => Step::Record(Box::new(change)),
+            false => Step::RecordWithRest(Box::new(change)),
+        });
         self.preparing(&entered, steps)
+    }
+
+    /// Whether its client is still to be made.
+    fn makes_client(&self) -> bool {
+        self.world.has_client && !self.world.client_is_so
     }
 
     /// Everything that it needs outside the data plane; then the agent is told.
     fn preparing(&self, instance: &Instance, mut steps: Vec<Step>) -> Decision<Step> {
-        if self.world.has_client && !self.world.client_is_so {
+        if self.makes_client() {
             steps.push(Step::EnsureClient);
         }
         let mut next = instance.clone();
@@ -198,7 +208,7 @@ impl Plan<'_> {
         next.seen.host = host(&instance.name, &instance.id, &self.world.domain);
         next.seen.placement_id = self.world.fresh_id.clone();
         let (mut change, _) = self.enter(&next, Event::Prepared);
-        if steps.iter().any(|step| matches!(step, Step::Record(_))) {
+        if steps.iter().any(|step| matches!(step, Step::Record(_) | Step::RecordWithRest(_))) {
             after_record(&mut change);
         }
         let wait = Duration::from_secs(self.world.timeouts.provisioning_s);

@@ -122,7 +122,9 @@ fn an_instance_without_a_cluster_takes_the_best_or_says_what_it_waits_for() {
         ..world()
     };
     let decision = decided(&unplaced, &with(1), NOW);
-    let Some(Step::Record(first)) = decision.steps.first() else { panic!("{:?}", decision.steps) };
+    let Some(Step::RecordWithRest(first)) = decision.steps.first() else {
+        panic!("{:?}", decision.steps)
+    };
     assert_eq!(first.takes[0].counter, "fleet/capacity/c1");
     let waits = decided(&unplaced, &with(10), NOW);
     assert!(after(&waits).unwrap().seen.waiting_for.contains("0 of 9 units"));
