@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -328,15 +329,36 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
         let driver = stage.driver(&format!("life {crash}"), worker.clone(), config(4));
         let at = seen.count() + crash;
         let done = async || stage.store.work_counts().await.unwrap().is_empty();
-        eventually("it is far enough", async || seen.count() >= at || done().await).await;
+        let far = async || seen.count() >= at || done().await;
+        with_time(&stage, &seen, "it is far enough", far).await;
         drop(driver);
         eventually("it is dead", async || seen.under_way() == 0).await;
         stage.pass(LEASE);
     }
     let _last = stage.driver("last life", worker, config(4));
     for n in 0..objects {
-        stage.gone(&key(&n.to_string())).await;
+        let row = key(&n.to_string());
+        let gone = async || stage.row(&row).await.is_none();
+        with_time(&stage, &seen, "nothing is left to do", gone).await;
         let object = stage.get(&n.to_string()).await;
         assert_eq!((object.phase.as_str(), seen.overlaps()), ("3", 0));
     }
+}
+
+/// Waits for a condition. What a driver claimed on its way out may be claimed only after the next one
+/// has looked, and the clock of the test stands still: so when nothing happens any more, time passes.
+async fn with_time(stage: &Stage, seen: &Seen, what: &str, condition: impl AsyncFn() -> bool) {
+    let still = AtomicUsize::new(0);
+    eventually(what, async || {
+        match seen.under_way() {
+            0 if still.fetch_add(1, Ordering::SeqCst) < 1000 => {}
+            0 => {
+                still.store(0, Ordering::SeqCst);
+                stage.pass(LEASE);
+            }
+            _ => still.store(0, Ordering::SeqCst),
+        }
+        condition().await
+    })
+    .await;
 }
