@@ -223,6 +223,14 @@ impl World {
 }
 
 impl Operator {
+    /// Told to stop, it ends by itself and gives its Lease back.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -51,7 +51,7 @@ impl Operator {
                 use Command::{Publish, RequestInitialBackfill, SetStatus};
                 matches!(c, SetStatus(_) | Publish(_) | RequestInitialBackfill { .. })
             };
-            if acted && lane != Lane::Low && decision.commands.iter().all(words) {
+            if acted && lane == Lane::Urgent && decision.commands.iter().all(words) {
                 return Looked { outcome: Outcome::Again(Lane::Low), acted };
             }
             for command in &decision.commands {
