@@ -1,21 +1,40 @@
 //! An API server that refuses, asks to wait, and whose answers are lost.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use kernel::Ambient;
+use parking_lot::Mutex;
 use serde_json::json;
 use streams::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
 use streams::model::Place;
 
 use crate::stage::{Running, Stage, connect, until};
 
-/// Of three requests one is carried out and answered.
+/// Of three requests one is carried out and answered; of one object, never six in a row are not:
+/// waits double, and a test has a minute.
 struct Stormy {
     cluster: Arc<dyn Cluster>,
     chance: Ambient,
+    in_a_row: Mutex<HashMap<String, u32>>,
+}
+
+impl Stormy {
+    fn rages(&self, call: &Call) -> u32 {
+        let name = match call {
+            Call::Create(_, manifest) => manifest["metadata"]["name"].to_string(),
+            Call::Delete { place, .. } | Call::Patch { place, .. } => place.to_string(),
+            other => format!("{other:?}"),
+        };
+        let rolled = (self.chance.fraction() * 9.0) as u32;
+        let mut all = self.in_a_row.lock();
+        let in_a_row = all.entry(name).or_default();
+        *in_a_row = if rolled < 6 && *in_a_row < 5 { *in_a_row + 1 } else { 0 };
+        if *in_a_row == 0 { 6 } else { rolled }
+    }
 }
 
 #[async_trait]
@@ -28,7 +47,7 @@ impl Cluster for Stormy {
         if matches!(call, Call::ReadLease(_) | Call::WriteLease(..)) {
             return self.cluster.call(call).await;
         }
-        match (self.chance.fraction() * 9.0) as u32 {
+        match self.rages(&call) {
             0 => Err(Refused::Busy(None)),
             1 => Err(Refused::Busy(Some(Duration::from_millis(30)))),
             2 => Err(Refused::Conflict),
@@ -47,7 +66,11 @@ impl Cluster for Stormy {
 async fn every_stream_comes_through_a_storm_with_the_jobs_it_should_have() {
     let Some(stage) = Stage::new().await else { return };
     let cluster = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
-    let stormy = Stormy { cluster: Arc::new(cluster), chance: Ambient::system() };
+    let stormy = Stormy {
+        cluster: Arc::new(cluster),
+        chance: Ambient::system(),
+        in_a_row: Mutex::default(),
+    };
     let running = Running::start(Arc::new(stormy), stage.config()).await;
     for i in 0..15 {
         stage.stream(&format!("s{i}"), stage.spec("hang", "ok")).await;
