@@ -33,9 +33,11 @@ pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()
     )));
     domains.push(Box::new(StreamsDomain));
     let stop = CancellationToken::new();
+    let stopping =
+        || say("stopping: what is under way is being finished; once more to stop at once");
     tokio::select! {
         ended = compose(&loaded.config, &domains, stop.clone()) => ended,
-        forced = signals(stop.clone()) => forced,
+        forced = signals(&stop, stopping, "what was under way goes on at the next start") => forced,
     }
 }
 
@@ -213,7 +215,7 @@ taken over at the next start."
 }
 
 /// The first signal asks everyone to finish, the second does not ask. Never ends otherwise.
-async fn signals(stop: CancellationToken) -> Result<()> {
+pub async fn signals(stop: &CancellationToken, asked: impl FnOnce(), at_once: &str) -> Result<()> {
     let failed = |e| Error::file("signals cannot be received", e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
@@ -224,10 +226,10 @@ async fn signals(stop: CancellationToken) -> Result<()> {
         }
     };
     next().await;
-    say("stopping: what is under way is being finished; once more to stop at once");
+    asked();
     stop.cancel();
     next().await;
-    Err(Error::TimedOut("stopped at once: what was under way goes on at the next start".into()))
+    Err(Error::TimedOut(format!("stopped at once: {at_once}")))
 }
 
 #[cfg(test)]

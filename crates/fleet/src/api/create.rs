@@ -248,7 +248,6 @@ fn size<'t>(of: &'t InstanceType, plan: &str) -> Result<&'t crate::model::kind::
         return first();
     }
     let Some((asked, size)) = plan.split_once('.').filter(|(asked, _)| *asked == of.id) else {
-        let _ = plan;
         return Err(Code::BadRequest
             .error(format!("unable to detect instance type in plan provided: \"{plan}\"")));
     };

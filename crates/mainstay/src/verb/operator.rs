@@ -11,13 +11,13 @@ use streams::config::Config;
 use streams::connect::Connect;
 use streams::operator::Operator as Running;
 use streams::ports::kubernetes::connect;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::cli::key_value;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::say;
+use crate::server::signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -101,7 +101,7 @@ impl Operator {
         let run = operator.clone().run(stop.clone());
         tokio::select! {
             ended = async { tokio::try_join!(async { Ok(run.await?) }, beside) } => ended.map(drop),
-            forced = signals(&stop) => forced,
+            forced = signals(&stop, || (), "the Lease runs out by itself") => forced,
         }
     }
 
@@ -212,23 +212,6 @@ async fn conduct(operator: &Arc<Running>, stop: &CancellationToken) {
         say(&format!("ready: {streams} streams of {classes} classes; {does}"));
         said = now;
     }
-}
-
-/// The first signal asks to finish, the second does not ask. Never ends otherwise.
-async fn signals(stop: &CancellationToken) -> Result<()> {
-    let failed = |e| Error::file("signals cannot be received", e);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut next = async || {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
-    next().await;
-    stop.cancel();
-    next().await;
-    Err(Error::TimedOut("stopped at once: the Lease runs out by itself".into()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ mod change;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
+
 use async_trait::async_trait;
 use axum::Json as Body;
 use axum::extract::State;
@@ -111,7 +113,9 @@ async fn changes(
         gone.extend([key(STREAM, uid)?, key(STREAM_CLASS, uid)?]);
     }
     let stored = store.get(&keys).await?;
-    let at = |key: &Key| stored.iter().find(|object| object.key == *key);
+    let stored: HashMap<&Key, &Object> =
+        stored.iter().map(|object| (&object.key, object)).collect();
+    let at = |key: &Key| stored.get(key).copied();
     let mut changes = Vec::new();
     let mut wanted = |key: &Key, uid: &str, change: Change| match at(key) {
         Some(object) if !author.owns(object) => refused.push(uid.to_owned()),
@@ -135,7 +139,7 @@ async fn changes(
 
 /// What is stored of this cluster in a range, and is not there any more.
 async fn beside(store: &dyn Store, author: &Author, whole: &Whole) -> Result<Vec<Object>> {
-    let there: std::collections::HashSet<&str> = whole.uids.iter().map(String::as_str).collect();
+    let there: HashSet<&str> = whole.uids.iter().map(String::as_str).collect();
     let within =
         |uid: &str| uid >= whole.from.as_str() && (whole.to.is_empty() || uid < whole.to.as_str());
     let spoken_of = |object: &Object| {

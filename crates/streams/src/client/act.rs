@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Client;
 use super::find::Found;
+use crate::model::meta::seconds;
 use crate::model::{DOWNTIME, DOWNTIME_BEGIN, GROUP, Line, RESTART, STATE};
 
 /// The name under which people at a command line write: existing tools use it, too, so that one
@@ -135,7 +136,7 @@ impl Client {
         key: &str,
         now: Timestamp,
     ) -> Result<Value> {
-        let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let since = seconds(now);
         self.write(found, &downtime_patch(found.switch(), Some((key, &since)))).await
     }
 

@@ -12,7 +12,8 @@ use crate::explain::{Event, Operator, Seen};
 use crate::model::job::{Cron, Job, RawCron, RawJob};
 use crate::model::request::{RawRequest, Request};
 use crate::model::template::{RawTemplate, Template};
-use crate::model::{DOWNTIME_BEGIN, GROUP, Line, Place};
+use crate::model::{DOWNTIME_BEGIN, GROUP, Place};
+use crate::ports::kubernetes::leases;
 
 /// The Lease of whoever acts, in whatever namespace it runs.
 pub const LEASE: &str = "mainstay-operator";
@@ -83,10 +84,7 @@ impl Client {
         named.dedup();
         let mut templates = Vec::new();
         for place in named {
-            let plural = match found.class.line {
-                Line::V1 => "streamingjobtemplates",
-                Line::Beta => "streaming-job-templates",
-            };
+            let plural = found.class.line.templates();
             let path =
                 format!("/apis/{GROUP}/v1/namespaces/{}/{plural}/{}", place.namespace, place.name);
             let problem = match self.get(&path).await? {
@@ -105,7 +103,7 @@ impl Client {
         let path = "/apis/coordination.k8s.io/v1/leases";
         let selector = format!("&fieldSelector=metadata.name%3D{LEASE}");
         let leases = self.list(path, &selector).await?.unwrap_or_default();
-        let newest = leases.iter().map(lease).max_by_key(|(_, lease)| lease.renewed);
+        let newest = leases.into_iter().filter_map(lease).max_by_key(|(_, lease)| lease.renewed);
         Ok(newest.map_or(Operator::None, |(place, lease)| Operator::Lease(place, lease)))
     }
 
@@ -156,19 +154,9 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-fn lease(raw: &Value) -> (Place, Lease) {
-    let (metadata, spec) = (&raw["metadata"], &raw["spec"]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let number = |value: &Value| value.as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
-    let lease = Lease {
-        version: None,
-        holder: text(&spec["holderIdentity"]),
-        duration_s: number(&spec["leaseDurationSeconds"]),
-        acquired: time(&spec["acquireTime"]).unwrap_or_default(),
-        renewed: time(&spec["renewTime"]).unwrap_or_default(),
-        transitions: number(&spec["leaseTransitions"]),
-    };
-    (Place::new(&text(&metadata["namespace"]), &text(&metadata["name"])), lease)
+fn lease(raw: Value) -> Option<(Place, Lease)> {
+    let raw: leases::Raw = serde_json::from_value(raw).ok()?;
+    Some((raw.metadata.place(), raw.into()))
 }
 
 fn event(raw: &Value) -> Option<Event> {

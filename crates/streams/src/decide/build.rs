@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::command::{Happened, Mode};
 use crate::model::class::Class;
 use crate::model::hash::{combined, go_json, md5_hex};
+use crate::model::meta::seconds;
 use crate::model::request::Request;
 use crate::model::stream::Stream;
 use crate::model::template::Template;
@@ -137,7 +138,7 @@ pub fn event(subject: Subject<'_>, happened: &Happened, now: Timestamp) -> Value
         "" => "default",
         namespace => namespace,
     };
-    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let time = seconds(now);
     let message: String = happened.message.chars().take(1000).collect();
     let mut about = json!({
         "apiVersion": subject.api_version,

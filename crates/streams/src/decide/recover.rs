@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::command::{Command, Decision, Happened, Why};
 use super::stream::{View, stop};
+use crate::model::meta::seconds;
 use crate::model::phase::Phase;
 use crate::model::settings::Recovery;
 use crate::model::status::Status;
@@ -101,8 +102,4 @@ fn due(recovery: &Recovery, failures: u32, at: Timestamp) -> Timestamp {
 fn note(failures: u32, at: Timestamp) -> Command {
     let value = Some(format!("{failures} {}", seconds(at)));
     Command::Annotate { name: RECOVERED, value }
-}
-
-fn seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::meta::{RawMeta, Revision};
+use super::meta::{Condition, RawMeta, Revision};
 use super::{ClassName, GROUP, Line};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -30,17 +30,7 @@ pub struct RawSpec {
 #[serde(default)]
 pub struct RawStatus {
     pub phase: String,
-    pub conditions: Vec<RawCondition>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct RawCondition {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
-    pub reason: String,
-    pub message: String,
+    pub conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,8 +76,8 @@ impl Class {
             plural: spec.plural_name,
             secret_refs: spec.secret_refs.unwrap_or_default(),
             phase: status.phase,
-            reason: condition.reason,
-            message: condition.message,
+            reason: condition.reason.unwrap_or_default(),
+            message: condition.message.unwrap_or_default(),
         }
     }
 

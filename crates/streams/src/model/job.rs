@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::hash::{Digest, normal};
-use super::meta::{Owner, RawMeta, Revision};
+use super::meta::{Condition, Owner, RawMeta, Revision};
 use super::{
     BACKFILLING, CHECKSUM, CONFIGURATION_HASH, Place, RESTART, SECRETS_HASH, STATE, STREAM_ID,
     STREAM_KIND, TEMPLATE_HASH,
@@ -24,7 +24,20 @@ pub struct RawJob {
 #[serde(rename_all = "camelCase", default)]
 pub struct RawSpec {
     pub template: RawPod,
-    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+impl RawSpec {
+    /// What its first container is told under a name.
+    fn variable(&self, name: &str) -> Option<&str> {
+        let first = self.template.spec.containers.first()?;
+        first.env.iter().rfind(|variable| variable.name == name)?.value.as_deref()
+    }
+
+    /// Of the stream's spec in its environment.
+    fn normal(&self) -> Option<Digest> {
+        let spec: Value = serde_json::from_str(self.variable("STREAMCONTEXT__SPEC")?).ok()?;
+        Some(normal(&spec, &[]))
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -55,19 +68,7 @@ pub struct RawVariable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RawStatus {
-    pub conditions: Option<Vec<RawCondition>>,
-    pub start_time: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RawCondition {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
-    pub last_transition_time: Option<Timestamp>,
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// How a Job ended.
@@ -102,7 +103,6 @@ pub struct Job {
     pub restart: Option<Box<str>>,
     pub state: Option<Box<str>>,
     pub ended: Option<(Fate, Timestamp)>,
-    pub has_ttl: bool,
 }
 
 impl Job {
@@ -115,15 +115,7 @@ impl Job {
         if !labelled && !scheduled {
             return None;
         }
-        let variables = spec.template.spec.containers.first().map(|first| &first.env[..]);
-        let variable = |name: &str| {
-            let variables = variables.unwrap_or_default().iter().rev();
-            variables.into_iter().find(|v| v.name == name).and_then(|v| v.value.as_deref())
-        };
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);
-        let normal = variable("STREAMCONTEXT__SPEC")
-            .and_then(|text| serde_json::from_str::<Value>(text).ok())
-            .map(|spec| normal(&spec, &[]));
         Some(Job {
             place: metadata.place(),
             revision: metadata.revision(),
@@ -132,15 +124,14 @@ impl Job {
             stream: metadata.label(STREAM_ID).map(Box::from),
             kind: metadata.label(STREAM_KIND).map(Box::from),
             backfilling: metadata.label(BACKFILLING) == Some("true"),
-            backfill_id: variable("STREAMCONTEXT__BACKFILL_ID").map(Box::from),
+            backfill_id: spec.variable("STREAMCONTEXT__BACKFILL_ID").map(Box::from),
             hash: annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM)),
-            normal,
+            normal: spec.normal(),
             template_hash: annotation(TEMPLATE_HASH),
             secrets_hash: annotation(SECRETS_HASH),
             restart: annotation(RESTART),
             state: annotation(STATE),
             ended: ended(&status),
-            has_ttl: spec.ttl_seconds_after_finished.is_some(),
             owner,
             uid: metadata.uid.into(),
         })
@@ -161,7 +152,7 @@ impl Job {
 fn ended(status: &RawStatus) -> Option<(Fate, Timestamp)> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let is = |kind: &str| conditions.iter().find(|c| c.kind == kind && c.status == "True");
-    let at = |condition: &RawCondition| condition.last_transition_time.unwrap_or_default();
+    let at = |condition: &Condition| condition.last_transition_time.unwrap_or_default();
     if let Some(failed) = is("Failed") {
         let reason = failed.reason.as_deref().unwrap_or("Failed");
         let why = match failed.message.as_deref() {
@@ -226,20 +217,13 @@ impl Cron {
         let RawCron { metadata, spec, status } = raw;
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);
         let hash = annotation(CONFIGURATION_HASH)?;
-        let containers = &spec.job.spec.template.spec.containers;
-        let variables = containers.first().map(|first| &first.env[..]).unwrap_or_default();
-        let normal = variables
-            .iter()
-            .rfind(|variable| variable.name == "STREAMCONTEXT__SPEC")
-            .and_then(|variable| serde_json::from_str::<Value>(variable.value.as_deref()?).ok())
-            .map(|spec| normal(&spec, &[]));
         Some(Cron {
             place: metadata.place(),
             revision: metadata.revision(),
             deleting: metadata.deletion_timestamp.is_some(),
             owner: metadata.controller().cloned().map(Box::new),
             hash: Some(hash),
-            normal,
+            normal: spec.job.spec.normal(),
             template_hash: annotation(TEMPLATE_HASH),
             secrets_hash: annotation(SECRETS_HASH),
             restart: annotation(RESTART),

@@ -55,6 +55,16 @@ pub enum Line {
     V1,
 }
 
+impl Line {
+    /// What its templates are called in paths.
+    pub fn templates(self) -> &'static str {
+        match self {
+            Line::V1 => "streamingjobtemplates",
+            Line::Beta => "streaming-job-templates",
+        }
+    }
+}
+
 /// A namespace and a name in it. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {

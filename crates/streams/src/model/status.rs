@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Line;
+use super::meta::seconds;
 use super::phase::Phase;
 use super::stream::Stream;
 
@@ -79,7 +80,7 @@ impl Status {
                 "status": "True",
                 "reason": reason,
                 "message": self.message,
-                "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "lastTransitionTime": seconds(since),
                 "observedGeneration": stream.generation,
             }],
         });

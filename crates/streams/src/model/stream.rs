@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::class::Class;
 use super::hash::{Digest, checksum, go_json, md5_hex, normal};
 use super::layout::{self, Execution, Problem};
-use super::meta::{RawMeta, Revision};
+use super::meta::{Condition, RawMeta, Revision};
 use super::phase::Phase;
 use super::{Key, Line, PAUSE, Place, RECOVER, RECOVERED, RESTART, RESTART_ON, STATE};
 
@@ -28,18 +28,7 @@ pub struct RawStream {
 pub struct RawStatus {
     pub phase: Option<String>,
     pub configuration_hash: Option<String>,
-    pub conditions: Option<Vec<RawCondition>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RawCondition {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
-    pub last_transition_time: Option<Timestamp>,
+    pub conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

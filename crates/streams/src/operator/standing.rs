@@ -10,6 +10,7 @@ use crate::decide::others_turn;
 use crate::index::Index;
 use crate::model::Line;
 use crate::model::class::Class;
+use crate::model::meta::seconds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassPhase {
@@ -125,7 +126,7 @@ impl Standing {
                 "status": if self.is_trouble() { "False" } else { "True" },
                 "reason": self.reason,
                 "message": self.message,
-                "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "lastTransitionTime": seconds(now),
                 "observedGeneration": class.generation,
             }),
             Line::Beta => {

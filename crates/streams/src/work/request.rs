@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Done, Hands};
 use crate::cluster::{Call, Refused, Watched, What};
+use crate::model::meta::seconds;
 use crate::model::{Key, Place};
 
 impl Hands {
@@ -26,7 +27,7 @@ impl Hands {
                 "status": "False",
                 "reason": "BackfillRefused",
                 "message": why,
-                "lastTransitionTime": self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "lastTransitionTime": seconds(self.now()),
             }],
         } });
         self.patch_request(place.clone(), patch, true).await

@@ -13,8 +13,8 @@ use crate::model::Place;
 use crate::model::meta::RawMeta;
 
 #[derive(Deserialize)]
-struct Raw {
-    metadata: RawMeta,
+pub struct Raw {
+    pub metadata: RawMeta,
     #[serde(default)]
     spec: Spec,
 }
@@ -69,12 +69,18 @@ impl Kubernetes {
 fn read(answer: &[u8]) -> Result<Lease, Refused> {
     let raw: Raw = serde_json::from_slice(answer)
         .map_err(|error| Refused::Away(format!("the Lease cannot be read: {error}")))?;
-    Ok(Lease {
-        version: Some(raw.metadata.resource_version),
-        holder: raw.spec.holder_identity.unwrap_or_default(),
-        duration_s: raw.spec.lease_duration_seconds.unwrap_or_default(),
-        acquired: raw.spec.acquire_time.unwrap_or_default(),
-        renewed: raw.spec.renew_time.unwrap_or_default(),
-        transitions: raw.spec.lease_transitions.unwrap_or_default(),
-    })
+    Ok(raw.into())
+}
+
+impl From<Raw> for Lease {
+    fn from(Raw { metadata, spec }: Raw) -> Lease {
+        Lease {
+            version: Some(metadata.resource_version),
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration_s: spec.lease_duration_seconds.unwrap_or_default(),
+            acquired: spec.acquire_time.unwrap_or_default(),
+            renewed: spec.renew_time.unwrap_or_default(),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod call;
 mod fate;
 mod follow;
 mod http;
-mod leases;
+pub(crate) mod leases;
 mod paths;
 mod read;
 mod several;

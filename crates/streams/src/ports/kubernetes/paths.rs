@@ -51,12 +51,7 @@ impl Collection {
             Watched::Jobs => Collection::of("batch", "v1", "jobs"),
             Watched::Crons => Collection::of("batch", "v1", "cronjobs"),
             Watched::Requests => Collection::custom(GROUP, "v1", "backfillrequests"),
-            Watched::Templates(Line::V1) => {
-                Collection::custom(GROUP, "v1", "streamingjobtemplates")
-            }
-            Watched::Templates(Line::Beta) => {
-                Collection::custom(GROUP, "v1", "streaming-job-templates")
-            }
+            Watched::Templates(line) => Collection::custom(GROUP, "v1", line.templates()),
             Watched::Secrets => Collection::of("", "v1", "secrets"),
         })
     }
