@@ -8,6 +8,7 @@ use fleet::view::canary_id;
 use testkit::memory::Tables;
 use testkit::sim::Broken;
 
+use super::client::End;
 use super::{CLUSTER_LIMIT, CLUSTERS, QUOTA, Sim};
 
 macro_rules! hold {
@@ -77,12 +78,13 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
         .collect();
     hold!(rested, "it never came to rest: {where_they_are:?} {queue:?}");
 
-    for (id, asked_to_go) in sim.ledger.created.lock().iter() {
+    for (id, end) in sim.ledger.created.lock().iter() {
         let found = all.iter().find(|(instance, _)| instance.id == *id);
         hold!(found.is_some(), "{id} was acknowledged and is not there");
         let (instance, gone) = found.unwrap();
-        hold!(!asked_to_go || *gone, "{id} should be gone and is {}", instance.status.label());
-        hold!(*asked_to_go || !gone, "{id} is gone though nobody asked for that");
+        let label = instance.status.label();
+        hold!(*end != End::Acknowledged || *gone, "{id} should be gone and is {label}");
+        hold!(*end != End::Kept || !gone, "{id} is gone though nobody asked for that");
     }
     let live: Vec<&Instance> = all.iter().filter(|(_, gone)| !gone).map(|(i, _)| i).collect();
     for instance in &live {

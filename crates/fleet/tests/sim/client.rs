@@ -16,11 +16,19 @@ use tower::ServiceExt as _;
 use super::replica::{URL, key_dir};
 use super::{ORGS, Sim};
 
+/// How far the end of an instance is.
+#[derive(Clone, Copy, PartialEq)]
+pub enum End {
+    Kept,
+    /// Nobody answered yet: it may be gone or not.
+    Asked,
+    Acknowledged,
+}
+
 /// What clients were told.
 #[derive(Default)]
 pub struct Ledger {
-    /// By id: whether it was asked to go.
-    pub created: Mutex<BTreeMap<String, bool>>,
+    pub created: Mutex<BTreeMap<String, End>>,
     pub refused: Mutex<usize>,
 }
 
@@ -42,6 +50,7 @@ pub async fn live(sim: Arc<Sim>, number: usize) {
         if !mine.is_empty() && sim.world.unlucky(0.45) {
             let id = mine.swap_remove(sim.world.pick(mine.len()));
             let path = format!("/{id}?async=true");
+            sim.ledger.created.lock().insert(id.clone(), End::Asked);
             // Asked for until it is acknowledged: asking twice is no harm.
             loop {
                 match send(&sim, "DELETE", &path, &token, Value::Null).await {
@@ -49,7 +58,7 @@ pub async fn live(sim: Arc<Sim>, number: usize) {
                     _ => tokio::time::sleep(Duration::from_secs(1)).await,
                 }
             }
-            sim.ledger.created.lock().insert(id, true);
+            sim.ledger.created.lock().insert(id, End::Acknowledged);
             continue;
         }
         made += 1;
@@ -60,7 +69,7 @@ pub async fn live(sim: Arc<Sim>, number: usize) {
         match create(&sim, &token, &key, body).await {
             Some((202, answer)) => {
                 let id = answer["id"].as_str().unwrap().to_owned();
-                sim.ledger.created.lock().insert(id.clone(), false);
+                sim.ledger.created.lock().insert(id.clone(), End::Kept);
                 mine.push(id);
             }
             Some((403 | 409, _)) => *sim.ledger.refused.lock() += 1,
