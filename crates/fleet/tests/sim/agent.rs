@@ -1,6 +1,7 @@
 //! The agent of a cluster: it looks at what it should run, does some of it, and says so; slowly,
 //! twice, out of order, and sometimes wrongly.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use super::Sim;
 
 pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
     let mut stale: Map<String, Value> = Map::new();
+    // What it said it would not run, if only by saying an old thing again.
+    let mut rejected: BTreeSet<String> = BTreeSet::new();
     loop {
         tokio::time::sleep(sim.world.millis(50, 5_000)).await;
         let Some(replica) = sim.replicas.any(&sim.world) else { continue };
@@ -30,6 +33,11 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
             continue;
         }
         let told = fleet.index.for_agent("kafka", cluster, None).changed;
+        let listed: BTreeSet<&str> = told.iter().map(|row| row.instance.id.as_str()).collect();
+        let taken_away = |(at, id): &(String, String)| {
+            at == cluster && rejected.contains(id) && !listed.contains(id.as_str())
+        };
+        sim.outside.running.lock().retain(|one| !taken_away(one));
         let mut reports = Map::new();
         for row in &told {
             if sim.world.unlucky(0.3) {
@@ -43,6 +51,8 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
             reports.extend(stale.clone());
             reports.insert("unknown".into(), json!({"conditions": "nonsense"}));
         }
+        let refusals = reports.iter().filter(|(_, report)| is_rejected(report));
+        rejected.extend(refusals.map(|(id, _)| id.clone()));
         stale = reports.clone();
         let said = take_in(&fleet, &kind, &object, &reports);
         let _ = tokio::time::timeout(Duration::from_secs(60), said).await;
@@ -76,6 +86,10 @@ fn act(sim: &Sim, cluster: &str, instance: &Instance) -> Value {
             report
         }
     }
+}
+
+fn is_rejected(report: &Value) -> bool {
+    report["conditions"][0]["reason"] == "Rejected"
 }
 
 fn says(status: &str, reason: &str, message: &str) -> Value {

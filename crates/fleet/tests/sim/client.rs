@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use kernel::Ambient;
 use kernel::identity::Principal;
 use kernel::identity::builtin::{Kind, Signer};
+use kernel::{Ambient, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use testkit::sim::Broken;
 use tower::ServiceExt as _;
 
 use super::replica::{URL, key_dir};
@@ -33,8 +34,9 @@ pub struct Ledger {
 }
 
 fn token(sim: &Sim, org: &str, user: &str) -> String {
-    let clock = sim.world.clone();
-    let ambient = Ambient::seeded(move || clock.now(), 1);
+    // Of long ago: clocks are set back at times.
+    let issued = Timestamp(sim.world.now().0 - 86_400_000);
+    let ambient = Ambient::seeded(move || issued, 1);
     let signer = Signer::open(&Default::default(), key_dir(), URL, ambient).unwrap();
     let who = Principal { subject: user.into(), org: org.into(), ..Principal::default() };
     signer.issue(&who, "sim", Duration::from_secs(7 * 86_400), Kind::Access).unwrap()
@@ -73,7 +75,10 @@ pub async fn live(sim: Arc<Sim>, number: usize) {
                 mine.push(id);
             }
             Some((403 | 409, _)) => *sim.ledger.refused.lock() += 1,
-            Some((400 | 401 | 500, answer)) => panic!("a client was told {answer}"),
+            Some((400 | 401 | 500, answer)) => {
+                let told = Broken(format!("a client was told {answer}"));
+                sim.world.broken.lock().get_or_insert(told);
+            }
             _ => {}
         }
     }
