@@ -2,7 +2,7 @@
 //!
 //! What was told is compared with what is: so changes run together while the server is away, and
 //! nothing is kept for it but that. Beside everything else, and never in its way: the index is held
-//! for one walk through it, once in a while.
+//! for one walk through it, at most once a second and only if something changed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -48,6 +48,8 @@ struct Told {
     streams: HashMap<Key, Arc<Stream>>,
     /// That this is all there is.
     whole: bool,
+    /// The index of which it has been told all.
+    version: Option<u64>,
 }
 
 /// What it has not been told.
@@ -98,7 +100,15 @@ impl Connect {
 
     /// All that is new, a piece at a time.
     async fn tell(&self, index: &Mutex<Index>, told: &mut Told) -> Result<()> {
-        let news = news(&index.lock(), told);
+        let (news, version) = {
+            let index = index.lock();
+            if told.version == Some(index.version()) {
+                return Ok(());
+            }
+            (news(&index, told), index.version())
+        };
+        // One that was made anew is told with the next, after the old one has gone.
+        let all = news.gone_streams.is_empty();
         let classes = Report {
             classes: news.classes.iter().map(|class| ClassReport::of(class)).collect(),
             ..Report::default()
@@ -139,6 +149,7 @@ impl Connect {
             self.send(&Report { gone, ..Report::default() }).await?;
             news.gone_classes.iter().for_each(|name| drop(told.classes.remove(name)));
         }
+        told.version = all.then_some(version);
         Ok(())
     }
 

@@ -30,6 +30,8 @@ pub struct Index {
     pub settings: Settings,
     /// Since when this process is the one that acts.
     pub leading_since: Option<Timestamp>,
+    /// Grows with every change of a class or a stream.
+    version: u64,
     classes: HashMap<ClassName, Arc<Class>>,
     streams: HashMap<Key, Arc<Stream>>,
     /// The classes of which all streams are known.
@@ -84,6 +86,7 @@ impl Index {
                 if self.classes.get(&name).is_some_and(|known| known.revision > class.revision) {
                     return Vec::new();
                 }
+                self.version += 1;
                 let before = self.classes.insert(name.clone(), class.into());
                 match (before, self.classes.get(&name)) {
                     (Some(before), Some(now)) if before.secret_refs == now.secret_refs => {
@@ -100,6 +103,7 @@ impl Index {
                 }) {
                     return Vec::new();
                 }
+                self.version += 1;
                 self.streams.insert(key.clone(), stream.into());
                 vec![key]
             }
@@ -274,9 +278,6 @@ impl Index {
             }
             Watched::Secrets => self.secrets.keys().for_each(|place| lose(place, "")),
         }
-        if let Watched::Streams(class) = watched {
-            self.listed.insert(class.name.clone());
-        }
         let mut touched = Vec::new();
         for (place, uid) in lost {
             touched.extend(self.gone(watched, &place, &uid));
@@ -292,6 +293,11 @@ impl Index {
         for object in objects {
             touched.extend(self.one(watched, object));
         }
+        if let Watched::Streams(class) = watched
+            && self.listed.insert(class.name.clone())
+        {
+            touched.extend(self.missing(|name| *name == *class.name));
+        }
         touched
     }
 
@@ -303,6 +309,7 @@ impl Index {
                     Line::Beta => place.to_string().into(),
                 };
                 if self.classes.get(&name).is_some_and(|class| class.uid == uid) {
+                    self.version += 1;
                     self.classes.remove(&name);
                 }
                 Vec::new()
@@ -312,6 +319,7 @@ impl Index {
                 if self.streams.get(&key).is_none_or(|stream| *stream.uid != *uid) {
                     return Vec::new();
                 }
+                self.version += 1;
                 self.streams.remove(&key);
                 self.waiting.remove(&key);
                 self.past.remove(place);
@@ -384,6 +392,7 @@ impl Index {
 
     /// The streams of a class that is no longer watched are forgotten, and nothing else.
     pub fn forget_streams(&mut self, class: &str) {
+        self.version += 1;
         self.listed.remove(class);
         self.streams.retain(|key, _| *key.class != *class);
         self.waiting.retain(|key| *key.class != *class);

@@ -1,10 +1,11 @@
 //! What the index can be asked.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Index, Past};
+use super::{Index, Past, asked_for};
 use crate::model::class::Class;
 use crate::model::job::{Cron, Fate, Job};
 use crate::model::meta::Revision;
@@ -47,6 +48,10 @@ impl Index {
         self.streams.get(key)
     }
 
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     pub fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
         self.streams.values()
     }
@@ -54,6 +59,19 @@ impl Index {
     pub fn streams_of(&self, class: &str) -> Vec<Key> {
         let of = self.streams.keys().filter(|key| *key.class == *class);
         of.cloned().collect()
+    }
+
+    /// All that may have to be looked at: streams, and what requests are for that is not there.
+    pub fn everyone(&self) -> Vec<Key> {
+        let missing = self.missing(|_| true);
+        self.streams.keys().cloned().chain(missing).collect()
+    }
+
+    /// What requests of some classes are for, and is not there.
+    pub(super) fn missing(&self, of: impl Fn(&str) -> bool) -> HashSet<Key> {
+        let requests = self.requests.values().filter(|request| of(&request.class));
+        let keys = requests.map(asked_for);
+        keys.filter(|key| !self.streams.contains_key(key)).collect()
     }
 
     /// Whether all streams of a class are known.

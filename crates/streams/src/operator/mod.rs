@@ -255,10 +255,8 @@ impl Operator {
             let known = *settled.borrow_and_update() && self.classes.lock().listed();
             let before = self.deciding.swap(leads.is_some() && known, Ordering::SeqCst);
             if !before && self.deciding.load(Ordering::SeqCst) {
-                let index = self.hands.index.lock();
-                let keys: Vec<Key> = index.streams().map(|stream| stream.key.clone()).collect();
-                drop(index);
-                tracing::info!(streams = keys.len(), "acting");
+                let keys = self.hands.index.lock().everyone();
+                tracing::info!(to_look_at = keys.len(), "acting");
                 self.touched(keys, Lane::Normal);
             }
             tokio::select! {

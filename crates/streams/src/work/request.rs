@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Done, Hands};
 use crate::cluster::{Call, Refused, Watched, What};
+use crate::index::Index;
 use crate::model::meta::seconds;
 use crate::model::{Key, Place};
 
@@ -12,8 +13,14 @@ impl Hands {
         self.learn(Call::Create(What::Request, manifest.clone())).await
     }
 
+    /// One that was refused while there was no stream no longer says so.
     pub(super) async fn complete_request(&self, key: &Key, name: &str) -> Result<Done, Refused> {
         let place = Place::new(&key.place.namespace, name);
+        let refused = |index: &Index| index.request(&place).is_some_and(|r| r.phase == "Failed");
+        if refused(&self.index.lock()) {
+            let patch = json!({ "status": { "phase": null, "conditions": null } });
+            self.patch_request(place.clone(), patch, true).await?;
+        }
         let patch = json!({ "spec": { "completed": true } });
         self.patch_request(place, patch, false).await
     }

@@ -122,6 +122,23 @@ async fn a_request_of_a_user_is_carried_out_and_completed() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_came_before_its_stream_says_so_until_it_is_carried_out() {
+    let Some(stage) = Stage::new().await else { return };
+    let running = stage.operator().await;
+    request(&stage, "early", "s1").await;
+    let early = async || stage.requests().get("early").await.unwrap().data;
+    until("it says why it waits", async || early().await["status"]["phase"] == "Failed").await;
+    let why = early().await["status"]["conditions"][0]["message"].to_string();
+    assert!(why.contains("There is no stream s1"), "{why}");
+    stage.stream("s1", stage.spec("hang", "ok")).await;
+    until("it is completed", async || early().await["spec"]["completed"] == true).await;
+    let status = early().await["status"].clone();
+    assert!(status["phase"].is_null() && status["conditions"].is_null(), "{status}");
+    stage.until_phase("s1", "Running").await;
+    running.stop().await;
+}
+
 pub async fn request(stage: &Stage, name: &str, stream: &str) {
     let request: Value = json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "BackfillRequest",

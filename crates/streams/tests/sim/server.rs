@@ -215,7 +215,7 @@ impl Server {
                 let object = state.put(kind, object);
                 answer(kind, &object)
             }
-            Call::Patch { what, place, patch, status } => {
+            Call::Patch { what, place, patch, .. } => {
                 let kind = kind(what);
                 let Some(object) = state.get(kind, &place.name) else {
                     return Err(Refused::NotFound);
@@ -229,10 +229,7 @@ impl Server {
                 {
                     state.wrong.push(format!("{} was completed and never carried out", place.name));
                 }
-                match status {
-                    true => object["status"] = patch["status"].clone(),
-                    false => merge(&mut object, patch),
-                }
+                merge(&mut object, patch);
                 let object = state.put(kind, object);
                 answer(kind, &object)
             }
