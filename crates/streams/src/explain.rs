@@ -81,7 +81,7 @@ impl Reason {
 pub fn explain(seen: &Seen) -> Vec<Reason> {
     let who = [who::deleting, who::unclassed, who::operator, who::class_state];
     let wish = [wish::paused, wish::spec_error, wish::suspended, wish::no_backend];
-    let way = [way::foreign_job, way::ending, way::failed, way::trouble];
+    let way = [way::foreign_job, way::ending, way::failed];
     let run = [way::backfill, way::stuck, way::schedule];
     let say = |parts: &[fn(&Seen) -> Option<Reason>]| -> Vec<Reason> {
         parts.iter().filter_map(|part| part(seen)).collect()
@@ -91,7 +91,12 @@ pub fn explain(seen: &Seen) -> Vec<Reason> {
     let stopped = seen.suspended.is_some() || seen.downtime.is_some();
     if seen.stream.execution.is_ok() && !stopped {
         reasons.extend(say(&way));
-        reasons.extend(way::templates(seen));
+        let templates = way::templates(seen);
+        // The operator says the same of them, in fewer words.
+        match templates.is_empty() {
+            true => reasons.extend(way::trouble(seen)),
+            false => reasons.extend(templates),
+        }
         reasons.extend(say(&run));
     }
     reasons.extend(say(&[way::running, who::other_operator]));

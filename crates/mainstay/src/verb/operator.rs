@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::cli::key_value;
 use crate::error::Result;
-use crate::output::say;
+use crate::output::{program, say};
 use crate::server::signals;
 
 #[derive(Debug, Args)]
@@ -210,6 +210,13 @@ async fn conduct(operator: &Arc<Running>, stop: &CancellationToken) {
             _ => "stands by, another acts",
         };
         say(&format!("ready: {streams} streams of {classes} classes; {does}"));
+        if classes == 0 {
+            let me = program();
+            say(&format!(
+                "no StreamClass yet: apply a plugin's; if the cluster does not know the kind, \
+                 `{me} crds | kubectl apply --server-side -f -` first"
+            ));
+        }
         said = now;
     }
 }

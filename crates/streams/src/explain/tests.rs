@@ -341,6 +341,14 @@ fn what_kubernetes_refused_the_operator_is_passed_on() {
     seen.job = None;
     seen.stream.written.as_mut().unwrap().kind = "Error".into();
     says(&seen, "refused", &["jobs.batch is forbidden"]);
+    // What is to be done is said once, and by its field where one is named.
+    seen.requests = vec![request("a", json!({}))];
+    let message = "spec.secretRef.name is missing: the name of a Secret";
+    seen.stream.written.as_mut().unwrap().message = message.into();
+    says(&seen, "refused", &["spec.secretRef.name is missing", "Correct spec.secretRef.name;"]);
+    seen.templates = vec![(Place::new("tpl", "standard"), Some(String::new()))];
+    says(&seen, "template-missing", &["tpl/standard"]);
+    assert_eq!(explain(&seen).len(), 1, "{:?}", explain(&seen));
 }
 
 #[test]

@@ -75,15 +75,15 @@ pub(super) fn failed(seen: &Seen) -> Option<Reason> {
 
 /// What the operator says is in the way.
 pub(super) fn trouble(seen: &Seen) -> Option<Reason> {
-    let written = seen.stream.written.as_deref()?;
-    let is = written.kind.eq_ignore_ascii_case("error") && seen.stream.phase != Phase::Failed;
-    is.then(|| {
-        Reason::new(
-            "refused",
-            format!("The operator says: {}", written.message),
-            "It tries again by itself, ever more slowly.",
-        )
-    })
+    let written = seen.stream.trouble()?;
+    let field = written.split_whitespace().next().filter(|word| word.starts_with("spec."));
+    let change = match field {
+        Some(field) => format!("Correct {field}; it is looked at again at once."),
+        None => "It is tried again when something of it changes, and by itself, ever more slowly."
+            .into(),
+    };
+    let says = format!("The operator says: {}.", written.trim_end_matches('.'));
+    Some(Reason::new("refused", says, change))
 }
 
 pub(super) fn templates(seen: &Seen) -> Vec<Reason> {
@@ -147,6 +147,8 @@ pub(super) fn backfill(seen: &Seen) -> Option<Reason> {
             format!("{asked}, which cannot be carried out; its conditions say why."),
             format!("kubectl describe bfr {} -n {}", first.place.name, first.place.namespace),
         ),
+        // Why is said already.
+        (None, _) if seen.stream.trouble().is_some() => return None,
         (None, _) => Reason::new(
             "backfill-pending",
             format!("{asked}; its Job is not there yet."),

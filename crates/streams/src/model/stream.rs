@@ -119,6 +119,13 @@ impl Stream {
         }
     }
 
+    /// What its operator says is in its way; how it failed is told by the phase.
+    pub fn trouble(&self) -> Option<&str> {
+        let written = self.written.as_deref()?;
+        let is = written.kind.eq_ignore_ascii_case("error") && self.phase != Phase::Failed;
+        is.then_some(&*written.message)
+    }
+
     pub fn place(&self) -> &Place {
         &self.key.place
     }

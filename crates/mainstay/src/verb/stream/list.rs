@@ -52,7 +52,7 @@ impl List {
         if rows.is_empty() && self.cluster.output == Format::Table {
             let me = output::program();
             let place = match &scope {
-                Scope::Everywhere => "there is no such stream".to_owned(),
+                Scope::Everywhere => "there is no such stream in any namespace".to_owned(),
                 Scope::Namespace(name) => {
                     format!("there is no such stream in namespace {name}; -A looks in all")
                 }
@@ -80,6 +80,7 @@ pub fn row(found: &Found) -> Value {
         None => (None, None),
     };
     let written = stream.written.as_deref();
+    let problem = stream.execution.as_ref().err().map(|problem| problem.to_string());
     json!({
         "key": called(found),
         "namespace": &*place.namespace,
@@ -92,7 +93,7 @@ pub fn row(found: &Found) -> Value {
         "paused": stream.wishes.paused,
         "backend": backend,
         "schedule": schedule,
-        "problem": stream.execution.as_ref().err().map(|problem| problem.to_string()),
+        "problem": problem.or_else(|| stream.trouble().map(str::to_owned)),
         "message": written.map(|written| &*written.message),
         "since": written.and_then(|written| written.since).map(|at| at.to_string()),
         "created_at": stream.created.to_string(),

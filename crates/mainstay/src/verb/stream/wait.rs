@@ -65,7 +65,8 @@ impl Wait {
 
 fn state(found: &Found) -> String {
     let phase = match found.stream.phase.label(found.class.line) {
-        "" => "no operator has looked at it yet",
+        "" if found.stream.written.is_none() => "no operator has looked at it yet",
+        "" => "not started",
         phase => phase,
     };
     let message = found.stream.written.as_deref().map(|written| &*written.message);
