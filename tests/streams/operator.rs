@@ -34,6 +34,10 @@ async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
             "this one acts",
         ],
     );
+    wait_for("what its pod says", async || {
+        stage.run(&["logs", "orders"]).stdout.contains("what a pod says")
+    })
+    .await;
     let told = stage.ok(&["describe", "orders"]);
     has(
         &told,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::Line;
 use crate::model::class::RawClass;
-use crate::model::job::{RawCron, RawJob};
+use crate::model::job::{Fate, RawCron, RawJob};
 use crate::model::request::RawRequest;
 use crate::model::stream::RawStream;
 
@@ -243,6 +243,9 @@ fn a_backfill_is_told_with_its_request_and_its_begin() {
     (seen.job, seen.requests) =
         (Some(backfill_job()), vec![request("a", json!({})), request("b", json!({}))]);
     says(&seen, "backfilling", &["orders-backfill-x", "2026-11-16 09:00:00Z", "1 more requests"]);
+    seen.job.as_mut().unwrap().ended =
+        Some((Fate::Complete, "2026-11-16T11:59:00Z".parse().unwrap()));
+    says(&seen, "backfill-ended", &["orders-backfill-x", "ended well"]);
 }
 
 #[test]

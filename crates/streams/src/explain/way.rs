@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 
 use super::{Reason, Seen, brief, distance, me, since};
-use crate::model::job::Job;
+use crate::model::job::{Fate, Job};
 use crate::model::layout::Backend;
 use crate::model::phase::Phase;
 use crate::model::request::Request;
@@ -112,13 +112,26 @@ pub(super) fn backfill(seen: &Seen) -> Option<Reason> {
     let open: Vec<&Request> = seen.requests.iter().filter(|request| !request.completed).collect();
     let job =
         seen.job.as_ref().filter(|job| job.backfilling && !job.deleting && !is_foreign(seen, job));
-    if let Some(job) = job.filter(|job| job.ended.is_none()) {
+    if let Some(job) = job {
         let by = job.backfill_id.as_deref().filter(|id| !id.is_empty());
         let by = by.map(|id| format!(" for the request {id}")).unwrap_or_default();
         let more = match open.len() {
             0 | 1 => String::new(),
             n => format!(" {} more requests wait for it.", n - 1),
         };
+        match &job.ended {
+            None => {}
+            Some((Fate::Complete, at)) => {
+                let ago = distance(seen.now, *at);
+                return Some(Reason::new(
+                    "backfill-ended",
+                    format!("Its backfill{by} ended well {ago}; the operator is to go on."),
+                    "If it does not within seconds, see whether one runs.",
+                ));
+            }
+            // That it failed is said already.
+            Some(_) => return None,
+        }
         return Some(Reason::new(
             "backfilling",
             format!("It backfills{by} {}.{more}", since(seen, job.created)),
