@@ -10,6 +10,7 @@ use super::find::Found;
 use crate::cluster::Lease;
 use crate::explain::{Event, Operator, Seen};
 use crate::model::job::{Cron, Job, RawCron, RawJob};
+use crate::model::meta::Revision;
 use crate::model::request::{RawRequest, Request};
 use crate::model::template::{RawTemplate, Template};
 use crate::model::{DOWNTIME_BEGIN, GROUP, Place};
@@ -110,7 +111,11 @@ impl Client {
     async fn events(&self, found: &Found) -> Result<Vec<Event>> {
         let path = format!("/api/v1/namespaces/{}/events", found.place().namespace);
         let selector = format!("&fieldSelector=involvedObject.uid%3D{}", found.stream.uid);
-        let raws = self.list(&path, &selector).await?.unwrap_or_default();
+        let mut raws = self.list(&path, &selector).await?.unwrap_or_default();
+        // Times are of whole seconds.
+        raws.sort_by_key(|raw| {
+            std::cmp::Reverse(raw["metadata"]["resourceVersion"].as_str().map(Revision::of))
+        });
         let mut events: Vec<Event> = raws.iter().filter_map(event).collect();
         events.sort_by_key(|event| std::cmp::Reverse(event.at));
         events.truncate(EVENTS_MAX);

@@ -7,6 +7,8 @@ use crate::model::hash::{Digest, md5_hex};
 use crate::model::job::{Cron, Job};
 use crate::model::template::Template;
 
+pub(super) const ASKED: &str = "that was asked for";
+
 /// What a Job or CronJob says it was made from.
 struct Made<'a> {
     hash: Option<&'a str>,
@@ -44,8 +46,8 @@ impl View<'_> {
         Ok(all.map(|all| md5_hex(all.join("\n").as_bytes())))
     }
 
-    /// Whether a Job is not what would be made now.
-    pub(super) fn changed(&self, job: &Job, template: &Place) -> bool {
+    /// Why a Job is not what would be made now, if so.
+    pub(super) fn changed(&self, job: &Job, template: &Place) -> Option<&'static str> {
         let made = Made {
             hash: job.hash.as_deref(),
             normal: job.normal,
@@ -54,7 +56,7 @@ impl View<'_> {
             secrets: job.secrets_hash.as_deref(),
         };
         let asked = job.state.as_deref() == Some("restart-requested");
-        asked || self.differs(&made, template)
+        asked.then_some(ASKED).or_else(|| self.differs(&made, template))
     }
 
     pub(super) fn schedule_changed(&self, cron: &Cron, schedule: &str, template: &Place) -> bool {
@@ -65,10 +67,10 @@ impl View<'_> {
             template: cron.template_hash.as_deref(),
             secrets: cron.secrets_hash.as_deref(),
         };
-        *cron.schedule != *schedule || self.differs(&made, template)
+        *cron.schedule != *schedule || self.differs(&made, template).is_some()
     }
 
-    fn differs(&self, made: &Made<'_>, template: &Place) -> bool {
+    fn differs(&self, made: &Made<'_>, template: &Place) -> Option<&'static str> {
         let wishes = &self.stream.wishes;
         let same = made.hash == Some(&*self.stream.hash) || made.normal == Some(self.stream.normal);
         // Only what was noted when it was made can be told to have changed since.
@@ -80,6 +82,12 @@ impl View<'_> {
             (Some(then), Ok(Some(now))) => wishes.on_secrets && *then != *now,
             _ => false,
         };
-        !same || asked_again(self.stream, made.restart) || template() || secrets()
+        match () {
+            () if !same => Some("its spec has changed"),
+            () if asked_again(self.stream, made.restart) => Some(ASKED),
+            () if template() => Some("its template has changed"),
+            () if secrets() => Some("a secret of it has changed"),
+            () => None,
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 
+use super::changed::ASKED;
 use super::command::{Command, Decision, Happened, Mode, Why};
 use super::{build, recover, rest};
 use crate::index::Index;
@@ -285,7 +286,7 @@ impl View<'_> {
             true if reload_done => {
                 Decision::of([Command::Annotate { name: crate::model::STATE, value: None }])
             }
-            true if asked_again(self.stream, job.restart.as_deref()) => self.restart(job),
+            true if asked_again(self.stream, job.restart.as_deref()) => self.restart(job, ASKED),
             true => self.backfilling(job, request),
             false => {
                 let mut commands = Vec::new();
@@ -358,12 +359,12 @@ impl View<'_> {
         if job.backfilling {
             return Decision::of(stop(job, Why::Ended));
         }
-        if self.changed(job, template) {
+        if let Some(why) = self.changed(job, template) {
             return match self.index.restart_at(self.now) {
                 Some(at) if job.ended.is_none() => {
                     Decision { look_at: Some(at), ..self.running(job) }
                 }
-                _ => self.restart(job),
+                _ => self.restart(job, why),
             };
         }
         self.running(job)
@@ -377,12 +378,11 @@ impl View<'_> {
     }
 
     /// Stops a Job so that it is started as it should be.
-    fn restart(&self, job: &Job) -> Decision {
+    fn restart(&self, job: &Job, why: &str) -> Decision {
         let mut commands: Vec<Command> = stop(job, Why::Changed).into_iter().collect();
         if job.ended.is_none() {
             let status = Status::new(Phase::Pending, self.stream, ending(job));
-            let why =
-                format!("The stream {} is started anew with its new configuration", self.name());
+            let why = format!("The stream {} is started anew: {why}", self.name());
             commands.extend(self.say(status, Happened::normal("StreamRestarting", why)));
         }
         Decision { commands, ..Decision::default() }

@@ -125,6 +125,16 @@ fn a_strangers_job_of_that_name_is_left_alone() {
     assert_eq!(world.does(), ["Pending!", "W NameTaken"]);
 }
 
+/// What is said when a Job is stopped to be started anew.
+fn cause(world: &World) -> String {
+    let commands = world.decide().commands;
+    let said = commands.iter().find_map(|command| match command {
+        Command::Publish(happened) => Some(happened.message.clone()),
+        _ => None,
+    });
+    said.unwrap_or_default()
+}
+
 #[test]
 fn annotations_pause_and_restart() {
     let mut world = World::new();
@@ -133,7 +143,9 @@ fn annotations_pause_and_restart() {
     assert_eq!(world.does(), [""; 0]);
     let wish = json!({ "mainstay.io/restart": "2" });
     world.stream_with("Running", capture("v1", false), wish.clone());
+    world.job(JOB, |_| {});
     assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
+    assert!(cause(&world).ends_with("is started anew: that was asked for"), "{}", cause(&world));
     world.job(JOB, |job| job["metadata"]["annotations"]["mainstay.io/restart"] = json!("2"));
     assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
     world.stream("Running", capture("v1", false));
@@ -151,6 +163,8 @@ fn a_new_template_or_secret_restarts_who_asked_for_that() {
     assert_eq!(world.does(), ["Running", "N StreamStarted"]);
     world.template("stream", &crate::world::template("newer"));
     assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
+    world.stream_with("Running", capture("v1", false), wish);
+    assert!(cause(&world).ends_with("its template has changed"), "{}", cause(&world));
     world.stream_with("Pending", capture("v1", false), json!({}));
     assert_eq!(world.does(), ["Running", "N StreamStarted"], "nobody asked");
 }
@@ -161,6 +175,7 @@ fn restarts_are_spread_over_minutes_if_wished() {
     world.index.settings.restarts_per_minute = Some(1);
     world.stream("Running", capture("v1", false)).job(JOB, outdated);
     assert!(world.does()[0].starts_with("stop"));
+    assert!(cause(&world).ends_with("its spec has changed"), "{}", cause(&world));
     world.index.restarted(now());
     let decision = world.decide();
     assert!(decision.look_at.is_some());
