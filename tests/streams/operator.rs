@@ -91,7 +91,9 @@ async fn connected_to_a_server_streams_appear_there_and_go() {
     let file = stage.plan.dir.join("token");
     std::fs::write(&file, token.stdout).unwrap();
     let (url, file) = (stage.plan.url(), file.to_str().unwrap().to_owned());
-    let _operator = Operator::start(&stage, &["--connect", &url, "--connect-token-file", &file]);
+    let connect = ["--connect", &url, "--connect-token-file", &file];
+    let _operator =
+        Operator::start(&stage, &[&connect[..], &["--set", "lease.name=ours"]].concat());
     let list = |phase: &str| {
         let listed = stage.plan.run(&["list", "stream", "--phase", phase, "-o", "json"]);
         assert_eq!(listed.code, 0, "{listed:?}");
@@ -103,6 +105,8 @@ async fn connected_to_a_server_streams_appear_there_and_go() {
     let key = found[0]["key"].as_str().unwrap().to_owned();
     let graph = stage.plan.client().read(&format!("/api/v1/objects/{key}/graph")).await;
     has(&graph.to_string(), &["stream-class/"]);
+
+    has(&stage.ok(&["describe", "orders"]), &["/ours)"]);
 
     stage.ok(&["start", "orders"]);
     wait_for("orders to go on", async || list("suspended").len() == 1).await;

@@ -16,8 +16,6 @@ use crate::model::template::{RawTemplate, Template};
 use crate::model::{DOWNTIME_BEGIN, GROUP, Place};
 use crate::ports::kubernetes::leases;
 
-/// The Lease of whoever acts, in whatever namespace it runs.
-pub const LEASE: &str = "mainstay-operator";
 /// Events of one stream that are worth showing.
 const EVENTS_MAX: usize = 20;
 
@@ -102,7 +100,8 @@ impl Client {
 
     async fn operator(&self) -> Result<Operator> {
         let path = "/apis/coordination.k8s.io/v1/leases";
-        let selector = format!("&fieldSelector=metadata.name%3D{LEASE}");
+        let (label, value) = leases::LABEL;
+        let selector = format!("&labelSelector={label}%3D{value}");
         let leases = self.list(path, &selector).await?.unwrap_or_default();
         let newest = leases.into_iter().filter_map(lease).max_by_key(|(_, lease)| lease.renewed);
         Ok(newest.map_or(Operator::None, |(place, lease)| Operator::Lease(place, lease)))

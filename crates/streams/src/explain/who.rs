@@ -58,7 +58,7 @@ pub(super) fn operator(seen: &Seen) -> Option<Reason> {
         Operator::None => Some(Reason::new(
             "no-operator",
             "No operator is running: there is no Lease of one in this cluster.",
-            start,
+            format!("{start} (One that was started with --no-lease has none.)"),
         )),
         Operator::Lease(place, lease) => {
             let age_s = seen.now.as_second() - lease.renewed.as_second();

@@ -12,6 +12,9 @@ use crate::cluster::{Lease, Refused};
 use crate::model::Place;
 use crate::model::meta::RawMeta;
 
+/// By this label whoever asks finds it, whatever its name is.
+pub const LABEL: (&str, &str) = ("mainstay.io/lease", "operator");
+
 #[derive(Deserialize)]
 pub struct Raw {
     pub metadata: RawMeta,
@@ -47,6 +50,7 @@ impl Kubernetes {
             "metadata": {
                 "name": place.name,
                 "namespace": place.namespace,
+                "labels": { (LABEL.0): LABEL.1 },
                 "resourceVersion": lease.version,
             },
             "spec": {
