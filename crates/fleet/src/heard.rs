@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use kernel::change::{EventDraft, Release, Wake, Write};
-use kernel::{Change, Error, Json, Refusal, Result, Timestamp};
+use kernel::store::edit;
+use kernel::{Change, Json, Object, Result, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -33,20 +34,18 @@ impl Fleet {
     /// it was heard of.
     pub async fn report_cluster(&self, kind: &Kind, id: &str, body: &Value) -> Result<()> {
         self.heard(id);
-        loop {
-            let object = self.store.object(&cluster::key(id)).await?;
-            let object = object.filter(|object| object.deleted_at.is_none());
-            let Some(object) = object else { return Ok(()) };
-            let before = Cluster::of(&object)?;
-            let now = self.ambient.now();
+        let taken_in = |there: Option<&Object>, now: Timestamp| {
+            let object = there.filter(|object| object.deleted_at.is_none());
+            let Some(object) = object else { return Ok((None, ())) };
+            let before = Cluster::of(object)?;
             let mut after = reported(&before, kind, body, now);
             let third = std::time::Duration::from_secs(self.config.agent.lost_after_s / 3);
             let stale = before.seen.heard_at.is_none_or(|at| at.plus(third) <= now);
             if after == before && !stale {
-                return Ok(());
+                return Ok((None, ()));
             }
             after.seen.heard_at = Some(now);
-            let mut written = (*object).clone();
+            let mut written = object.clone();
             written.phase = after.status.label().into();
             written.status = Json::of(&after.seen);
             written.updated_at = now;
@@ -75,11 +74,9 @@ impl Fleet {
                 write: Some(Write::Transition(written)),
                 ..Change::default()
             };
-            match kernel::store::commit(self.store.as_ref(), change, now).await {
-                Err(Error::Refused(Refusal::Stale { .. })) => {}
-                done => return done.map(drop),
-            }
-        }
+            Ok((Some(change), ()))
+        };
+        edit(self.store.as_ref(), &self.ambient, &cluster::key(id), taken_in).await
     }
 
     /// Wake-ups of all instances that wait for a cluster or for a version.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Key, Object, Refusal, Result};
+use kernel::{Change, Error, Key, Object, Result, Timestamp};
 use serde_json::{Value, json};
 
 use super::payload::{Payload, check_field, check_length, parse_object};
@@ -211,23 +211,20 @@ pub async fn edit(
     who: &Principal,
     key: &Key,
     action: &str,
-    change: impl Fn(&Instance, &Object, kernel::Timestamp) -> Result<(Change, Instance)>,
+    change: impl Fn(&Instance, &Object, Timestamp) -> Result<(Change, Instance)>,
 ) -> Result<Instance> {
-    let fleet = &call.fleet;
-    loop {
-        let object = fleet.store.object(key).await?;
-        let object = object.filter(|object| object.deleted_at.is_none());
+    let edited = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
         let object = object.ok_or_else(|| Code::NotFound.plain())?;
-        let instance = Instance::of(&object)?;
-        let now = fleet.ambient.now();
-        let (mut wanted, mut after) = change(&instance, &object, now)?;
+        let instance = Instance::of(object)?;
+        let (mut wanted, mut after) = change(&instance, object, now)?;
         let Some(
             Write::Create(mut written)
             | Write::Update(mut written)
             | Write::Transition(mut written),
         ) = wanted.write.take()
         else {
-            return Ok(instance);
+            return Ok((None, instance));
         };
         written.generation += 1;
         let action = format!("{}.{action}", key.kind());
@@ -238,15 +235,10 @@ pub async fn edit(
             wanted.event = Some(EventDraft::of(&written, "updated"));
         }
         wanted.write = Some(Write::Update(written));
-        match kernel::store::commit(fleet.store.as_ref(), wanted, now).await {
-            Err(Error::Refused(Refusal::Stale { .. })) => {}
-            Err(error) => return Err(error),
-            Ok(_) => {
-                after.updated_at = now;
-                return Ok(after);
-            }
-        }
-    }
+        after.updated_at = now;
+        Ok((Some(wanted), after))
+    };
+    kernel::store::edit(call.fleet.store.as_ref(), &call.fleet.ambient, key, edited).await
 }
 
 /// A value of a size or a field, as a quantity.

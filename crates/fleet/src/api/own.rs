@@ -9,7 +9,7 @@ use kernel::change::{EventDraft, Wake, Write};
 use kernel::http::{Caller, Context, Routes};
 use kernel::identity::{Action, Principal};
 use kernel::store::WorkFilter;
-use kernel::{App, Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+use kernel::{App, Change, Error, Json, Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -319,15 +319,13 @@ async fn edit(
 ) -> Result<Body<ClusterView>> {
     let fleet = app.shared::<Fleet>()?;
     let key = Key::parse(&format!("{}/{id}", cluster::KIND))?;
-    loop {
-        let object = app.store.object(&key).await?;
-        let object = object.filter(|object| object.deleted_at.is_none());
-        let mut object = (*object.ok_or_else(|| Error::NotFound(key.to_string()))?).clone();
+    let wished = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
+        let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
         let before = object.spec.clone();
         let mut spec: Spec = before.parse()?;
         wish(&mut spec);
         object.spec = Json::of(&spec);
-        let now = app.ambient.now();
         object.generation += 1;
         object.updated_at = now;
         let audit = context.audit(who, action, key.as_str(), "");
@@ -341,18 +339,14 @@ async fn edit(
             write: Some(Write::Update(object)),
             ..Change::default()
         };
-        match kernel::store::commit(app.store.as_ref(), change, now).await {
-            Err(Error::Refused(Refusal::Stale { .. })) => {}
-            Err(error) => return Err(error),
-            Ok(_) => {
-                // Whoever is told of it finds this server to go by it.
-                if let Err(error) = fleet.index.fresh().await {
-                    tracing::warn!(%error, "a cluster was changed, and the index is behind");
-                }
-                return Ok(Body(view));
-            }
-        }
+        Ok((Some(change), view))
+    };
+    let view = kernel::store::edit(app.store.as_ref(), &app.ambient, &key, wished).await?;
+    // Whoever is told of it finds this server to go by it.
+    if let Err(error) = fleet.index.fresh().await {
+        tracing::warn!(%error, "a cluster was changed, and the index is behind");
     }
+    Ok(Body(view))
 }
 
 /// What a data plane's agent is started with. Holds its secret.

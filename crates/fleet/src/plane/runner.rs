@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::select_all;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Error, Json, Object, Refusal, Result};
+use kernel::{Change, Json, Object, Result, Timestamp};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -75,10 +75,9 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
         ..Spec::default()
     };
     let seen = Seen { since: now, operators: operators.collect(), ..Seen::default() };
-    loop {
-        let there = fleet.store.object(&cluster::key(CLUSTER)).await?;
-        let mut object = match &there {
-            Some(there) => (**there).clone(),
+    let registered = |there: Option<&Object>, now: Timestamp| {
+        let mut object = match there {
+            Some(there) => there.clone(),
             None => Object::new(cluster::key(CLUSTER), "", "mainstay", "this machine", "", now),
         };
         let before = object.clone();
@@ -89,7 +88,7 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
         object.status = Json::of(&Seen { since, ..seen.clone() });
         object.deleted_at = None;
         if there.is_some() && object == before {
-            return Ok(());
+            return Ok((None, ()));
         }
         object.updated_at = now;
         let change = Change {
@@ -101,11 +100,10 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
             wakes: vec![Wake::new(cluster::key(CLUSTER), "", now)],
             ..Change::default()
         };
-        match kernel::store::commit(fleet.store.as_ref(), change, now).await {
-            Err(Error::Refused(Refusal::Stale { .. } | Refusal::Exists(_))) => {}
-            done => return done.map(drop),
-        }
-    }
+        Ok((Some(change), ()))
+    };
+    let key = cluster::key(CLUSTER);
+    kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, registered).await
 }
 
 impl Runner {

@@ -2,7 +2,8 @@
 //! not name them any more.
 
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Error, Json, Object, Refusal, Result};
+use kernel::store::edit;
+use kernel::{Change, Error, Json, Object, Result, Timestamp};
 
 use crate::Fleet;
 use crate::model::cluster::{self, Cluster, Provider, Seen, Spec, Status};
@@ -37,24 +38,22 @@ async fn declare(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
         let field = format!("clusters[{}].status", entry.cluster_id);
         return Err(Error::invalid(field, format!("`{begins}` is none; there are {known}")));
     }
-    loop {
-        let now = fleet.ambient.now();
-        let there = fleet.store.object(&key).await?;
-        let (mut object, before) = match &there {
+    let registered = |there: Option<&Object>, now: Timestamp| {
+        let (mut object, before) = match there {
             Some(object) if object.deleted_at.is_none() => {
-                ((**object).clone(), Some(Cluster::of(object)?))
+                (object.clone(), Some(Cluster::of(object)?))
             }
-            Some(object) => ((**object).clone(), None),
+            Some(object) => (object.clone(), None),
             None => (Object::new(key.clone(), "", "mainstay", &entry.name, begins, now), None),
         };
         let what = match &before {
             // It goes first, and is registered anew when someone asks again.
-            Some(before) if before.spec.deleting => return Ok(()),
+            Some(before) if before.spec.deleting => return Ok((None, ())),
             Some(before) => {
                 let mut spec = changed(fleet, before, entry);
                 spec.from_file = true;
                 if spec == before.spec && object.name == entry.name {
-                    return Ok(());
+                    return Ok((None, ()));
                 }
                 object.spec = Json::of(&spec);
                 object.generation += 1;
@@ -83,11 +82,9 @@ async fn declare(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
             wakes,
             ..Change::default()
         };
-        match kernel::store::commit(fleet.store.as_ref(), change, now).await {
-            Err(Error::Refused(Refusal::Stale { .. } | Refusal::Exists(_))) => {}
-            done => return done.map(drop),
-        }
-    }
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &key, registered).await
 }
 
 fn declared(entry: &ClusterEntry) -> Spec {
@@ -148,20 +145,16 @@ async fn undeclare(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
 /// Asks for a cluster to go: once it is empty, or by force, because it is gone already.
 pub async fn take_away(fleet: &Fleet, id: &str, force: bool) -> Result<()> {
     let key = cluster::key(id);
-    loop {
-        let now = fleet.ambient.now();
-        let object = fleet.store.object(&key).await?;
-        let Some(object) = object.filter(|object| object.deleted_at.is_none()) else {
-            return Err(Error::NotFound(key.to_string()));
-        };
+    let going = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
+        let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
         let mut cluster = Cluster::of(&object)?;
         if cluster.spec.deleting && cluster.spec.force == force {
-            return Ok(());
+            return Ok((None, ()));
         }
         cluster.spec.deleting = true;
         cluster.spec.schedulable = false;
         cluster.spec.force |= force;
-        let mut object = (*object).clone();
         object.spec = Json::of(&cluster.spec);
         object.generation += 1;
         object.updated_at = now;
@@ -171,9 +164,7 @@ pub async fn take_away(fleet: &Fleet, id: &str, force: bool) -> Result<()> {
             wakes: vec![Wake::new(key.clone(), "", now)],
             ..Change::default()
         };
-        match kernel::store::commit(fleet.store.as_ref(), change, now).await {
-            Err(Error::Refused(Refusal::Stale { .. })) => {}
-            done => return done.map(drop),
-        }
-    }
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &key, going).await
 }

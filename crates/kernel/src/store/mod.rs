@@ -16,7 +16,7 @@ use crate::change::{Accepted, Change, Command, Verdict};
 use crate::find::{Find, Page};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
 use crate::queue::{Ask, Claimed, QueueRow, State};
-use crate::{Error, Key, Object, Result, Timestamp};
+use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
 
 /// A few batch operations over the eight tables. SQLite, PostgreSQL and the simulator's memory
 /// pass the same suite.
@@ -197,6 +197,26 @@ impl Hints {
 pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result<Accepted> {
     let verdict = store.commit_all(vec![change], now).await?.pop();
     Ok(verdict.ok_or_else(|| Error::internal("the store", "no verdict came back"))??)
+}
+
+/// Reads an object, and commits what `change` makes of it; again if someone else wrote meanwhile.
+/// No change is nothing to commit.
+pub async fn edit<T>(
+    store: &dyn Store,
+    ambient: &Ambient,
+    key: &Key,
+    mut change: impl FnMut(Option<&Object>, Timestamp) -> Result<(Option<Change>, T)>,
+) -> Result<T> {
+    loop {
+        let there = store.object(key).await?;
+        let now = ambient.now();
+        let (change, value) = change(there.as_deref(), now)?;
+        let Some(change) = change else { return Ok(value) };
+        match commit(store, change, now).await {
+            Err(Error::Refused(Refusal::Stale { .. } | Refusal::Exists(_))) => {}
+            done => return done.map(|_| value),
+        }
+    }
 }
 
 /// Told of every commit: how many changes it held, and how long it took.

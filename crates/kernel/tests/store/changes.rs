@@ -12,6 +12,7 @@ on_every_store!(
     a_stale_write_is_refused_and_leaves_nothing_behind,
     later_changes_of_a_batch_see_earlier_ones,
     a_change_that_read_something_stale_is_refused,
+    edits_at_the_same_time_are_all_made,
     a_command_is_carried_out_once_and_answers_the_same,
     a_transition_keeps_what_it_does_not_name,
     names_keep_every_character,
@@ -90,6 +91,33 @@ async fn a_change_that_read_something_stale_is_refused(fresh: &Fresh) {
         commit(store, read(2)).await,
         Err(Refusal::Stale { key: key("a"), expected: 2, found: 1 })
     );
+}
+
+/// The first of them makes it; each of the others adds to what it finds.
+async fn edits_at_the_same_time_are_all_made(fresh: &Fresh) {
+    let ambient = kernel::Ambient::system();
+    let edit = async || {
+        kernel::store::edit(&*fresh.store, &ambient, &key("a"), |there, _| {
+            let mut object = there.cloned().unwrap_or_else(|| widget("a", "acme"));
+            let size = object.spec.parse::<i64>().unwrap_or(0) + 1;
+            object.spec = Json::of(&size);
+            let change = match there {
+                Some(_) => Change { write: Some(Write::Update(object)), ..Change::default() },
+                None => create(object),
+            };
+            Ok((Some(change), size))
+        })
+        .await
+        .unwrap()
+    };
+    let mut sizes = futures::future::join_all((0..10).map(|_| edit())).await;
+    sizes.sort_unstable();
+    assert_eq!(sizes, (1..=10).collect::<Vec<i64>>());
+    let nothing = |there: Option<&Object>, _| Ok((None, there.map(|object| object.revision)));
+    let found = kernel::store::edit(&*fresh.store, &ambient, &key("a"), nothing).await.unwrap();
+    assert_eq!(found, Some(10), "and nothing was written");
+    let found = kernel::store::edit(&*fresh.store, &ambient, &key("a"), nothing).await.unwrap();
+    assert_eq!(found, Some(10));
 }
 
 async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {

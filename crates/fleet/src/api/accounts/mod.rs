@@ -246,25 +246,20 @@ async fn edit(
     }
     let fleet = &call.fleet;
     let key = account::key(&account.id);
-    loop {
-        let stored = fleet.store.object(&key).await?;
-        let stored = stored.filter(|o| o.deleted_at.is_none() && o.phase == account::READY);
+    let edited = |there: Option<&Object>, now: Timestamp| {
+        let stored = there.filter(|o| o.deleted_at.is_none() && o.phase == account::READY);
         let before = stored.ok_or_else(|| missing(&account.id))?;
-        let now = fleet.ambient.now();
-        let mut object = (*before).clone();
+        let mut object = before.clone();
         object.generation += 1;
         object.updated_at = now;
-        let mut wanted = change(&mut object, &Account::of(&before)?, now);
+        let mut wanted = change(&mut object, &Account::of(before)?, now);
         let action = format!("{}.{action}", account::KIND);
         let mut audit = call.context.audit(who, &action, key.as_str(), &object.org);
         (audit.before, audit.after) = (before.spec.clone(), object.spec.clone());
         wanted.audit = Some(audit);
-        match kernel::store::commit(fleet.store.as_ref(), wanted, now).await {
-            Err(Error::Refused(Refusal::Stale { .. })) => {}
-            Err(error) => return Err(error),
-            Ok(_) => return Account::of(&object),
-        }
-    }
+        Ok((Some(wanted), Account::of(&object)?))
+    };
+    kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, edited).await
 }
 
 /// The worker looks when the request must be over. Without another system there is nothing to see.

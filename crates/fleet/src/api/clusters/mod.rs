@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::identity::Principal;
+use kernel::store::edit;
 use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 use serde_json::json;
 
@@ -155,16 +156,14 @@ pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
 /// Asks for a cluster to go; the worker does the rest, once it is empty.
 async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
     let fleet = &call.fleet;
-    loop {
-        let object = fleet.store.object(&cluster.key()).await?;
-        let object = object.filter(|object| object.deleted_at.is_none());
+    let gone = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
         let before = object.ok_or_else(|| missing(&cluster.id, who))?;
         let spec: Spec = before.spec.parse()?;
         if spec.deleting {
-            return Ok(());
+            return Ok((None, ()));
         }
-        let now = fleet.ambient.now();
-        let mut after = (*before).clone();
+        let mut after = before.clone();
         after.spec = Json::of(&Spec { deleting: true, ..spec });
         after.generation += 1;
         after.updated_at = now;
@@ -177,11 +176,9 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
             write: Some(Write::Update(after)),
             ..Change::default()
         };
-        match kernel::store::commit(fleet.store.as_ref(), change, now).await {
-            Err(Error::Refused(Refusal::Stale { .. })) => {}
-            done => return done.map(drop),
-        }
-    }
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &cluster.key(), gone).await
 }
 
 fn is_own(cluster: &Cluster, who: &Principal) -> bool {
