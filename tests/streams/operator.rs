@@ -32,6 +32,8 @@ async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
             "Lease mainstay-operator",
             "health   nowhere",
             "this one acts",
+            "a backfill is started",
+            "its Job is started",
         ],
     );
     wait_for("what its pod says", async || {

@@ -10,6 +10,7 @@ use super::{Item, Operator};
 use crate::cluster::{Answer, Call, Object, Refused, What};
 use crate::decide::Command;
 use crate::decide::build::Subject;
+use crate::decide::command::Mode;
 use crate::index::class_place;
 use crate::model::phase::Phase;
 use crate::model::status::Status;
@@ -67,6 +68,7 @@ impl Operator {
                         progress = true;
                         self.in_the_way.lock().remove(key);
                         self.metrics.done(key, phase, command);
+                        note(key, command);
                     }
                     Some(refused) => {
                         let wait = self.refused(key, command, refused).await;
@@ -224,6 +226,25 @@ impl Operator {
             self.hands.publish_on(subject, &happened).await;
         }
         Looked { outcome: Outcome::Rest(due), acted: true }
+    }
+}
+
+/// One line for each effect, and for what someone should know.
+fn note(key: &Key, command: &Command) {
+    match command {
+        Command::StartJob { mode: Mode::Stream, .. } => tracing::info!(%key, "its Job is started"),
+        Command::StartJob { mode: Mode::Backfill(request), .. } => {
+            tracing::info!(%key, request, "a backfill is started");
+        }
+        Command::StopJob { why, .. } => tracing::info!(%key, ?why, "its Job is stopped"),
+        Command::Publish(happened) if happened.warning => {
+            tracing::warn!(%key, reason = happened.reason, "{}", happened.message);
+        }
+        Command::RefuseRequest { request, why } => tracing::warn!(%key, %request, "{why}"),
+        Command::CompleteRequest { .. }
+        | Command::StartSchedule { .. }
+        | Command::StopSchedule { .. } => tracing::info!(%key, "{}", name(command)),
+        _ => tracing::debug!(%key, "{}", name(command)),
     }
 }
 
