@@ -354,3 +354,16 @@ fn an_empty_index_decides_nothing() {
     let decision = streams::decide::decide(&Index::default(), &world.key(), now());
     assert!(decision.commands.is_empty());
 }
+
+#[test]
+fn pods_that_kubernetes_counts_in_a_job_touch_nobody_and_its_end_does() {
+    let mut world = World::new();
+    world.stream("Running", capture("v1", false)).job(JOB, |_| {});
+    let mut job = world.index.job_at(&world.key().place).unwrap().clone();
+    job.revision = Revision::of("1000");
+    assert_eq!(world.index.learnt(Object::Job(job.clone())), []);
+    assert_eq!(world.index.job_at(&world.key().place).unwrap().revision, job.revision);
+    job.revision = Revision::of("1001");
+    job.ended = Some((Fate::Complete, now()));
+    assert_eq!(world.index.learnt(Object::Job(job)), [world.key()]);
+}

@@ -178,9 +178,6 @@ impl Cluster<'_> {
                 ("secure-port", &port.to_string()),
                 ("leader-elect", "false"),
                 ("profiling", "false"),
-                // By default a scheduler places 50 pods a second, and controllers do less.
-                ("kube-api-qps", "500"),
-                ("kube-api-burst", "1000"),
             ])
         };
         let mut controllers = own("controllers", self.place.port("controllers")?);
@@ -190,6 +187,8 @@ impl Cluster<'_> {
             ("service-account-private-key-file", "pki/accounts.key"),
             ("root-ca-file", "pki/ca.crt"),
             ("use-service-account-credentials", "true"),
+            ("kube-api-qps", "500"),
+            ("kube-api-burst", "1000"),
             ("flex-volume-plugin-dir", &plugins),
         ]));
         self.spawn("kube-controller-manager", &controllers)?;
