@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::discovery::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -57,13 +57,7 @@ impl Drop for Operator {
 }
 
 fn resource(plural: &str, kind: &str) -> ApiResource {
-    ApiResource {
-        group: GROUP.into(),
-        version: "v1".into(),
-        api_version: format!("{GROUP}/v1"),
-        kind: kind.into(),
-        plural: plural.into(),
-    }
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural)
 }
 
 impl World {

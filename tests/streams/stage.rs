@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::Plan;
-use testkit::kubernetes::Kubernetes;
+use testkit::kubernetes::{Kubernetes, open_crd};
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
@@ -19,22 +19,7 @@ pub struct Stage {
 
 /// A kind of streams that keeps everything.
 pub fn plugin(kind: &str, plural: &str) -> Value {
-    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let schema = json!({ "type": "object", "properties": { "spec": open, "status": open } });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{GROUP}") },
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": schema },
-            }],
-        },
-    })
+    open_crd(GROUP, kind, plural)
 }
 
 pub fn class(name: &str, kind: &str, plural: &str) -> Value {

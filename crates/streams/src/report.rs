@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::model::class::Class;
 use crate::model::layout::Backend;
 use crate::model::phase::Phase;
-use crate::model::stream::Stream;
+use crate::model::stream::{Stream, Written};
 
 /// Where it is told.
 pub const PATH: &str = "/api/v1/streams/report";
@@ -126,8 +126,7 @@ impl StreamReport {
             class_uid: class.uid.clone(),
             phase: phase(stream.phase).into(),
             message,
-            trouble: execution.is_err()
-                || written.is_some_and(|written| written.kind.eq_ignore_ascii_case("error")),
+            trouble: execution.is_err() || written.is_some_and(Written::is_trouble),
             suspended: said_suspended || execution.is_ok_and(|execution| execution.suspended),
             paused: stream.wishes.paused,
             backend: backend.into(),

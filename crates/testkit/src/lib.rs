@@ -22,5 +22,6 @@ pub use servers::prometheus::{self, prometheus};
 pub use servers::rabbitmq::{self, rabbitmq};
 #[cfg(feature = "route53")]
 pub use servers::route53::{self, route53};
+pub use servers::shared;
 pub use servers::terraform::{self, terraform};
 pub use servers::vault::{self, vault};

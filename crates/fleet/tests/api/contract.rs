@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+use testkit::shared;
 
-use crate::recorded::shared;
 use crate::stage::Api;
 
 pub const PARTS: [&str; 3] = ["public", "private_agent", "private_admin"];

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use testkit::shared;
 
 pub struct Recorded {
     /// The file's name, without its ending.
@@ -15,16 +16,6 @@ pub struct Recorded {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub answer: Vec<u8>,
-}
-
-/// A directory that is shared beside the project; none, and a message, where it is not.
-pub fn shared(part: &str) -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here.ancestors().map(|dir| dir.join("shared").join(part)).find(|dir| dir.exists());
-    if found.is_none() {
-        eprintln!("skipped: shared/{part} is not beside the project");
-    }
-    found
 }
 
 /// All of them, in the order in which they were recorded.

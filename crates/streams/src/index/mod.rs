@@ -163,9 +163,11 @@ impl Index {
             return Vec::new();
         }
         // Kubernetes counts pods in it, which changes nothing for anyone here.
-        if known.is_some_and(|known| *known == Job { revision: known.revision, ..job.clone() }) {
-            self.jobs.insert(place, job);
-            return Vec::new();
+        if let Some(known) = self.jobs.get_mut(&place) {
+            known.revision = job.revision;
+            if *known == job {
+                return Vec::new();
+            }
         }
         if let Some(before) = self.jobs.remove(&place).filter(|before| before.uid != job.uid) {
             self.remember(&place, before);

@@ -75,6 +75,12 @@ pub struct Written {
     pub since: Option<Timestamp>,
 }
 
+impl Written {
+    pub fn is_trouble(&self) -> bool {
+        self.kind.eq_ignore_ascii_case("error")
+    }
+}
+
 impl Stream {
     pub fn of(raw: RawStream, class: &Class) -> Stream {
         let RawStream { metadata, spec, status } = raw;
@@ -122,7 +128,7 @@ impl Stream {
     /// What its operator says is in its way; how it failed is told by the phase.
     pub fn trouble(&self) -> Option<&str> {
         let written = self.written.as_deref()?;
-        let is = written.kind.eq_ignore_ascii_case("error") && self.phase != Phase::Failed;
+        let is = written.is_trouble() && self.phase != Phase::Failed;
         is.then_some(&*written.message)
     }
 

@@ -6,20 +6,15 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::discovery::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use streams::config::Config;
 
 use crate::stage::{GROUP, Running, connect, until};
 
 fn api(client: &Client, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: GROUP.into(),
-        version: version.into(),
-        api_version: format!("{GROUP}/{version}"),
-        kind: kind.into(),
-        plural: plural.into(),
-    };
+    let kind = GroupVersionKind::gvk(GROUP, version, kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     Api::namespaced_with(client.clone(), "beta", &resource)
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Event, Namespace};
 use kernel::Ambient;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config as KubeConfig};
 use serde_json::{Value, json};
 use streams::cluster::Cluster;
@@ -61,13 +61,7 @@ pub fn cluster_wide(client: &Client, kind: &str, plural: &str) -> Api<DynamicObj
 }
 
 fn resource(kind: &str, plural: &str) -> ApiResource {
-    ApiResource {
-        group: GROUP.into(),
-        version: "v1".into(),
-        api_version: format!("{GROUP}/v1"),
-        kind: kind.into(),
-        plural: plural.into(),
-    }
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural)
 }
 
 pub async fn connect(access: &Access) -> Kubernetes {

@@ -3,8 +3,9 @@
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use streams::model::GROUP;
+use testkit::shared;
 
-use crate::stage::{api, cluster, create, namespace, shared};
+use crate::stage::{api, cluster, create, namespace};
 
 fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({

@@ -1,23 +1,11 @@
 //! A cluster of a test's own with our definitions, and a kind of streams to go with them.
 
-use std::path::{Path, PathBuf};
-
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use streams::model::GROUP;
-use testkit::kubernetes::Kubernetes;
-
-/// A directory that is shared beside the project; none, and a message, where it is not.
-pub fn shared(part: &str) -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here.ancestors().map(|dir| dir.join("shared").join(part)).find(|dir| dir.exists());
-    if found.is_none() {
-        eprintln!("skipped: shared/{part} is not beside the project");
-    }
-    found
-}
+use testkit::kubernetes::{Kubernetes, open_crd};
 
 /// With these definitions from the start; `None` skips the test.
 pub async fn cluster(crds: &[Value]) -> Option<Kubernetes> {
@@ -32,23 +20,7 @@ pub async fn cluster(crds: &[Value]) -> Option<Kubernetes> {
 
 /// A kind of streams that keeps everything, as no chart's does.
 pub fn plugin(kind: &str, plural: &str) -> Value {
-    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{GROUP}") },
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
-                    "spec": open, "status": open,
-                } } },
-            }],
-        },
-    })
+    open_crd(GROUP, kind, plural)
 }
 
 /// Whatever an object is, there is an API for it.

@@ -8,6 +8,7 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use serde_json::json;
 
 use super::{Instance, unique};
 
@@ -18,6 +19,26 @@ pub struct Kubernetes {
 /// The shared one; `None` skips the test.
 pub fn kubernetes() -> Option<Kubernetes> {
     Instance::shared("kubernetes").map(|server| Kubernetes { server })
+}
+
+/// The definition of a kind that keeps whatever it is given, and has a status.
+pub fn open_crd(group: &str, kind: &str, plural: &str) -> serde_json::Value {
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema = json!({ "type": "object", "properties": { "spec": open, "status": open } });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
 }
 
 impl Kubernetes {

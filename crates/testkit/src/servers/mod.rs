@@ -138,6 +138,16 @@ fn skip(name: &str, why: &str) {
     }
 }
 
+/// What is shared beside the project; `None` if it is not: the test is skipped.
+pub fn shared(part: &str) -> Option<PathBuf> {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().map(|dir| dir.join("shared").join(part)).find(|dir| dir.exists());
+    if found.is_none() {
+        skip("shared", &format!("shared/{part} is not beside the project"));
+    }
+    found
+}
+
 /// A package of someone else's that a test wants, in the cache of the servers: `fill` gets it once.
 /// `None` if it cannot be had: the test is skipped. Where servers are promised, it fails.
 pub fn package(
