@@ -39,7 +39,7 @@ impl Operator {
     }
 
     async fn look_at_stream(&self, key: &Key, lane: Lane) -> Looked {
-        let (mut acted, mut progress) = (false, false);
+        let mut acted = false;
         for _ in 0..ROUNDS {
             let (decision, touched) = self.hands.decide(key);
             self.touched(touched.into_iter().filter(|other| other != key), Lane::Normal);
@@ -65,18 +65,13 @@ impl Operator {
                 self.touched(done.touched.into_iter().filter(|other| other != key), Lane::Normal);
                 match done.refused {
                     None => {
-                        progress = true;
                         self.in_the_way.lock().remove(key);
                         self.metrics.done(key, phase, command);
                         note(key, command);
                     }
                     Some(refused) => {
                         let wait = self.refused(key, command, refused).await;
-                        let outcome = match progress {
-                            true => Outcome::Stumbled(wait),
-                            false => Outcome::Retry(wait),
-                        };
-                        return Looked { outcome, acted };
+                        return Looked { outcome: Outcome::Retry(name(command), wait), acted };
                     }
                 }
             }
@@ -203,12 +198,12 @@ impl Operator {
             }
             Ok(_) => {}
             Err(Refused::Busy(wait)) => {
-                let outcome = Outcome::Retry(wait.unwrap_or_default());
+                let outcome = Outcome::Retry("class", wait.unwrap_or_default());
                 return Looked { outcome, acted: true };
             }
             Err(refused) => {
                 tracing::warn!(class = %name, %refused, "the status of a class cannot be written");
-                return Looked { outcome: Outcome::Retry(HOPELESS), acted: true };
+                return Looked { outcome: Outcome::Retry("class", HOPELESS), acted: true };
             }
         }
         let version = match class.line {

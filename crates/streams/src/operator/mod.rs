@@ -298,7 +298,7 @@ impl Operator {
                 Ok(looked) => (looked.outcome, looked.acted),
                 Err(_) => {
                     tracing::error!(?item, "a look ended in a panic");
-                    (Outcome::Retry(Duration::from_secs(10)), true)
+                    (Outcome::Retry("panic", Duration::from_secs(10)), true)
                 }
             };
             if let Item::Stream(key) = &item {
@@ -306,7 +306,7 @@ impl Operator {
                     Outcome::Rest(None) => "rest",
                     Outcome::Rest(Some(_)) => "later",
                     Outcome::Again(_) => "again",
-                    Outcome::Retry(_) | Outcome::Stumbled(_) => "retry",
+                    Outcome::Retry(..) => "retry",
                 };
                 self.metrics.looked(&key.class, label, begun.elapsed());
             }

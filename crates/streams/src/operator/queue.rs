@@ -35,10 +35,8 @@ pub enum Outcome {
     Rest(Option<Instant>),
     /// There is more to do.
     Again(Lane),
-    /// It failed; not before this has passed.
-    Retry(Duration),
-    /// The same, but something was done before.
-    Stumbled(Duration),
+    /// A step failed; not before this has passed.
+    Retry(&'static str, Duration),
 }
 
 pub struct Queue<T> {
@@ -67,7 +65,8 @@ struct Entry {
     /// Asked for while it was looked at.
     again: Option<Lane>,
     due: Option<u64>,
-    failures: u32,
+    /// How often in a row the same step has failed.
+    failed: (&'static str, u32),
     heat: f32,
     heated: Option<Instant>,
 }
@@ -177,16 +176,15 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         let mut lane = again;
         match outcome {
             Outcome::Rest(at) => {
-                entry.failures = 0;
+                entry.failed = Default::default();
                 due = at;
             }
             Outcome::Again(least) => lane = Some(again.map_or(least, |again| again.min(least))),
-            Outcome::Retry(at_least) | Outcome::Stumbled(at_least) => {
-                entry.failures = match outcome {
-                    Outcome::Stumbled(_) => 1,
-                    _ => entry.failures.saturating_add(1),
-                };
-                let doubled = BACKOFF.0.saturating_mul(1 << (entry.failures - 1).min(16));
+            Outcome::Retry(step, at_least) => {
+                // Another one means that the last was done, though its answer may have been lost.
+                let before = if entry.failed.0 == step { entry.failed.1 } else { 0 };
+                entry.failed = (step, before.saturating_add(1));
+                let doubled = BACKOFF.0.saturating_mul(1 << before.min(16));
                 let jitter = 0.5 + self.ambient.fraction() / 2.0;
                 due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));
                 // Without this, whatever is told of often would be tried without a pause.
@@ -371,7 +369,7 @@ mod tests {
             let begun = Instant::now();
             let (item, _) = queue.take().await;
             waits.push(begun.elapsed());
-            queue.done(&item, Outcome::Retry(Duration::ZERO), true);
+            queue.done(&item, Outcome::Retry("step", Duration::ZERO), true);
         }
         assert!(waits[3] > waits[1], "{waits:?}");
         let last = waits[13];
@@ -381,13 +379,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn only_the_same_step_waits_longer() {
+        let queue = queue();
+        queue.push(1, Lane::Normal);
+        for i in 0..20 {
+            let begun = Instant::now();
+            let (item, _) = queue.take().await;
+            assert!(begun.elapsed() <= 2 * BACKOFF.0, "{:?}", begun.elapsed());
+            let step = ["start Job", "set status"][i / 2 % 2];
+            queue.done(&item, Outcome::Retry(step, Duration::ZERO), true);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_time_to_wait_that_was_told_is_waited() {
         let queue = queue();
         queue.push(1, Lane::Normal);
         assert_eq!(next(&queue).await, Some(1));
         queue.push(1, Lane::Normal);
         let begun = Instant::now();
-        queue.done(&1, Outcome::Retry(Duration::from_secs(7)), true);
+        queue.done(&1, Outcome::Retry("step", Duration::from_secs(7)), true);
         queue.take().await;
         assert!(begun.elapsed() >= Duration::from_secs(7));
     }
