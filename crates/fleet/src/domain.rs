@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Fleet;
-use crate::api::{openapi, own, reply, router};
+use crate::api::accounts::realm;
+use crate::api::{gateway, openapi, own, reply, router};
 use crate::clients::Known;
 use crate::config::{Config, QuotaType};
 use crate::fleet::Ports;
@@ -129,6 +130,8 @@ pub fn routes(fleet: &Arc<Fleet>) -> Routes {
     let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
     let paths = move |path: &str| take.takes(path);
     own::routes()
+        .merge(realm::routes())
+        .merge(gateway::routes())
         .documented_by(move || openapi::documents(&documented))
         .errors_where(paths.clone(), reply::mapper(fleet.clone()))
         .surfaces(paths, move |app, context, request| {

@@ -1,5 +1,7 @@
-//! For tests only: a store in memory, the widget domain, the simulator, the test servers.
+//! For tests only: a store in memory, the widget domain, the simulator, the test servers, and an
+//! account management service, since there is none to run.
 
+pub mod ams;
 pub mod chaos;
 pub mod memory;
 pub mod servers;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::payload::{NAME_PATTERN, Payload, check_field, check_length, is_name, parse_object};
 use super::reply;
 use super::router::Call;
+use crate::Fleet;
 use crate::config::{QuotaType, Scaling};
 use crate::decide::instance::place_on;
 use crate::model::code::Code;
@@ -20,6 +21,7 @@ use crate::model::instance::{
 };
 use crate::model::kind::{Billing, InstanceType, Kind};
 use crate::model::providers::{Cloud, Region};
+use crate::rules::Rules;
 
 const NAME_MAX: usize = 32;
 
@@ -94,9 +96,7 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
         true => body.boolean("multi_az")?.unwrap_or(of.multi_az),
         false => of.multi_az,
     };
-    if let Some(accepted) = terms(call, who).await?
-        && !accepted
-    {
+    if open_terms(&call.fleet, who).await?.is_some() {
         return Err(Code::TermsNotAccepted.plain());
     }
     let text = |name: &str| body.text(name).ok().flatten().unwrap_or_default().to_owned();
@@ -126,7 +126,8 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Asked>
         limit,
     };
     let mut takes = vec![take(name_counter(kind.name(), &who.org, name), 1, 1)];
-    let (quota, holder) = quota(call, who, of, billing, now)?;
+    let scope = (&*call.fleet, &*call.rules, kind);
+    let (quota, holder) = quota(scope, who, of, billing, now);
     spec.quota_counter = quota.0.clone();
     let amount = if of.trial { 1 } else { spec.units };
     takes.push(take(quota.0, amount, quota.1));
@@ -290,40 +291,39 @@ fn billing<'t>(of: &'t InstanceType, body: &Payload) -> Result<&'t Billing> {
 }
 
 /// The counter that it counts against, how much that may hold, and whose it is.
-fn quota(
-    call: &Call,
+pub fn quota(
+    (fleet, rules, kind): (&Fleet, &Rules, &Kind),
     who: &Principal,
     of: &InstanceType,
     billing: &Billing,
     now: Timestamp,
-) -> Result<((String, i64), String)> {
-    let config = &call.fleet.config;
-    let kind = &*call.kind;
+) -> ((String, i64), String) {
+    let config = &fleet.config;
     if of.trial {
         let counter = trial_counter(kind.name(), &who.org, &who.subject);
-        return Ok(((counter, config.trial.max), String::new()));
+        return ((counter, config.trial.max), String::new());
     }
     let max = config.max_allowed_instances;
-    let Some(entitled) = call.rules.quota.entitlement(&who.org, &who.subject, max) else {
+    let Some(entitled) = rules.quota.entitlement(&who.org, &who.subject, max) else {
         // The backend decides; here it is only counted.
         let counter =
             format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, of.id, billing.id);
-        return Ok(((counter, i64::MAX), format!("organization '{}'", who.org)));
+        return ((counter, i64::MAX), format!("organization '{}'", who.org));
     };
     let counter = entitled.holder.counter(kind.name(), &of.id, &billing.id);
     let limit = match (config.quota_enforced, config.quota_type) {
         (true, QuotaType::List) => entitled.limit(kind, &of.id, &billing.id, now),
         _ => i64::MAX,
     };
-    Ok(((counter, limit), entitled.holder.describe()))
+    ((counter, limit), entitled.holder.describe())
 }
 
-/// Whether the terms were accepted; none if nobody asks for it.
-async fn terms(call: &Call, who: &Principal) -> Result<Option<bool>> {
-    let terms = &call.fleet.config.terms;
-    match &call.fleet.ams {
+/// Where terms are that the caller has still to accept; none, if there are none.
+pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>> {
+    let terms = &fleet.config.terms;
+    match &fleet.ams {
         Some(ams) if terms.required => {
-            Ok(Some(ams.terms_accepted(&who.subject, &terms.site, &terms.event).await?))
+            ams.open_terms(&who.subject, &terms.site, &terms.event).await
         }
         _ => Ok(None),
     }

@@ -6,6 +6,8 @@ pub mod agent;
 pub mod clusters;
 pub mod create;
 pub mod errors;
+pub mod gateway;
+pub mod guard;
 pub mod instances;
 pub mod list;
 pub mod metrics;

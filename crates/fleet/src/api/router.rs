@@ -11,6 +11,7 @@ use kernel::http::{RequestContext, sign_in};
 use kernel::identity::Principal;
 use kernel::{App, Error, Result};
 
+use super::guard::Guard;
 use super::{
     accounts, admin, agent, clusters, create, errors, instances, list, metrics, offers, reply,
     watch,
@@ -118,24 +119,6 @@ pub enum Route {
     AdminPatch,
     AdminDelete,
     AdminRevoke,
-}
-
-/// Who is let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guard {
-    Anyone,
-    /// Whoever is signed in.
-    SignedIn,
-    /// A person of an organisation that is let in.
-    User,
-    /// A person, or a service account, of an organisation that is let in.
-    Reader,
-    /// The agent of the cluster in the path. Others are not told that there is something.
-    Agent,
-    /// An agent, of whichever cluster.
-    AnyAgent,
-    /// An admin, by the method. Others are not told that there is something.
-    Admin,
 }
 
 /// Method, path (`@` is the kind's plural, `-` anything), guard, what answers, and the extra
@@ -380,7 +363,7 @@ async fn dispatch(
     match who {
         None => open(call, *route),
         Some(who) => {
-            admit(&call, *guard, method, &who)?;
+            guard.admit(&call, method, &who)?;
             match route {
                 // Asked for most: the others are large, and would be moved along.
                 Route::Get => instances::get(&call, &who).await,
@@ -451,50 +434,4 @@ async fn carry(call: Call, route: Route, who: &Principal) -> Result<Response> {
         | Route::OneError
         | Route::SsoProviders => open(call, route),
     }
-}
-
-/// Lets the caller in, or says why not as the existing service does.
-fn admit(call: &Call, guard: Guard, method: &str, who: &Principal) -> Result<()> {
-    let hidden = || Err(Code::NotFound.plain());
-    match guard {
-        Guard::Anyone | Guard::SignedIn => Ok(()),
-        Guard::User if is_program(who) => Err(Code::Unauthenticated.plain()),
-        Guard::User | Guard::Reader => admit_organisation(call, who),
-        Guard::Agent => match &who.agent_of {
-            Some(id) if *id == call.args[0] && call.fleet.index.cluster(id).is_some() => Ok(()),
-            _ => hidden(),
-        },
-        Guard::AnyAgent => match &who.agent_of {
-            Some(_) => Ok(()),
-            None => hidden(),
-        },
-        Guard::Admin => {
-            let roles: &[&str] = match method {
-                "GET" => &["admin-read", "admin-write", "admin-full"],
-                "PATCH" => &["admin-write", "admin-full"],
-                _ => &["admin-full"],
-            };
-            if roles.iter().any(|role| who.roles.contains(*role)) { Ok(()) } else { hidden() }
-        }
-    }
-}
-
-fn admit_organisation(call: &Call, who: &Principal) -> Result<()> {
-    if who.agent_of.is_some() || who.org.is_empty() {
-        return Err(Code::Unauthenticated.plain());
-    }
-    let access = &call.rules.access;
-    if access.denied.contains(&who.subject) {
-        let why = format!("User '{}' is not authorized to access the service.", who.subject);
-        return Err(Code::Forbidden.error(why));
-    }
-    if access.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&who.org)) {
-        return Err(Code::Maintenance.plain());
-    }
-    Ok(())
-}
-
-/// A service account of ours: for the data plane, not for this API.
-fn is_program(who: &Principal) -> bool {
-    who.client.starts_with("srvc-acct-") || who.client.starts_with("canary-")
 }

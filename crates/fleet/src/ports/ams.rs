@@ -68,7 +68,8 @@ pub trait Ams: Send + Sync + 'static {
     /// subscription.
     async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>>;
     async fn release(&self, subscription: &str) -> Result<()>;
-    async fn terms_accepted(&self, account: &str, site: &str, event: &str) -> Result<bool>;
+    /// Where terms are that were not accepted (empty if it does not say); none if all were.
+    async fn open_terms(&self, account: &str, site: &str, event: &str) -> Result<Option<String>>;
     async fn account(&self, username: &str) -> Result<Option<Account>>;
 }
 
@@ -333,7 +334,7 @@ impl Ams for Http {
         }
     }
 
-    async fn terms_accepted(&self, account: &str, site: &str, event: &str) -> Result<bool> {
+    async fn open_terms(&self, account: &str, site: &str, event: &str) -> Result<Option<String>> {
         let body = json!({"account_username": account, "site_code": site, "event_code": event});
         let request = self.request(Method::POST, &[TERMS]).json(&body);
         // It is a question, although it is asked by POST.
@@ -341,11 +342,13 @@ impl Ams for Http {
         let response = self.system.http("terms_review", request).await?;
         if response.status() == StatusCode::NOT_FOUND {
             // Whoever it does not know has accepted nothing.
-            return Ok(false);
+            return Ok(Some(String::new()));
         }
         let review: Value = read("terms_review", response).await?;
         match review["terms_required"].as_bool() {
-            Some(required) => Ok(!required),
+            Some(required) => {
+                Ok(required.then(|| review["redirect_url"].as_str().unwrap_or_default().to_owned()))
+            }
             None => Err(Error::unavailable(SYSTEM, "it does not say whether terms are required")),
         }
     }

@@ -6,6 +6,8 @@ mod accounts;
 mod accounts_outside;
 mod admin;
 mod agent;
+mod ams;
+mod beside;
 mod callers;
 mod clusters;
 mod conformance;

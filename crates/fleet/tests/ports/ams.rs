@@ -3,8 +3,8 @@
 use fleet::ports::ams::{Account, Ams, Config, Http, Quota, Reservation};
 use kernel::{Class, Error};
 use serde_json::json;
+use testkit::ams::{Mood, Offer, Server, TOKEN};
 
-use crate::ams_server::{self, Mood, Offer, Server, TOKEN};
 use crate::{outbound, whole};
 
 const ORG: &str = "13640203";
@@ -18,7 +18,7 @@ async fn server() -> Server {
         offer("RHOSAK", "marketplace", 3),
         offer("RHOSAKTrial", "standard", 0),
     ];
-    ams_server::start(offers).await
+    testkit::ams::start(offers).await
 }
 
 fn ams(server: &Server) -> Http {
@@ -162,11 +162,13 @@ async fn a_refusal_is_told_from_being_busy() {
 async fn terms_are_accepted_or_not() {
     let server = server().await;
     let ams = ams(&server);
-    for (account, accepted) in [("alice", true), ("carol", false), ("stranger", false)] {
-        let found = ams.terms_accepted(account, "ocm", "onlineService").await.unwrap();
-        assert_eq!(found, accepted, "{account}");
+    let where_open =
+        [("alice", None), ("carol", Some("https://terms.example")), ("stranger", Some(""))];
+    for (account, open) in where_open {
+        let found = ams.open_terms(account, "ocm", "onlineService").await.unwrap();
+        assert_eq!(found.as_deref(), open, "{account}");
     }
-    let error = ams.terms_accepted("alice", "elsewhere", "onlineService").await.unwrap_err();
+    let error = ams.open_terms("alice", "elsewhere", "onlineService").await.unwrap_err();
     assert!(whole(&error).contains("unknown site or event"), "{error:?}");
 }
 
@@ -194,7 +196,7 @@ async fn an_error_names_the_service_and_what_would_help() {
         stranger.quota(ORG, "RHOSAK", "standard").await.unwrap_err(),
         stranger.reserve(&reservation("i1", 1)).await.unwrap_err(),
         stranger.release("s1").await.unwrap_err(),
-        stranger.terms_accepted("alice", "ocm", "onlineService").await.unwrap_err(),
+        stranger.open_terms("alice", "ocm", "onlineService").await.unwrap_err(),
     ] {
         let said = whole(&error);
         assert!(said.contains("AMS is unavailable") && said.contains("check ams.token"), "{said}");

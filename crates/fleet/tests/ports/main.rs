@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod ams;
-mod ams_server;
 mod dns;
 mod prometheus;
 mod sso;

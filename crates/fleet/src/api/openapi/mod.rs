@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
-use super::router::{Guard, Route, TABLE};
+use super::guard::Guard;
+use super::router::{Route, TABLE};
 use crate::Fleet;
 use crate::model::kind::{Extra, Kind};
 use schemas::{instance_name, reference};

@@ -72,6 +72,15 @@ impl Builtin {
     /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
     /// stays the token's own client's.
     async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Refused> {
+        let (who, client) = self.refreshed(refresh_token).await?;
+        self.tokens(&who, &client, Some(refresh_token.to_owned()))
+    }
+
+    /// Whose a refresh token is, and which client's; if it is good.
+    pub(super) async fn refreshed(
+        &self,
+        refresh_token: &str,
+    ) -> Result<(Principal, String), Refused> {
         let invalid = |error: crate::Error| Refused::new("invalid_grant", error.to_string());
         let token = Unverified::parse(refresh_token).map_err(invalid)?;
         token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
@@ -85,7 +94,7 @@ impl Builtin {
         self.issuer.verify(&token).await.map_err(invalid)?;
         let who = self.issuer.reader.principal(&self.issuer.url, &token.claims).map_err(invalid)?;
         let client = token::text(&token.claims, "azp").unwrap_or(CLI_CLIENT);
-        self.tokens(&who, client, Some(refresh_token.to_owned()))
+        Ok((who, client.to_owned()))
     }
 
     async fn device(

@@ -37,6 +37,7 @@ pub fn table() -> Vec<UtoipaMethodRouter<App>> {
         routes!(keys),
         routes!(token),
         routes!(realm_token),
+        routes!(realm_logout),
         routes!(device_authorization),
         routes!(device_page, device_decision),
     ]
@@ -114,6 +115,20 @@ async fn realm_token(
     body: Bytes,
 ) -> Result<Response, Refused> {
     token(app, headers, body).await
+}
+
+/// Sign out, where Keycloak has it: the client throws its tokens away
+#[utoipa::path(post, path = "/auth/realms/mainstay/protocol/openid-connect/logout", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 204), (status = 400, description = "RFC 6749, section 5.2")))]
+async fn realm_logout(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<StatusCode, Refused> {
+    let form = Form::read(&headers, &body)?;
+    builtin(&app)?.refreshed(form.need("refresh_token")?).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Serialize, ToSchema)]

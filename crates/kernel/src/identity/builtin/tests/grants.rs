@@ -132,6 +132,21 @@ async fn an_offline_token_is_traded_for_access_tokens_until_it_expires() {
 }
 
 #[tokio::test]
+async fn signing_out_takes_a_refresh_token_of_ours() {
+    let server = Server::start();
+    let path = "/auth/realms/mainstay/protocol/openid-connect/logout";
+    let status = async |token: &str| {
+        let fields = [("client_id", "any"), ("refresh_token", token)];
+        server.post_with(path, &fields, &[]).await.0
+    };
+    assert_eq!(status(&server.alice(Kind::Refresh)).await, 204);
+    let stranger = Server::with(Config::default(), 2).alice(Kind::Refresh);
+    for other in [stranger.as_str(), &server.alice(Kind::Access), "x", ""] {
+        assert_eq!(status(other).await, 400);
+    }
+}
+
+#[tokio::test]
 async fn only_our_own_refresh_tokens_are_traded() {
     let server = Server::start();
     let stranger = Server::with(Config::default(), 2).alice(Kind::Refresh);

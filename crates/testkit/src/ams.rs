@@ -95,8 +95,8 @@ pub async fn start(offers: Vec<Offer>) -> Server {
         .route("/api/authorizations/v1/terms_review", post(terms))
         .layer(from_fn_with_state(world.clone(), gate))
         .with_state(world.clone());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
     let stop = CancellationToken::new();
     let stopped = stop.clone().cancelled_owned();
     tokio::spawn(

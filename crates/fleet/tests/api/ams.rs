@@ -1,0 +1,76 @@
+//! Quota and terms that an account management service decides.
+
+use fleet::config::QuotaType;
+use serde_json::{Value, json};
+use testkit::ams::{Offer, Server, TOKEN, start};
+
+use crate::callers::ORG;
+use crate::stage::{KAFKA, Stage, eventually};
+
+async fn stage() -> (Stage, Server) {
+    let offer = |product, allowed| Offer { org: ORG, product, billing_model: "standard", allowed };
+    let server = start(vec![offer("RHOSAK", 2)]).await;
+    let url = server.url.clone();
+    let stage = Stage::configured(|config| {
+        config.quota_type = QuotaType::Ams;
+        config.ams.url = url;
+        config.ams.token = TOKEN.into();
+        config.terms.required = true;
+        config.terms.site = "ocm".into();
+        config.terms.event = "onlineService".into();
+    })
+    .await;
+    (stage, server)
+}
+
+fn held(server: &Server) -> usize {
+    let world = server.world.lock();
+    world.subscriptions.iter().filter(|one| one.status != "Deprovisioned").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_reserved_is_counted_there_and_given_back() {
+    let (stage, server) = stage().await;
+    let mut ids = Vec::new();
+    for name in ["one", "two"] {
+        ids.push(stage.create_ready(KAFKA, "alice", name).await);
+    }
+    assert_eq!(held(&server), 2);
+    let quota =
+        stage.get("alice", &format!("/api/accounts_mgmt/v1/organizations/{ORG}/quota_cost")).await;
+    let of = |item: &&Value| item["related_resources"][0]["product"] == "RHOSAK";
+    let standard = quota.items().iter().find(of).unwrap();
+    assert_eq!((&standard["allowed"], &standard["consumed"]), (&json!(2), &json!(2)));
+
+    let over = stage.create(KAFKA, "alice", "three").await;
+    eventually("the third fails for want of quota", async || {
+        stage.status(KAFKA, &over).await == "failed"
+    })
+    .await;
+    let seen = stage.get("alice", &KAFKA.path(&format!("/{over}"))).await.body;
+    assert!(seen["failed_reason"].to_string().contains("quota does not suffice"), "{seen}");
+
+    let path = KAFKA.path(&format!("/{}?async=true", ids[0]));
+    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    stage.agent(KAFKA).make_gone(&ids[0]).await;
+    eventually("its quota is given back", async || held(&server) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_terms_to_accept_is_told_where_and_creates_nothing() {
+    let (stage, _server) = stage().await;
+    let review = async |who: &str| {
+        let path = "/api/authorizations/v1/self_terms_review";
+        stage.call(who, "POST", path, &json!({})).await.body
+    };
+    assert_eq!(review("alice").await["terms_required"], false);
+    let open = review("carol").await;
+    assert_eq!(
+        (&open["terms_required"], &open["redirect_url"]),
+        (&json!(true), &json!("https://terms.example"))
+    );
+    let path = KAFKA.path("?async=true");
+    let refused = stage.call("carol", "POST", &path, &json!({ "name": "one" })).await;
+    assert_eq!((refused.status, refused.code()), (403, 12), "{}", refused.text);
+    assert_eq!(stage.get("carol", &KAFKA.path("")).await.body["total"], 0);
+}
