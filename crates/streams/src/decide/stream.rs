@@ -31,7 +31,7 @@ pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let (Some(class), Some(stream)) = (class, index.stream(key)) else {
         return rest::without_stream(index, key, class.is_some());
     };
-    if stream.deleting || stream.wishes.paused {
+    if stream.deleting || stream.wishes.paused || !index.knows_secrets_for(stream) {
         return Decision::default();
     }
     if let Some(until) = rest::others_turn(index, stream, now) {

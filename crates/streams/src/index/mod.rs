@@ -45,6 +45,9 @@ pub struct Index {
     requests_for: HashMap<Place, BTreeSet<(Timestamp, Arc<str>)>>,
     templates: HashMap<(Line, Place), Template>,
     secrets: HashMap<Place, Revision>,
+    /// Secrets are known, as far as they may be: they are asked for only when someone wants to be
+    /// started anew with them.
+    secrets_settled: bool,
     past: HashMap<Place, Past>,
     /// Backfills that are running.
     backfills: HashSet<Place>,
@@ -140,7 +143,9 @@ impl Index {
             // Nobody writes templates but users, and those are told with their line.
             Object::Template(_) => Vec::new(),
             Object::Secret(place, revision) => match self.secrets.insert(place.clone(), revision) {
-                Some(before) if before != revision => self.users_of_secrets(&place.namespace),
+                Some(before) if before != revision => {
+                    self.users_of_secrets(|user| user.namespace == place.namespace)
+                }
                 _ => Vec::new(),
             },
         }
@@ -247,12 +252,18 @@ impl Index {
         users.map(|stream| stream.key.clone()).collect()
     }
 
-    fn users_of_secrets(&self, namespace: &str) -> Vec<Key> {
-        let users = self
-            .streams
-            .values()
-            .filter(|stream| *stream.key.place.namespace == *namespace && stream.wishes.on_secrets);
+    fn users_of_secrets(&self, of: impl Fn(&Place) -> bool) -> Vec<Key> {
+        let users = self.streams.values();
+        let users = users.filter(|stream| stream.wishes.on_secrets && of(&stream.key.place));
         users.map(|stream| stream.key.clone()).collect()
+    }
+
+    /// All secrets have been told, or it is known that they will not be: who waited for that.
+    pub fn settle_secrets(&mut self) -> Vec<Key> {
+        match std::mem::replace(&mut self.secrets_settled, true) {
+            true => Vec::new(),
+            false => self.users_of_secrets(|_| true),
+        }
     }
 
     fn all(&mut self, watched: &Watched, objects: Vec<Object>) -> Vec<Key> {

@@ -79,6 +79,11 @@ impl Index {
         self.listed.contains(class)
     }
 
+    /// Whether what there is to know of its secrets is known, if that is of interest.
+    pub fn knows_secrets_for(&self, stream: &Stream) -> bool {
+        self.secrets_settled || !stream.wishes.on_secrets
+    }
+
     pub fn job_at(&self, place: &Place) -> Option<&Job> {
         self.jobs.get(place)
     }

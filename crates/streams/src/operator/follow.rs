@@ -26,7 +26,7 @@ impl Operator {
                 () = stop.cancelled() => None,
                 told = told.next() => told,
             } {
-                operator.secrets_for(&told).await;
+                operator.follow_secrets(&told);
                 operator.told(&what, told, &stop);
             }
         });
@@ -51,25 +51,20 @@ impl Operator {
             }
             Watched::Streams(class) => self.told_of_streams(what, class, told, stop),
             _ => {
-                let mut secrets = false;
-                let barred = match what {
-                    // Whether they may be read or not, nobody has to wait any longer.
-                    Watched::Secrets => {
-                        let late =
-                            matches!(told, Told::Trouble(Refused::Away(_) | Refused::Busy(_)));
-                        secrets = !late;
-                        false
-                    }
-                    _ => self.sight.told(what, &told),
-                };
+                // Whether they may be read or not, nobody has to wait any longer.
+                let late = matches!(told, Told::Trouble(Refused::Away(_) | Refused::Busy(_)));
+                let settled = *what == Watched::Secrets && !late;
+                let barred = *what != Watched::Secrets && self.sight.told(what, &told);
                 let lane = match (what, &told) {
                     (Watched::Requests, Told::Is(_) | Told::Gone(..)) => Lane::Urgent,
                     _ => Lane::Normal,
                 };
-                let touched = self.hands.index.lock().told(what, told);
-                if secrets {
-                    self.secrets_told.send_replace(true);
-                }
+                let touched = {
+                    let mut index = self.hands.index.lock();
+                    let mut touched = index.told(what, told);
+                    touched.extend(settled.then(|| index.settle_secrets()).into_iter().flatten());
+                    touched
+                };
                 self.touched(touched, lane);
                 if barred {
                     self.all_classes();
@@ -116,9 +111,8 @@ impl Operator {
         }
     }
 
-    /// Who asks to be started anew with its secrets is known when they are. They are followed
-    /// from the first who asks.
-    async fn secrets_for(self: &Arc<Self>, told: &Told) {
+    /// Secrets are followed from the first on who asks to be started anew with them.
+    fn follow_secrets(self: &Arc<Self>, told: &Told) {
         let asks = |object: &Object| match object {
             Object::Stream(stream) => stream.wishes.on_secrets,
             _ => false,
@@ -128,16 +122,8 @@ impl Operator {
             Told::Is(object) => asks(object),
             Told::Gone(..) | Told::Trouble(_) => false,
         };
-        if !asked {
-            return;
-        }
-        if !self.secrets_followed.swap(true, Ordering::SeqCst) {
+        if asked && !self.secrets_followed.swap(true, Ordering::SeqCst) {
             self.follow(Watched::Secrets, self.stopping.clone());
-        }
-        let mut told = self.secrets_told.subscribe();
-        tokio::select! {
-            () = self.stopping.cancelled() => {}
-            _ = told.wait_for(|told| *told) => {}
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kernel::{Ambient, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -58,7 +58,6 @@ pub struct Operator {
     tenure: Arc<Tenure>,
     metrics: Arc<Metrics>,
     secrets_followed: AtomicBool,
-    secrets_told: watch::Sender<bool>,
     /// How often in a row a stream's Job was there already though no watch tells of it.
     in_the_way: Mutex<HashMap<Key, u32>>,
     /// Enough is known, and this process is the one to act on it.
@@ -105,7 +104,6 @@ impl Operator {
             tenure,
             metrics,
             secrets_followed: AtomicBool::new(false),
-            secrets_told: watch::Sender::new(false),
             in_the_way: Mutex::default(),
             deciding: AtomicBool::new(false),
             conduct: Notify::new(),

@@ -157,6 +157,8 @@ fn a_new_template_or_secret_restarts_who_asked_for_that() {
     let wish = json!({ "mainstay.io/restart-on": "template, secrets" });
     let mut world = World::new();
     world.stream_with("Pending", capture("v1", false), wish.clone());
+    assert_eq!(world.does(), [""; 0], "a Job made now would not know its secrets");
+    assert_eq!(world.index.settle_secrets(), [world.key()]);
     let Command::StartJob { manifest, .. } = world.decide().commands[0].clone() else { panic!() };
     let noted = manifest["metadata"]["annotations"].clone();
     world.job(JOB, |job| job["metadata"]["annotations"] = noted.clone());
