@@ -56,7 +56,7 @@ async fn compose(
     let store = open_store(config, observe_commits(&metrics)).await?;
     let outbound =
         Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
-    let listener = bind(config.listen).await?;
+    let listener = bind(config.listen)?;
     let url = local::public_url(config, listener.local_addr().unwrap_or(config.listen));
     let identity = Identity::start(
         config.identity.clone(),
@@ -134,8 +134,8 @@ pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn 
     Ok(patiently("opening the store", opened).await?)
 }
 
-async fn bind(listen: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+fn bind(listen: SocketAddr) -> Result<TcpListener> {
+    kernel::http::listen(listen).map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => {
             let why =
                 format!("{listen} is in use by another program; choose another with --listen");

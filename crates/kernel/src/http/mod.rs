@@ -32,6 +32,6 @@ pub use idempotency::{Idempotency, Once, carry_out};
 pub use later::Later;
 pub use router::router;
 pub use routes::{Routes, Rule};
-pub use serve::serve;
+pub use serve::{listen, serve};
 pub use sight::{narrow, sees};
 pub use surface::Surface;

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,8 +25,23 @@ use crate::{App, Error, Result};
 
 /// After a failed accept (out of file descriptors, mostly), before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that wait to be accepted; the system may allow fewer. Whoever comes when it is full
+/// is not told: they try again after one second, three, seven.
+const CROWD: u32 = 4096;
 /// hyper's own limits stand above ours, so that ours answer with JSON.
 const HEADER_BYTES_SLACK: usize = 16 << 10;
+
+/// Listens so that a crowd may come at once.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // What the last server's connections have left behind is in nobody's way.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(CROWD)
+}
 
 /// Serves until `shutdown` is cancelled, then lets open requests end for up to `drain_s`.
 pub async fn serve(

@@ -205,3 +205,15 @@ async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
     let metrics = served.world.app.metrics.encode();
     assert!(metrics.contains("mainstay_http_connections 0"), "{metrics}");
 }
+
+/// Nobody accepts meanwhile: without room to wait, the rest would try again for minutes.
+#[tokio::test]
+async fn a_crowd_that_comes_at_once_is_let_wait() {
+    let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    let crowd = limit.trim().parse().unwrap_or(128).min(500);
+    let listener = http::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = listener.local_addr().unwrap();
+    let all = futures::future::try_join_all((0..crowd).map(|_| TcpStream::connect(server)));
+    let connected = tokio::time::timeout(Duration::from_secs(60), all).await;
+    assert_eq!(connected.expect("all are let wait").unwrap().len(), crowd);
+}

@@ -1,6 +1,7 @@
 //! The embedded store: one file, one writer thread with group commit, readers beside it.
 
 mod cache;
+mod checkpoint;
 mod claim;
 mod load;
 mod read;
@@ -27,6 +28,7 @@ use crate::queue::{Ask, Claimed, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 use cache::Cache;
+use checkpoint::Checkpoints;
 pub use schema::VERSION;
 use writer::{Op, Writer};
 
@@ -55,7 +57,9 @@ impl Sqlite {
         schema::migrate(&mut connection).map_err(|e| opening(path, e))??;
         let (hints, cache) = (Arc::new(Hints::default()), Arc::new(Cache::new()));
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
-        let writer = Writer::new(connection, lock, cache.clone(), hints.clone(), on_commit)?;
+        let checkpoints = Checkpoints::start(path, &connection)?;
+        let parts = (connection, checkpoints, lock);
+        let writer = Writer::new(parts, cache.clone(), hints.clone(), on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
@@ -127,14 +131,14 @@ fn damaged(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Large pages and rare checkpoints: a group of transitions touches rows all over the file, and what
-/// it touches is written to the log page by page.
+/// Large pages: a group of transitions touches rows all over the file, and what it touches is
+/// written to the log page by page.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -32_000)

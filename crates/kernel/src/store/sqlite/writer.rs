@@ -9,6 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Cache;
+use super::checkpoint::Checkpoints;
 use super::claim::Turn;
 use super::runs::{self, Indexed};
 use super::{claim, failed, load, save, what_failed};
@@ -62,6 +63,7 @@ type Answer = Box<dyn FnOnce(Option<Error>) + Send>;
 
 pub struct Writer {
     connection: Connection,
+    checkpoints: Checkpoints,
     _lock: File,
     cache: Arc<Cache>,
     hints: Arc<Hints>,
@@ -75,8 +77,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(
-        connection: Connection,
-        lock: File,
+        (connection, checkpoints, lock): (Connection, Checkpoints, File),
         cache: Arc<Cache>,
         hints: Arc<Hints>,
         on_commit: OnCommit,
@@ -86,6 +87,7 @@ impl Writer {
         hints.hint_event(head.event_seq);
         Ok(Writer {
             connection,
+            checkpoints,
             _lock: lock,
             cache,
             hints,
@@ -118,6 +120,7 @@ impl Writer {
             if changes > 0 {
                 (self.on_commit)(changes, begun.elapsed());
             }
+            self.checkpoints.after_commit(&self.connection);
             if let Err(error) = runs::merge(&mut self.connection, &self.head, &mut self.indexed) {
                 tracing::warn!(%error, "the logs' indexes could not be brought up to date");
             }
