@@ -54,16 +54,17 @@ impl Operator {
                 // Whether they may be read or not, nobody has to wait any longer.
                 let late = matches!(told, Told::Trouble(Refused::Away(_) | Refused::Busy(_)));
                 let settled = *what == Watched::Secrets && !late;
-                let barred = *what != Watched::Secrets && self.sight.told(what, &told);
                 let lane = match (what, &told) {
                     (Watched::Requests, Told::Is(_) | Told::Gone(..)) => Lane::Urgent,
                     _ => Lane::Normal,
                 };
-                let touched = {
+                let (touched, barred) = {
                     let mut index = self.hands.index.lock();
+                    // Under this lock: who acts from now on finds in the index what was told.
+                    let barred = *what != Watched::Secrets && self.sight.told(what, &told);
                     let mut touched = index.told(what, told);
                     touched.extend(settled.then(|| index.settle_secrets()).into_iter().flatten());
-                    touched
+                    (touched, barred)
                 };
                 self.touched(touched, lane);
                 if barred {
