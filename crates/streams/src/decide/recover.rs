@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::command::{Command, Decision, Happened, Why};
 use super::stream::{View, stop};
+use crate::model::job::Job;
 use crate::model::meta::seconds;
 use crate::model::phase::Phase;
 use crate::model::settings::Recovery;
@@ -16,19 +17,28 @@ pub(super) enum Next {
     Stay(Decision),
 }
 
-/// What a failed stream does now.
+/// Decides whether a failed stream is started again now. A Job that failed is removed; the Job of
+/// a restart is not mistaken for it, because the phase is no longer Failed when that is created
+/// (see [`View::leave_failed`]).
 pub(super) fn after_failure(view: &View<'_>) -> Next {
-    if let Some(job) = view.job() {
-        return Next::Stay(Decision::of(stop(job, Why::Failed)));
+    let job = view.job();
+    if view.crash_looped() && view.stream.phase != Phase::Failed {
+        let why = job.and_then(Job::failed).unwrap_or("its Job failed before");
+        return Next::Stay(failed(view, why, job.and_then(|job| stop(job, Why::Failed))));
     }
+    match (job, restart(view)) {
+        (None, next) => next,
+        // Nothing says that this one failed, and the stream may run.
+        (Some(job), Next::Start) if job.failed().is_none() && !job.deleting => Next::Start,
+        (Some(job), _) => Next::Stay(Decision::of(stop(job, Why::Failed))),
+    }
+}
+
+/// Whether a failed stream may be started again, whatever is left of its Job.
+fn restart(view: &View<'_>) -> Next {
     if view.class.line == Line::Beta {
-        return match view.state() {
-            Some("crash-loop") if view.stream.phase != Phase::Failed => {
-                Next::Stay(failed(view, "its Job failed before", None))
-            }
-            Some("crash-loop") => Next::Stay(Decision::default()),
-            _ => Next::Start,
-        };
+        // Whoever removes the annotation starts the stream.
+        return if view.crash_looped() { Next::Stay(Decision::default()) } else { Next::Start };
     }
     if !view.stream.wishes.recover {
         return Next::Stay(Decision::default());
@@ -41,9 +51,10 @@ pub(super) fn after_failure(view: &View<'_>) -> Next {
         return Next::Stay(Decision::default());
     }
     let due = due(recovery, failures, at);
-    match due <= view.now {
-        true => Next::Start,
-        false => Next::Stay(Decision { look_at: Some(due), ..Decision::default() }),
+    if due <= view.now {
+        Next::Start
+    } else {
+        Next::Stay(Decision { look_at: Some(due), ..Decision::default() })
     }
 }
 
@@ -58,9 +69,12 @@ pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Command>) -> Decis
     }
     if view.stream.wishes.recover && view.class.line == Line::V1 {
         let recovery = &view.index.settings.recovery;
-        let failures = failures(view, recovery);
-        commands.push(note(failures, view.now));
-        let due = due(recovery, failures, view.now);
+        let (failures, at) = counted(view).unwrap_or_else(|| {
+            let failures = failures(view, recovery);
+            commands.push(note(failures, view.now));
+            (failures, view.now)
+        });
+        let due = due(recovery, failures, at);
         then = match failures > recovery.attempts {
             true => format!(" It failed {failures} times, so it is not started again by itself."),
             false => format!(" It is started again at {}.", seconds(due)),
@@ -77,6 +91,15 @@ pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Command>) -> Decis
     commands.extend(view.say(status, Happened::warning("StreamingJobFailed", told)));
     commands.extend(stop);
     Decision { commands, look_at, ..Decision::default() }
+}
+
+/// The count that includes this failure, if it was noted before and the status could not be
+/// written after it.
+fn counted(view: &View<'_>) -> Option<(u32, Timestamp)> {
+    let (_, noted) = view.stream.wishes.recovered?;
+    let job = view.job()?;
+    let (_, ended) = job.ended.as_ref()?;
+    view.stream.wishes.recovered.filter(|_| job.created < noted && *ended <= noted)
 }
 
 /// How often it has failed in a row, with this time.

@@ -50,6 +50,17 @@ impl View<'_> {
         }
     }
 
+    /// Ends the phase Failed before a Job is created: a Job that is seen in that phase is one that
+    /// failed, and one that fails before its start is written down counts as a new failure.
+    pub(super) fn leave_failed(&self) -> Vec<Command> {
+        if self.stream.phase != Phase::Failed {
+            return Vec::new();
+        }
+        let message = "The stream is being started again after a failure.";
+        let status = Status::new(Phase::Pending, self.stream, message);
+        self.say(status, self.started(Phase::Pending))
+    }
+
     /// Writes the status and tells of it, if it is not written already. An event is for what is
     /// new: another phase, or other trouble.
     pub(super) fn say(&self, status: Status, happened: Happened) -> Vec<Command> {

@@ -134,7 +134,7 @@ impl View<'_> {
         self.stream.wishes.state.as_deref()
     }
 
-    fn crash_looped(&self) -> bool {
+    pub(super) fn crash_looped(&self) -> bool {
         self.class.line == Line::Beta && self.state() == Some("crash-loop")
     }
 
@@ -444,7 +444,11 @@ impl View<'_> {
     ) -> Decision {
         let made = self.parts(template).and_then(|parts| build::job(&parts, &mode, request));
         match made {
-            Ok(manifest) => Decision::of([Command::StartJob { mode, manifest }]),
+            Ok(manifest) => {
+                let mut commands = self.leave_failed();
+                commands.push(Command::StartJob { mode, manifest });
+                Decision { commands, ..Decision::default() }
+            }
             Err(why) => self.trouble("FailedCreateJob", why),
         }
     }

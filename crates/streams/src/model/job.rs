@@ -216,7 +216,7 @@ impl Cron {
     pub fn of(raw: RawCron) -> Option<Cron> {
         let RawCron { metadata, spec, status } = raw;
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);
-        let hash = annotation(CONFIGURATION_HASH)?;
+        let hash = annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM))?;
         Some(Cron {
             place: metadata.place(),
             revision: metadata.revision(),

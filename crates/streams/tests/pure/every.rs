@@ -5,10 +5,10 @@ use streams::decide::Command;
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, outdated};
 
-const PHASES: [&str; 7] =
+pub const PHASES: [&str; 7] =
     ["", "Pending", "Backfilling", "Running", "Scheduled", "Suspended", "Failed"];
 
-type Change = fn(&mut Value);
+pub type Change = fn(&mut Value);
 
 fn unchanged(_: &mut Value) {}
 fn complete(job: &mut Value) {
@@ -32,11 +32,11 @@ fn ours_ending(job: &mut Value) {
     ours_complete(job);
     deleting(job);
 }
-fn anothers(job: &mut Value) {
+pub fn anothers(job: &mut Value) {
     for_request("b0")(job);
 }
 
-const JOBS: [(&str, Option<Change>); 10] = [
+pub const JOBS: [(&'static str, Option<Change>); 10] = [
     ("none", None),
     ("running", Some(unchanged)),
     ("outdated", Some(outdated)),

@@ -216,7 +216,7 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
     assert!(decision.commands.is_empty());
     assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:50:00Z"));
-    assert_eq!(world.does(), ["start Stream"]);
+    assert_eq!(world.does(), ["Pending", "N StreamRecovered", "start Stream"]);
     world.stream_with("Failed", capture("v1", false), wish("8 2026-11-16T01:00:00Z"));
     assert!(world.decide().commands.is_empty(), "it has been tried often enough");
 
@@ -318,7 +318,7 @@ fn before_v1_annotations_say_what_is_wanted() {
     world.stream_with("FAILED", capture("v0", false), state("crash-loop"));
     assert_eq!(world.does(), [""; 0]);
     world.stream("FAILED", capture("v0", false));
-    assert_eq!(world.does(), ["start Stream"]);
+    assert_eq!(world.does(), ["Pending", "N StreamRecovered", "start Stream"]);
     world.stream("RUNNING", capture("v0", false));
     world.job("22222222-2222-2222-2222-222222222222", ended("Failed"));
     assert_eq!(

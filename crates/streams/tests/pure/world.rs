@@ -1,5 +1,8 @@
 //! A picture of a cluster that tests put together.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use streams::cluster::{Object, Told, Watched};
@@ -15,6 +18,19 @@ use streams::model::{GROUP, Key, Line, Place};
 pub const JOB: &str = "11111111-1111-1111-1111-111111111111";
 pub const NOW: &str = "2026-11-16T08:00:00Z";
 
+/// Read once: the tests of every state make tens of thousands of worlds. They fit both versions.
+static TEMPLATES: LazyLock<Vec<(&str, Value, Template)>> = LazyLock::new(|| {
+    let read = |name: &'static str| {
+        let raw = json!({
+            "metadata": { "name": name, "namespace": "t", "resourceVersion": "2" },
+            "spec": template(name),
+        });
+        let template = Template::of(serde_json::from_value(raw.clone()).unwrap(), Line::V1);
+        (name, raw, template)
+    };
+    ["stream", "backfill", "batch"].map(read).into()
+});
+
 pub fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
@@ -22,7 +38,19 @@ pub fn now() -> Timestamp {
 pub struct World {
     pub index: Index,
     pub class: Class,
+    pub now: Timestamp,
+    /// The objects as the API server has them.
+    pub objects: Objects,
     version: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    pub stream: Option<Value>,
+    pub job: Option<Value>,
+    pub cron: Option<Value>,
+    pub requests: BTreeMap<String, Value>,
+    pub templates: BTreeMap<String, Value>,
 }
 
 impl World {
@@ -38,18 +66,18 @@ impl World {
         }))
         .unwrap();
         let class = Class::of(class, line);
-        let mut index = Index::default();
-        index.told(&Watched::Classes(line), Told::All(vec![Object::Class(class.clone())]));
-        let streams = Watched::Streams(class.clone().into());
-        index.told(&streams, Told::All(Vec::new()));
-        let mut world = World { index, class, version: 10 };
-        for name in ["stream", "backfill", "batch"] {
-            world.template(name, &template(name));
+        let index = index(&class);
+        let mut world =
+            World { index, class, now: now(), objects: Objects::default(), version: 10 };
+        for (name, raw, template) in &*TEMPLATES {
+            world.objects.templates.insert((*name).into(), raw.clone());
+            let template = Object::Template(template.clone());
+            world.index.told(&Watched::Templates(line), Told::Is(template.into()));
         }
         world
     }
 
-    fn next(&mut self) -> String {
+    pub fn next(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
     }
@@ -63,9 +91,38 @@ impl World {
             "metadata": { "name": name, "namespace": "t", "resourceVersion": self.next() },
             "spec": spec,
         });
+        self.objects.templates.insert(name.into(), raw.clone());
+        self.learn_template(raw);
+    }
+
+    pub fn learn_template(&mut self, raw: Value) {
         let line = self.class.line;
         let object = Object::Template(Template::of(serde_json::from_value(raw).unwrap(), line));
         self.index.told(&Watched::Templates(line), Told::Is(object.into()));
+    }
+
+    pub fn learn_stream(&mut self, raw: Value) {
+        let stream = Stream::of(serde_json::from_value(raw.clone()).unwrap(), &self.class);
+        self.objects.stream = Some(raw);
+        self.index.learnt(Object::Stream(stream));
+    }
+
+    pub fn learn_job(&mut self, raw: Value) {
+        let job = Job::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        self.objects.job = Some(raw);
+        self.index.learnt(Object::Job(job));
+    }
+
+    pub fn learn_cron(&mut self, raw: Value) {
+        let cron = Cron::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        self.objects.cron = Some(raw);
+        self.index.learnt(Object::Cron(cron));
+    }
+
+    pub fn learn_request(&mut self, raw: Value) {
+        let request = Request::of(serde_json::from_value(raw.clone()).unwrap());
+        self.objects.requests.insert(request.place.name.to_string(), raw);
+        self.index.learnt(Object::Request(request));
     }
 
     /// The stream `n/s1`, uid `s1-uid`.
@@ -97,8 +154,7 @@ impl World {
                 { "type": "Ready", "status": "True", "message": message }
             ] });
         }
-        let stream = Stream::of(serde_json::from_value(raw).unwrap(), &self.class);
-        self.index.learnt(Object::Stream(stream));
+        self.learn_stream(raw);
         self
     }
 
@@ -117,8 +173,7 @@ impl World {
             "status": {},
         });
         change(&mut raw);
-        let job = Job::of(serde_json::from_value(raw).unwrap()).unwrap();
-        self.index.learnt(Object::Job(job));
+        self.learn_job(raw);
         self
     }
 
@@ -133,8 +188,7 @@ impl World {
             "spec": { "schedule": "0 * * * *" },
         });
         change(&mut raw);
-        let cron = Cron::of(serde_json::from_value(raw).unwrap()).unwrap();
-        self.index.learnt(Object::Cron(cron));
+        self.learn_cron(raw);
         self
     }
 
@@ -147,25 +201,35 @@ impl World {
             "spec": { "streamClass": self.class.name, "streamId": "s1" },
         });
         change(&mut raw);
-        self.index.learnt(Object::Request(Request::of(serde_json::from_value(raw).unwrap())));
+        self.learn_request(raw);
         self
     }
 
     pub fn job_gone(&mut self, uid: &str) -> &mut World {
         let revision = streams::model::meta::Revision::of(&self.next());
         let place = Place::new("n", "s1");
+        self.objects.job = None;
         self.index.told(&Watched::Jobs, Told::Gone(place, uid.into(), revision));
         self
     }
 
     pub fn decide(&self) -> Decision {
-        decide(&self.index, &self.key(), now())
+        decide(&self.index, &self.key(), self.now)
     }
 
     /// A short account of what would be done.
     pub fn does(&self) -> Vec<String> {
         self.decide().commands.iter().map(brief).collect()
     }
+}
+
+/// An index that knows the class and that it has no streams yet.
+pub fn index(class: &Class) -> Index {
+    let mut index = Index::default();
+    let classes = Told::All(vec![Object::Class(class.clone())]);
+    index.told(&Watched::Classes(class.line), classes);
+    index.told(&Watched::Streams(class.clone().into()), Told::All(Vec::new()));
+    index
 }
 
 pub fn brief(command: &Command) -> String {

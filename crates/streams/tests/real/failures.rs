@@ -1,0 +1,49 @@
+//! Streams that fail.
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::stage::{Running, Stage, connect, until};
+
+/// An operator whose first wait after a failure is two seconds.
+async fn impatient(stage: &Stage) -> Running {
+    let cluster = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
+    let mut config = stage.config();
+    config.settings.recovery.first_s = 2;
+    Running::start(std::sync::Arc::new(cluster), config).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_stream_gets_one_job_per_attempt_and_recovers_when_its_template_is_mended() {
+    let Some(stage) = Stage::new().await else { return };
+    let running = impatient(&stage).await;
+    stage.template("broken", "mock:fail").await;
+    stage.suspended("s1", stage.spec("broken", "ok")).await;
+    stage
+        .patch(
+            "s1",
+            json!({
+                "metadata": { "annotations": { "mainstay.io/recover": "true" } },
+                "spec": { "execution": { "suspended": false } },
+            }),
+        )
+        .await;
+    let failures = async || {
+        let stream = stage.streams().get("s1").await.unwrap();
+        let noted = stream.metadata.annotations.unwrap_or_default();
+        let noted = noted.get("mainstay.io/recovered").and_then(|text| text.split(' ').next());
+        noted.and_then(|count| count.parse::<usize>().ok()).unwrap_or(0)
+    };
+    until("it has failed three times", async || failures().await == 3).await;
+    stage.until_phase("s1", "Failed").await;
+    assert_eq!(running.counting.of("create job"), 3, "{:#?}", running.counting.asked());
+    let mended = json!({ "spec": { "spec": { "template": { "spec": {
+        "restartPolicy": "Never", "containers": [{ "name": "stream", "image": "mock:hang" }],
+    } } } } });
+    let templates = stage.of("StreamingJobTemplate", "streamingjobtemplates");
+    templates.patch("broken", &PatchParams::default(), &Patch::Merge(mended)).await.unwrap();
+    stage.until_phase("s1", "Running").await;
+    assert_eq!(running.counting.of("create job"), 4, "{:#?}", running.counting.asked());
+    assert!(stage.events("s1").await.iter().any(|reason| reason == "StreamRecovered"));
+    running.stop().await;
+}
