@@ -67,7 +67,9 @@ impl Client {
         let raws = self.list(&path, "").await?.unwrap_or_default();
         let all = raws.into_iter().filter_map(|raw| serde_json::from_value::<RawRequest>(raw).ok());
         let of = |request: &Request| {
-            *request.stream == *place.name && *request.class == *found.class.name
+            *request.stream == *place.name
+                && *request.class == *found.class.name
+                && request.is_for(&found.class.kind, &found.stream)
         };
         let mut requests: Vec<Request> = all.map(Request::of).filter(of).collect();
         requests.sort_by_key(|request| request.created);

@@ -17,7 +17,8 @@ impl View<'_> {
 
     pub(super) fn initial_request(&self) -> Option<&Request> {
         let place = Place::new(&self.stream.place().namespace, &build::initial_name(self.stream));
-        self.index.request(&place)
+        let request = self.index.request(&place)?;
+        request.is_for(&self.class.kind, self.stream).then_some(request)
     }
 
     /// The first backfill of a new stream: its Job goes before its request, which follows from the

@@ -7,13 +7,20 @@ use super::command::{Command, Decision};
 use super::stream::View;
 use crate::index::Index;
 use crate::model::Key;
+use crate::model::class::Class;
+use crate::model::request::Request;
 use crate::model::stream::Stream;
 
 /// Requests for a stream that is not there: the completed ones go, the others say why they wait.
-pub(super) fn without_stream(index: &Index, key: &Key, class_known: bool) -> Decision {
+/// Those that belong to it are left to the garbage collector.
+pub(super) fn without_stream(index: &Index, key: &Key, class: Option<&Class>) -> Decision {
+    let class_known = class.is_some();
     if class_known && !index.is_listed(&key.class) {
         return Decision::default();
     }
+    let owned = |request: &Request| {
+        class.is_some_and(|class| request.owners_of(&class.kind, &key.place.name).next().is_some())
+    };
     let why = match class_known {
         true => format!(
             "There is no stream {} of class {} in namespace {}; the backfill starts when there is.",
@@ -21,8 +28,8 @@ pub(super) fn without_stream(index: &Index, key: &Key, class_known: bool) -> Dec
         ),
         false => format!("There is no StreamClass {}; check spec.streamClass.", key.class),
     };
-    let of = |request: &crate::model::request::Request| match request.completed {
-        _ if request.deleting => None,
+    let of = |request: &Request| match request.completed {
+        _ if request.deleting || owned(request) => None,
         true if class_known => Some(Command::RemoveRequest {
             request: request.place.clone(),
             uid: request.uid.as_str().into(),
@@ -37,10 +44,7 @@ pub(super) fn without_stream(index: &Index, key: &Key, class_known: bool) -> Dec
 
 /// Completed requests beyond those that are kept, the oldest first.
 pub(super) fn surplus_requests(view: &View<'_>) -> Vec<Command> {
-    let completed = || {
-        let all = view.index.requests(&view.stream.key);
-        all.filter(|request| request.completed && !request.deleting)
-    };
+    let completed = || view.requests().filter(|request| request.completed && !request.deleting);
     let surplus = completed().count().saturating_sub(view.index.settings.requests_kept);
     let remove = completed().take(surplus).map(|request| Command::RemoveRequest {
         request: request.place.clone(),

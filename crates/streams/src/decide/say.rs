@@ -80,7 +80,7 @@ impl View<'_> {
         match self.stream.phase {
             Phase::Backfilling => {
                 let by = |request: &&Request| self.speaks_of(request);
-                match self.index.requests(&self.stream.key).find(by) {
+                match self.requests().find(by) {
                     None if self.class.line == Line::V1 => Happened::normal(
                         "BackfillNotRequested",
                         format!(

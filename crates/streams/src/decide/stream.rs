@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::changed::ASKED;
 use super::command::{Command, Decision, Happened, Mode, Why};
 use super::{build, recover, rest};
-use crate::index::Index;
+use crate::index::{Index, Past};
 use crate::model::class::Class;
 use crate::model::job::{Cron, Fate, Job};
 use crate::model::layout::{Backend, Execution};
@@ -29,7 +29,7 @@ pub(super) struct View<'a> {
 pub fn decide(index: &Index, key: &Key, now: Timestamp) -> Decision {
     let class = index.class(&key.class);
     let (Some(class), Some(stream)) = (class, index.stream(key)) else {
-        return rest::without_stream(index, key, class.is_some());
+        return rest::without_stream(index, key, class.map(|class| &**class));
     };
     if stream.deleting || stream.wishes.paused || !index.knows_secrets_for(stream) {
         return Decision::default();
@@ -180,9 +180,15 @@ impl View<'_> {
         Some(recover::failed(self, &why, stop))
     }
 
+    /// The last Job of this stream that is gone; one of an earlier stream of that name is not its.
+    fn past(&self) -> Option<&Past> {
+        let past = self.index.past(self.stream.place())?;
+        past.owner.as_ref().is_none_or(|owner| **owner == *self.stream.uid).then_some(past)
+    }
+
     /// How the Job ended that the status speaks of and that is gone, as far as it is known.
     fn fate(&self) -> Option<&Fate> {
-        let past = self.index.past(self.stream.place())?;
+        let past = self.past()?;
         past.fate.as_ref().filter(|_| self.spoken_of().is_none_or(|uid| *past.uid == *uid))
     }
 
@@ -196,7 +202,7 @@ impl View<'_> {
         if !matches!(self.stream.phase, Phase::Running | Phase::Backfilling) {
             return None;
         }
-        let past = self.index.past(self.stream.place());
+        let past = self.past();
         let uid = match (self.spoken_of(), past) {
             (Some(uid), Some(past)) if *past.uid == *uid && past.fate.is_some() => return None,
             (Some(uid), _) => uid,
@@ -230,10 +236,15 @@ impl View<'_> {
         Ok(None)
     }
 
+    /// The requests for this stream, the oldest first.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
+        let all = self.index.requests(&self.stream.key);
+        all.filter(|request| request.is_for(&self.class.kind, self.stream))
+    }
+
     /// The oldest that is not completed.
     pub(super) fn open_request(&self) -> Option<&Request> {
-        let mut open = self.index.requests(&self.stream.key);
-        open.find(|request| !request.completed && !request.deleting)
+        self.requests().find(|request| !request.completed && !request.deleting)
     }
 
     fn run_backfill(&self, execution: &Execution, backfill: &Backfill<'_>) -> Decision {

@@ -22,6 +22,8 @@ use crate::model::{ClassName, Key, Line, Place};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past {
     pub uid: Box<str>,
+    /// The uid of the stream that it belonged to; none if that stream's status named it.
+    pub owner: Option<Box<str>>,
     pub fate: Option<Fate>,
 }
 
@@ -105,6 +107,10 @@ impl Index {
                     known.uid == stream.uid && known.revision >= stream.revision
                 }) {
                     return Vec::new();
+                }
+                let replaced = known.is_some_and(|known| known.uid != stream.uid);
+                if replaced {
+                    self.past.remove(&key.place);
                 }
                 self.version += 1;
                 self.streams.insert(key.clone(), stream.into());
@@ -229,7 +235,8 @@ impl Index {
 
     fn remember(&mut self, place: &Place, job: Job) {
         let fate = Some(job.ended.map_or(Fate::Gone, |(fate, _)| fate));
-        self.past.insert(place.clone(), Past { uid: job.uid, fate });
+        let owner = job.owner.map(|owner| owner.uid.into());
+        self.past.insert(place.clone(), Past { uid: job.uid, owner, fate });
     }
 
     fn template(&mut self, line: Line, template: Template) -> Vec<Key> {
@@ -391,7 +398,7 @@ impl Index {
 
     /// A Job's end that was asked for.
     pub fn fate(&mut self, place: &Place, uid: &str, fate: Fate) {
-        self.past.insert(place.clone(), Past { uid: uid.into(), fate: Some(fate) });
+        self.past.insert(place.clone(), Past { uid: uid.into(), owner: None, fate: Some(fate) });
     }
 
     /// A stream waits for a backfill to end, or no longer does.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Place;
 use super::class::Class;
 use super::hash::go_json;
-use super::meta::{RawMeta, Revision};
+use super::meta::{Owner, RawMeta, Revision};
 use super::stream::Stream;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -46,6 +46,8 @@ pub struct Request {
     pub payload: Option<Value>,
     pub deleting: bool,
     pub phase: String,
+    /// Empty for what a user made; the garbage collector removes it with its owner.
+    pub owners: Box<[Owner]>,
 }
 
 impl Request {
@@ -56,6 +58,7 @@ impl Request {
             revision: metadata.revision(),
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
+            owners: metadata.owner_references.unwrap_or_default().into(),
             uid: metadata.uid,
             class: spec.stream_class,
             stream: spec.stream_id,
@@ -78,7 +81,24 @@ impl Request {
             payload: None,
             deleting: false,
             phase: String::new(),
+            owners: Box::default(),
         }
+    }
+
+    /// Whether it is for a stream, and not for an earlier one of the same kind and name: that one's
+    /// requests are deleted by the garbage collector, soon or later.
+    pub fn is_for(&self, kind: &str, stream: &Stream) -> bool {
+        let mut owners = self.owners_of(kind, &stream.place().name);
+        owners.all(|owner| *owner.uid == *stream.uid)
+    }
+
+    /// The owners among streams of a kind and a name.
+    pub fn owners_of<'r>(
+        &'r self,
+        kind: &'r str,
+        name: &'r str,
+    ) -> impl Iterator<Item = &'r Owner> {
+        self.owners.iter().filter(move |owner| *owner.kind == *kind && *owner.name == *name)
     }
 
     /// Its spec, as the other operator writes it in environments and hashes it.

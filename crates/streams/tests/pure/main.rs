@@ -1,6 +1,7 @@
 //! The pure half: hashes, layouts, manifests and decisions, without any server.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod again;
 mod apply;
 mod converge;
 mod decisions;

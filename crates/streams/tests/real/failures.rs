@@ -1,6 +1,6 @@
-//! Streams that fail.
+//! Streams that fail, and streams that are deleted and created again at once.
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::stage::{Running, Stage, connect, until};
@@ -45,5 +45,33 @@ async fn a_failing_stream_gets_one_job_per_attempt_and_recovers_when_its_templat
     stage.until_phase("s1", "Running").await;
     assert_eq!(running.counting.of("create job"), 4, "{:#?}", running.counting.asked());
     assert!(stage.events("s1").await.iter().any(|reason| reason == "StreamRecovered"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_deleted_while_it_backfills_and_created_again_at_once_is_backfilled() {
+    let Some(stage) = Stage::new().await else { return };
+    let running = stage.operator().await;
+    running.until_acting().await;
+    for round in 0..10 {
+        stage.stream("s1", stage.spec("hang", "hang")).await;
+        stage.until_phase("s1", "Backfilling").await;
+        stage.streams().delete("s1", &DeleteParams::background()).await.unwrap();
+        let again = stage.stream("s1", stage.spec("hang", "ok")).await;
+        let uid = again.metadata.uid.unwrap();
+        stage.until_phase("s1", "Running").await;
+        let requests = stage.requests().list(&Default::default()).await.unwrap().items;
+        let backfilled = requests.iter().any(|request| {
+            let owners = request.metadata.owner_references.as_deref().unwrap_or_default();
+            owners.iter().any(|owner| owner.uid == uid) && request.data["spec"]["completed"] == true
+        });
+        assert!(backfilled, "round {round}: {requests:#?}");
+        stage.streams().delete("s1", &DeleteParams::background()).await.unwrap();
+        until("everything of it is gone", async || {
+            let requests = stage.requests().list(&Default::default()).await.unwrap().items;
+            stage.job("s1").await.is_none() && requests.is_empty()
+        })
+        .await;
+    }
     running.stop().await;
 }
