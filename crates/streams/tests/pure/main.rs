@@ -11,4 +11,5 @@ mod hashes;
 mod layouts;
 mod manifests;
 mod mended;
+mod messages;
 mod world;
