@@ -67,7 +67,7 @@ impl World {
         let dir = tempfile::tempdir_in(".")?;
         let crds = dir.path().join("crds");
         std::fs::create_dir(&crds)?;
-        std::fs::write(crds.join("operator.yaml"), streams::crd::yaml())?;
+        std::fs::write(crds.join("operator.yaml"), streams::model::crd::yaml())?;
         std::fs::write(crds.join("bench.yaml"), serde_json::to_string(&stream_crd())?)?;
         let crds = std::fs::canonicalize(crds)?;
         let server = shared.private(&[("crds", &crds.display().to_string())]).await;

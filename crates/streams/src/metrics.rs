@@ -15,11 +15,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::decide::Command;
-use crate::decide::command::{Mode, Why};
+use crate::decide::Action;
+use crate::decide::action::{Mode, StopReason};
 use crate::index::Index;
 use crate::model::phase::Phase;
-use crate::model::{ClassName, Key, Line};
+use crate::model::{ClassName, CrdVersion, Key};
 
 use legacy::Legacy;
 
@@ -34,18 +34,18 @@ struct InPhase {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct OfClassName {
     class: ClassName,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Left {
+struct LeftPhase {
     class: ClassName,
     phase: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Because {
+struct ByReason {
     class: ClassName,
     why: &'static str,
 }
@@ -57,7 +57,7 @@ struct Ended {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Asked {
+pub struct ApiCall {
     pub verb: &'static str,
     pub resource: &'static str,
     pub status: &'static str,
@@ -73,10 +73,10 @@ impl MetricConstructor<Histogram> for Seconds {
 }
 
 /// From a look that finds nothing to do to one that waits for a slow API server.
-const LOOK: Seconds =
+const REQUEST_BUCKETS: Seconds =
     Seconds(&[0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0]);
 /// From a phase that is passed to one that lasts a week.
-const PHASE: Seconds =
+const PHASE_BUCKETS: Seconds =
     Seconds(&[0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0]);
 
 type Durations<L> = Family<L, Histogram, Seconds>;
@@ -85,15 +85,15 @@ pub struct Metrics {
     registry: Registry,
     legacy: Option<Legacy>,
     streams: Family<InPhase, Gauge>,
-    phase_seconds: Durations<Left>,
+    phase_seconds: Durations<LeftPhase>,
     backfills_active: Gauge,
     backfills: Family<Ended, Counter>,
-    restarts: Family<Because, Counter>,
-    jobs: Family<Because, Counter>,
-    looks: Family<Ended, Counter>,
-    look_seconds: Durations<Of>,
-    calls: Family<Asked, Counter>,
-    call_seconds: Durations<Asked>,
+    restarts: Family<ByReason, Counter>,
+    jobs: Family<ByReason, Counter>,
+    reconciles: Family<Ended, Counter>,
+    reconcile_seconds: Durations<OfClassName>,
+    calls: Family<ApiCall, Counter>,
+    call_seconds: Durations<ApiCall>,
     leading: Gauge,
     waiting: Gauge,
     busy: Gauge,
@@ -110,15 +110,15 @@ impl Metrics {
             registry: Registry::with_prefix("mainstay_streams"),
             legacy: legacy.then(Legacy::default),
             streams: Family::default(),
-            phase_seconds: Family::new_with_constructor(PHASE),
+            phase_seconds: Family::new_with_constructor(PHASE_BUCKETS),
             backfills_active: Gauge::default(),
             backfills: Family::default(),
             restarts: Family::default(),
             jobs: Family::default(),
-            looks: Family::default(),
-            look_seconds: Family::new_with_constructor(LOOK),
+            reconciles: Family::default(),
+            reconcile_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             calls: Family::default(),
-            call_seconds: Family::new_with_constructor(LOOK),
+            call_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             leading: Gauge::default(),
             waiting: Gauge::default(),
             busy: Gauge::default(),
@@ -143,8 +143,12 @@ impl Metrics {
         registry.register("backfills", "Backfills that ended", self.backfills.clone());
         registry.register("restarts", "Jobs stopped, by the reason", self.restarts.clone());
         registry.register("jobs_started", "Jobs made, by what for", self.jobs.clone());
-        registry.register("looks", "Looks at streams, by what came of them", self.looks.clone());
-        let seconds = self.look_seconds.clone();
+        registry.register(
+            "looks",
+            "Looks at streams, by what came of them",
+            self.reconciles.clone(),
+        );
+        let seconds = self.reconcile_seconds.clone();
         registry.register("look_seconds", "How long a look took", seconds);
         registry.register("api_calls", "Requests to the API server", self.calls.clone());
         registry.register(
@@ -174,9 +178,9 @@ impl Metrics {
     }
 
     /// With how long it took, where that says something.
-    pub fn called(&self, asked: Asked, took: Option<Duration>) {
+    pub fn api_call(&self, asked: ApiCall, took: Option<Duration>) {
         if let Some(legacy) = &self.legacy {
-            legacy.called(&asked);
+            legacy.api_call(&asked);
         }
         if let Some(took) = took {
             self.call_seconds.get_or_create(&asked).observe(took.as_secs_f64());
@@ -184,45 +188,45 @@ impl Metrics {
         self.calls.get_or_create(&asked).inc();
     }
 
-    pub fn looked(&self, class: &ClassName, outcome: &'static str, took: Duration) {
+    pub fn reconciled(&self, class: &ClassName, outcome: &'static str, took: Duration) {
         let class = self.class(class);
         if let Some(legacy) = &self.legacy {
-            legacy.looked(&class, outcome, took);
+            legacy.reconciled(&class, outcome, took);
         }
-        self.looks.get_or_create(&Ended { class: class.clone(), outcome }).inc();
-        self.look_seconds.get_or_create(&Of { class }).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&Ended { class: class.clone(), outcome }).inc();
+        self.reconcile_seconds.get_or_create(&OfClassName { class }).observe(took.as_secs_f64());
     }
 
-    pub fn leads(&self, leads: bool) {
+    pub fn set_leading(&self, leads: bool) {
         self.leading.set(leads.into());
     }
 
     /// A command was carried out on a stream that was in this phase.
-    pub fn done(&self, key: &Key, phase: Phase, command: &Command) {
+    pub fn executed(&self, key: &Key, phase: Phase, action: &Action) {
         let class = self.class(&key.class);
-        match command {
-            Command::StartJob { mode, .. } => {
+        match action {
+            Action::StartJob { mode, .. } => {
                 let why = match mode {
                     Mode::Stream => "stream",
                     Mode::Backfill(_) => "backfill",
                 };
-                self.jobs.get_or_create(&Because { class, why }).inc();
+                self.jobs.get_or_create(&ByReason { class, why }).inc();
             }
-            Command::StopJob { why, .. } => {
+            Action::StopJob { why, .. } => {
                 let why = match why {
-                    Why::Suspended => "suspended",
-                    Why::Changed => "changed",
-                    Why::Backfill => "backfill",
-                    Why::Ended => "ended",
-                    Why::Failed => "failed",
-                    Why::Backend => "backend",
+                    StopReason::Suspended => "suspended",
+                    StopReason::Changed => "changed",
+                    StopReason::Backfill => "backfill",
+                    StopReason::Ended => "ended",
+                    StopReason::Failed => "failed",
+                    StopReason::Backend => "backend",
                 };
-                self.restarts.get_or_create(&Because { class, why }).inc();
+                self.restarts.get_or_create(&ByReason { class, why }).inc();
             }
-            Command::CompleteRequest { .. } => {
+            Action::CompleteRequest { .. } => {
                 self.backfills.get_or_create(&Ended { class, outcome: "complete" }).inc();
             }
-            Command::SetStatus(status) if status.phase != phase => {
+            Action::SetStatus(status) if status.phase != phase => {
                 if phase == Phase::Backfilling && status.phase == Phase::Failed {
                     let ended = Ended { class: class.clone(), outcome: "failed" };
                     self.backfills.get_or_create(&ended).inc();
@@ -238,7 +242,7 @@ impl Metrics {
         if let Some((phase, since)) = before
             && phase == from
         {
-            let left = Left { class, phase: label(from) };
+            let left = LeftPhase { class, phase: label(from) };
             self.phase_seconds.get_or_create(&left).observe(since.elapsed().as_secs_f64());
         }
     }
@@ -248,7 +252,7 @@ impl Metrics {
         let _one = self.scrape.lock();
         let counts = {
             let index = index.lock();
-            self.backfills_active.set(index.backfills().try_into().unwrap_or(i64::MAX));
+            self.backfills_active.set(index.running_backfills().try_into().unwrap_or(i64::MAX));
             let mut counts: BTreeMap<(ClassName, Phase), i64> = BTreeMap::new();
             for stream in index.streams() {
                 *counts.entry((stream.key.class.clone(), stream.phase)).or_default() += 1;
@@ -282,6 +286,6 @@ impl Metrics {
 fn label(phase: Phase) -> &'static str {
     match phase {
         Phase::New => "New",
-        phase => phase.label(Line::V1),
+        phase => phase.label(CrdVersion::V1),
     }
 }

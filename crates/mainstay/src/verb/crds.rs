@@ -28,9 +28,9 @@ enum Format {
 impl Crds {
     pub fn run(self) -> Result<()> {
         output::print(&match self.format {
-            Format::Yaml => streams::crd::yaml(),
+            Format::Yaml => streams::model::crd::yaml(),
             Format::Json => {
-                let items = streams::crd::all();
+                let items = streams::model::crd::all();
                 output::json(
                     &serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": items }),
                 )

@@ -8,9 +8,9 @@ use clap::Args;
 use kernel::Ambient;
 use kernel::outbound::{self, Outbound};
 use streams::config::Config;
-use streams::connect::Connect;
-use streams::operator::Operator as Running;
+use streams::controller::Operator as Running;
 use streams::ports::kubernetes::connect;
+use streams::reporting::reporter::Reporter;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -176,7 +176,7 @@ Mainstay {version}, operator of streams
         };
         let unwatched: outbound::Observe = Arc::new(|_| {});
         let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
-        let connect = Connect::new(url, token.clone(), operator.namespaces(), &outbound)?;
+        let connect = Reporter::new(url, token.clone(), operator.namespaces(), &outbound)?;
         let acts = || operator.is_leading() && operator.is_ready();
         connect.run(operator.index(), acts, stop).await;
         Ok(())

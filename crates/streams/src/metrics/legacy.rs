@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Asked, Durations, LOOK};
+use super::{ApiCall, Durations, REQUEST_BUCKETS};
 use crate::model::ClassName;
 use crate::model::class::Class;
 
@@ -56,7 +56,7 @@ impl Default for Legacy {
             registry: Registry::default(),
             total: Family::default(),
             errors: Family::default(),
-            seconds: Family::new_with_constructor(LOOK),
+            seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             requests: Family::default(),
             depth: Gauge::default(),
             classes: Family::default(),
@@ -74,7 +74,7 @@ impl Default for Legacy {
 }
 
 impl Legacy {
-    pub fn called(&self, asked: &Asked) {
+    pub fn api_call(&self, asked: &ApiCall) {
         let method = match asked.verb {
             "create" => "POST",
             "patch" => "PATCH",
@@ -94,7 +94,7 @@ impl Legacy {
         self.requests.get_or_create(&Rest { code, method }).inc();
     }
 
-    pub fn looked(&self, class: &ClassName, outcome: &str, took: Duration) {
+    pub fn reconciled(&self, class: &ClassName, outcome: &str, took: Duration) {
         let controller = format!("{class}-controller");
         let result = match outcome {
             "rest" => "success",

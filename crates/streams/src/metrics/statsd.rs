@@ -43,7 +43,7 @@ pub async fn count(url: &str, classes: &[Arc<Class>]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Line;
+    use crate::model::CrdVersion;
 
     #[tokio::test]
     async fn a_class_is_counted_as_the_existing_operator_counts_it() {
@@ -53,7 +53,7 @@ mod tests {
             "spec": { "apiVersion": "v1", "kindRef": "MicrosoftSqlServerStream", "pluralName": "x" },
             "status": { "phase": "Ready" },
         });
-        let class = Class::of(serde_json::from_value(raw).unwrap(), Line::V1);
+        let class = Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1);
         let url = format!("udp://{}", server.local_addr().unwrap());
         count(&url, &[class.into()]).await.unwrap();
         let mut packet = [0; 500];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::meta::{Condition, RawMeta, Revision};
-use super::{ClassName, GROUP, Line};
+use super::{ClassName, CrdVersion, GROUP};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct RawClass {
@@ -36,7 +36,7 @@ pub struct RawStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
     pub name: ClassName,
-    pub line: Line,
+    pub crd_version: CrdVersion,
     pub uid: String,
     pub revision: Revision,
     pub generation: i64,
@@ -54,9 +54,9 @@ pub struct Class {
 }
 
 impl Class {
-    pub fn of(raw: RawClass, line: Line) -> Class {
+    pub fn of(raw: RawClass, crd_version: CrdVersion) -> Class {
         let RawClass { metadata, spec, status } = raw;
-        let beta = line == Line::Beta;
+        let beta = crd_version == CrdVersion::V1Beta1;
         let name = match beta {
             true => format!("{}/{}", metadata.namespace, metadata.name),
             false => metadata.name.clone(),
@@ -65,7 +65,7 @@ impl Class {
         let condition = status.conditions.into_iter().next().unwrap_or_default();
         Class {
             name: name.into(),
-            line,
+            crd_version,
             revision: metadata.revision(),
             generation: metadata.generation,
             namespace: beta.then(|| metadata.namespace.as_str().into()),

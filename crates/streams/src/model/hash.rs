@@ -10,7 +10,7 @@ use sha2::Sha256;
 pub type Digest = [u8; 16];
 
 /// What Go's `json.Marshal` makes of a value that the API server sent.
-pub fn go_json(value: &Value) -> String {
+pub fn go_compatible_json(value: &Value) -> String {
     let mut json = String::new();
     write(&mut json, value);
     json
@@ -125,7 +125,7 @@ pub fn checksum(bytes: &[u8]) -> String {
 
 /// One hash for all spellings of a configuration: the existing operator drops `apiGroup` from
 /// references and sets `suspended` to false in what users wrote, after the Job was made from it.
-pub fn normal(spec: &Value, without: &[String]) -> Digest {
+pub fn canonical_digest(spec: &Value, without: &[String]) -> Digest {
     let mut spec = spec.clone();
     if let Value::Object(fields) = &mut spec {
         fields.retain(|name, _| !without.contains(name));
@@ -137,7 +137,7 @@ pub fn normal(spec: &Value, without: &[String]) -> Digest {
         }
         plain_references(&mut spec);
     }
-    md5(go_json(&spec).as_bytes())
+    md5(go_compatible_json(&spec).as_bytes())
 }
 
 fn plain_references(spec: &mut Value) {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::Place;
+use super::NamespacedName;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -22,8 +22,8 @@ pub struct RawMeta {
 }
 
 impl RawMeta {
-    pub fn place(&self) -> Place {
-        Place::new(&self.namespace, &self.name)
+    pub fn object_name(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {

@@ -1,16 +1,21 @@
 //! The types of the streams domain: classes, streams, requests, templates, Jobs. No I/O.
 
+pub mod backfill_request;
 pub mod class;
+pub mod crd;
 pub mod hash;
 pub mod job;
-pub mod layout;
+pub mod lease;
 pub mod meta;
+pub mod observation;
 pub mod phase;
-pub mod request;
+pub mod schedule;
 pub mod settings;
+pub mod spec_layout;
 pub mod status;
 pub mod stream;
 pub mod template;
+pub mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,43 +53,43 @@ pub const DOWNTIME_BEGIN: &str = "arcane.sneaksanddata.com/downtime-begin-ts";
 
 /// Which of the two lines of CRDs a class is of: they differ in names, not in what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Line {
+pub enum CrdVersion {
     /// `stream-classes` v1beta1, in a namespace; annotations say what is wanted.
-    Beta,
+    V1Beta1,
     /// `streamclasses` v1, for the cluster; the live line.
     V1,
 }
 
-impl Line {
+impl CrdVersion {
     /// What its templates are called in paths.
     pub fn templates(self) -> &'static str {
         match self {
-            Line::V1 => "streamingjobtemplates",
-            Line::Beta => "streaming-job-templates",
+            CrdVersion::V1 => "streamingjobtemplates",
+            CrdVersion::V1Beta1 => "streaming-job-templates",
         }
     }
 }
 
 /// A namespace and a name in it. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct NamespacedName {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
 }
 
-impl Place {
-    pub fn new(namespace: &str, name: &str) -> Place {
-        Place { namespace: namespace.into(), name: name.into() }
+impl NamespacedName {
+    pub fn new(namespace: &str, name: &str) -> NamespacedName {
+        NamespacedName { namespace: namespace.into(), name: name.into() }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -97,12 +102,12 @@ pub type ClassName = Arc<str>;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub class: ClassName,
-    pub place: Place,
+    pub object_name: NamespacedName,
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.class, self.place)
+        write!(f, "{} {}", self.class, self.object_name)
     }
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Line;
+use super::CrdVersion;
 use super::meta::seconds;
 use super::phase::Phase;
 use super::stream::Stream;
@@ -16,16 +16,16 @@ pub struct Status {
     /// Of the configuration that it speaks of.
     pub hash: String,
     /// Something is in the way, whatever the phase.
-    pub trouble: bool,
+    pub error: bool,
 }
 
 impl Status {
     pub fn new(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
-        Status { phase, message: message.into(), hash: stream.hash.to_string(), trouble: false }
+        Status { phase, message: message.into(), hash: stream.hash.to_string(), error: false }
     }
 
-    pub fn trouble(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
-        Status { trouble: true, ..Status::new(phase, stream, message) }
+    pub fn error(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
+        Status { error: true, ..Status::new(phase, stream, message) }
     }
 
     /// The type of its one condition, and the reason, as the existing operator names them.
@@ -39,7 +39,7 @@ impl Status {
             Phase::Failed => "StreamFailed",
         };
         let kind = match self.phase {
-            _ if self.trouble => "Error",
+            _ if self.error => "Error",
             Phase::Failed => "Error",
             Phase::New | Phase::Pending | Phase::Suspended => "Warning",
             Phase::Backfilling | Phase::Running | Phase::Scheduled => "Ready",
@@ -48,31 +48,31 @@ impl Status {
     }
 
     /// Whether the stream says all of this already.
-    pub fn is_of(&self, stream: &Stream, line: Line) -> bool {
-        if self.phase.label(line) != stream.phase.label(line) {
+    pub fn is_of(&self, stream: &Stream, crd_version: CrdVersion) -> bool {
+        if self.phase.label(crd_version) != stream.phase.label(crd_version) {
             return false;
         }
-        let Some(written) = &stream.written else {
+        let Some(status) = &stream.status else {
             return self.phase == Phase::New && self.message.is_empty();
         };
         // The existing operator names no Job, and that is no reason to write.
         let says =
             |message: &str| *message == *self.message || message == without_job(&self.message);
-        let same_hash = *written.hash == *self.hash || line == Line::Beta;
-        says(&written.message) && same_hash && written.kind.eq_ignore_ascii_case(self.condition().0)
+        let same_hash = *status.hash == *self.hash || crd_version == CrdVersion::V1Beta1;
+        says(&status.message) && same_hash && status.kind.eq_ignore_ascii_case(self.condition().0)
     }
 
     /// A merge patch. Fields that a CRD does not know are dropped by the API server; what it would
     /// refuse is not there.
-    pub fn patch(&self, stream: &Stream, line: Line, now: Timestamp) -> Value {
+    pub fn patch(&self, stream: &Stream, crd_version: CrdVersion, now: Timestamp) -> Value {
         let (kind, reason) = self.condition();
-        let kind = match line {
-            Line::V1 => kind.to_owned(),
-            Line::Beta => kind.to_uppercase(),
+        let kind = match crd_version {
+            CrdVersion::V1 => kind.to_owned(),
+            CrdVersion::V1Beta1 => kind.to_uppercase(),
         };
         let unchanged = stream.phase == self.phase;
-        let written = stream.written.as_ref().filter(|_| unchanged);
-        let since = written.and_then(|written| written.since).unwrap_or(now);
+        let status = stream.status.as_ref().filter(|_| unchanged);
+        let since = status.and_then(|status| status.since).unwrap_or(now);
         let mut status = json!({
             "configurationHash": self.hash,
             "conditions": [{
@@ -85,8 +85,8 @@ impl Status {
             }],
         });
         // Before v1 an empty phase is refused.
-        if self.phase != Phase::New || line == Line::V1 {
-            status["phase"] = json!(self.phase.label(line));
+        if self.phase != Phase::New || crd_version == CrdVersion::V1 {
+            status["phase"] = json!(self.phase.label(crd_version));
         }
         json!({ "status": status })
     }
@@ -94,19 +94,19 @@ impl Status {
 
 /// How a status names the Job that it speaks of, so that it can be told how that ended even after
 /// a restart: plugins' CRDs have room for it nowhere else.
-pub fn in_job(uid: &str) -> String {
+pub fn job_suffix(uid: &str) -> String {
     format!(" in Job {uid}")
 }
 
 /// The uid of the Job that a status names.
-pub fn job_of(message: &str) -> Option<&str> {
+pub fn job_in_message(message: &str) -> Option<&str> {
     let uid = message.split_once(" in Job ")?.1;
     uid.get(..36).filter(|uid| uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
 }
 
 fn without_job(message: &str) -> String {
-    match job_of(message) {
-        Some(uid) => message.replacen(&in_job(uid), "", 1),
+    match job_in_message(message) {
+        Some(uid) => message.replacen(&job_suffix(uid), "", 1),
         None => message.into(),
     }
 }

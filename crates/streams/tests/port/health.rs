@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kernel::Ambient;
-use streams::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
 use streams::config::Config;
-use streams::health;
-use streams::operator::Operator;
+use streams::controller::Operator;
+use streams::controller::health;
+use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer, Request, Response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -21,18 +22,18 @@ struct Empty {
 }
 
 #[async_trait]
-impl Cluster for Empty {
-    fn watch(&self, _: Watched) -> BoxStream<'static, Told> {
+impl ApiServer for Empty {
+    fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
         let mut telling = self.telling.clone();
         let first = async move {
             let _ = telling.wait_for(|telling| *telling).await;
-            Told::All(Vec::new())
+            WatchEvent::Snapshot(Vec::new())
         };
         futures::stream::once(first).chain(futures::stream::pending()).boxed()
     }
 
-    async fn call(&self, _: Call) -> Result<Answer, Refused> {
-        Err(Refused::NotFound)
+    async fn send(&self, _: Request) -> Result<Response, ApiError> {
+        Err(ApiError::NotFound)
     }
 }
 

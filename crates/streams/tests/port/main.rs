@@ -9,9 +9,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde_json::{Value, json};
-use streams::cluster::{Answer, Call, Cluster as _, Object, Refused, Told, Watched, What};
-use streams::model::Place;
-use streams::model::job::Fate;
+use streams::model::NamespacedName;
+use streams::model::job::JobResult;
+use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer as _, Request, ResourceKind, Response};
 
 use played::{Played, Reply};
 
@@ -34,19 +35,19 @@ fn line(kind: &str, object: &Value) -> String {
     json!({ "type": kind, "object": object }).to_string() + "\n"
 }
 
-async fn next(told: &mut BoxStream<'static, Told>) -> Told {
+async fn next(told: &mut BoxStream<'static, WatchEvent>) -> WatchEvent {
     let told = tokio::time::timeout(Duration::from_secs(60), told.next()).await;
     told.expect("something is told").expect("a watch never ends")
 }
 
-fn names(told: &Told) -> Vec<String> {
+fn names(told: &WatchEvent) -> Vec<String> {
     let name = |object: &Object| match object {
-        Object::Request(request) => request.place.name.to_string(),
+        Object::BackfillRequest(request) => request.object_name.name.to_string(),
         other => panic!("{other:?}"),
     };
     match told {
-        Told::All(objects) => objects.iter().map(name).collect(),
-        Told::Is(object) => vec![name(object)],
+        WatchEvent::Snapshot(objects) => objects.iter().map(name).collect(),
+        WatchEvent::Upserted(object) => vec![name(object)],
         other => panic!("{other:?}"),
     }
 }
@@ -70,11 +71,13 @@ async fn a_list_comes_in_pages_and_a_cut_watch_goes_on_from_where_it_was() {
         ("resourceVersion=16", Reply::Lines(vec![line("ADDED", &request("c", 17))])),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
     assert_eq!(names(&next(&mut told).await), ["a", "b"]);
     assert_eq!(names(&next(&mut told).await), ["a"]);
-    let Told::Gone(place, uid, _) = next(&mut told).await else { panic!("b is gone") };
-    assert_eq!((place, &*uid), (Place::new("n", "b"), "b-uid"));
+    let WatchEvent::Deleted(object_name, uid, _) = next(&mut told).await else {
+        panic!("b is gone")
+    };
+    assert_eq!((object_name, &*uid), (NamespacedName::new("n", "b"), "b-uid"));
     assert_eq!(names(&next(&mut told).await), ["c"]);
     played.all_asked();
 }
@@ -91,7 +94,7 @@ async fn a_version_that_is_forgotten_means_to_list_again() {
         ("resourceVersion=30", Reply::Hang),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
     assert_eq!(names(&next(&mut told).await), Vec::<String>::new());
     assert_eq!(names(&next(&mut told).await), ["a"]);
     assert_eq!(names(&next(&mut told).await), ["b"]);
@@ -105,8 +108,8 @@ async fn a_page_that_expired_means_to_begin_anew() {
         ("limit=500", page(&[request("b", 2)], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::Conflict));
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut told).await, WatchEvent::Error(ApiError::Conflict));
     assert_eq!(names(&next(&mut told).await), ["b"]);
 }
 
@@ -117,11 +120,11 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
         ("limit=500", page(&[], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
     let begun = std::time::Instant::now();
-    let busy = Told::Trouble(Refused::Busy(Some(Duration::from_secs(1))));
+    let busy = WatchEvent::Error(ApiError::Throttled(Some(Duration::from_secs(1))));
     assert_eq!(next(&mut told).await, busy);
-    assert_eq!(next(&mut told).await, Told::All(Vec::new()));
+    assert_eq!(next(&mut told).await, WatchEvent::Snapshot(Vec::new()));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it was asked to wait");
 }
 
@@ -135,9 +138,12 @@ async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
         ("resourceVersion=20", Reply::Lines(vec![line("ADDED", &request("c", 21))])),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
     assert_eq!(names(&next(&mut told).await), ["a"]);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::Forbidden("cannot watch".into())));
+    assert_eq!(
+        next(&mut told).await,
+        WatchEvent::Error(ApiError::Forbidden("cannot watch".into()))
+    );
     assert_eq!(names(&next(&mut told).await), ["b"]);
     assert_eq!(names(&next(&mut told).await), ["c"]);
 }
@@ -154,9 +160,11 @@ async fn an_object_that_cannot_be_read_spoils_no_other() {
         ),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
     assert_eq!(names(&next(&mut told).await), ["a", "b"]);
-    assert!(matches!(next(&mut told).await, Told::Gone(place, ..) if *place.name == *"odd"));
+    assert!(
+        matches!(next(&mut told).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"odd")
+    );
     assert_eq!(names(&next(&mut told).await), ["c"]);
 }
 
@@ -169,8 +177,8 @@ async fn a_kind_that_is_not_there_is_listed_when_its_crd_comes() {
         ("limit=500", page(&[request("a", 1)], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::NotFound));
+    let mut told = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut told).await, WatchEvent::Error(ApiError::NotFound));
     assert_eq!(names(&next(&mut told).await), ["a"]);
 }
 
@@ -191,12 +199,14 @@ async fn several_namespaces_are_told_of_as_one() {
         ("/namespaces/x/backfillrequests?limit", page(&[at("x", "c", 2)], "20", "")),
     ])
     .await;
-    let cluster = played.cluster().within(&["x".into(), "y".into()]);
-    let mut told = cluster.watch(Watched::Requests);
+    let api = played.api().within(&["x".into(), "y".into()]);
+    let mut told = api.watch(WatchTarget::BackfillRequests);
     let mut all = names(&next(&mut told).await);
     all.sort();
     assert_eq!(all, ["a", "b"]);
-    assert!(matches!(next(&mut told).await, Told::Gone(place, ..) if *place.name == *"a"));
+    assert!(
+        matches!(next(&mut told).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"a")
+    );
     assert_eq!(names(&next(&mut told).await), ["c"]);
 }
 
@@ -219,18 +229,23 @@ async fn refusals_and_lost_answers_are_told_apart() {
         ),
     ])
     .await;
-    let cluster = played.cluster();
-    let place = Place::new("n", "a");
-    let create = Call::Create(What::Job, json!({ "metadata": { "namespace": "n" } }));
-    assert_eq!(cluster.call(create).await, Err(Refused::Exists));
-    let (what, uid) = (What::Job, "uid".into());
-    let delete = Call::Delete { what, place: place.clone(), uid, foreground: true };
-    assert_eq!(cluster.call(delete).await, Err(Refused::Conflict));
+    let api = played.api();
+    let object_name = NamespacedName::new("n", "a");
+    let create = Request::Create(ResourceKind::Job, json!({ "metadata": { "namespace": "n" } }));
+    assert_eq!(api.send(create).await, Err(ApiError::AlreadyExists));
+    let (kind, uid) = (ResourceKind::Job, "uid".into());
+    let delete = Request::Delete { kind, object_name: object_name.clone(), uid, foreground: true };
+    assert_eq!(api.send(delete).await, Err(ApiError::Conflict));
     let patch = json!({});
-    let patch = Call::Patch { what: What::Request, place: place.clone(), patch, status: false };
-    assert!(matches!(cluster.call(patch).await, Err(Refused::Away(_))));
-    let failed = Fate::Failed("BackoffLimitExceeded: it failed".into());
-    let fate = cluster.call(Call::Fate { place, uid: "uid".into() }).await;
-    assert_eq!(fate, Ok(Answer::Fate(failed)));
+    let patch = Request::Patch {
+        kind: ResourceKind::BackfillRequest,
+        object_name: object_name.clone(),
+        patch,
+        status: false,
+    };
+    assert!(matches!(api.send(patch).await, Err(ApiError::Unreachable(_))));
+    let failed = JobResult::Failed("BackoffLimitExceeded: it failed".into());
+    let fate = api.send(Request::JobResult { object_name, uid: "uid".into() }).await;
+    assert_eq!(fate, Ok(Response::JobResult(failed)));
     played.all_asked();
 }

@@ -65,7 +65,7 @@ impl Played {
         Played { address, script, task }
     }
 
-    pub fn cluster(&self) -> Kubernetes {
+    pub fn api(&self) -> Kubernetes {
         let config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
         Kubernetes::with(config).unwrap()
     }

@@ -1,11 +1,11 @@
 //! A stream that was deleted and created again: what belonged to the earlier one is not its own.
 
 use serde_json::{Value, json};
-use streams::cluster::{Told, Watched};
-use streams::model::Place;
-use streams::model::job::Fate;
+use streams::model::NamespacedName;
+use streams::model::job::JobResult;
 use streams::model::meta::Revision;
 use streams::model::phase::Phase;
+use streams::model::watch::{WatchEvent, WatchTarget};
 
 use crate::world::{JOB, World, capture, ended, for_request};
 
@@ -33,12 +33,12 @@ fn the_open_request_of_an_earlier_stream_is_not_carried_out() {
     assert_eq!(story.created, 1, "{story:#?}");
     assert!(world.objects.requests.contains_key(OWN), "{story:#?}");
     // The garbage collector comes late, and changes nothing.
-    let gone = Told::Gone(
-        Place::new("n", EARLIER),
+    let gone = WatchEvent::Deleted(
+        NamespacedName::new("n", EARLIER),
         format!("{EARLIER}-uid").into(),
         Revision::of(&world.next()),
     );
-    world.index.told(&Watched::Requests, gone);
+    world.index.apply(&WatchTarget::BackfillRequests, gone);
     assert_eq!(world.does(), [""; 0]);
     assert_eq!(world.index.stream(&world.key()).unwrap().phase, Phase::Backfilling);
 }
@@ -69,8 +69,8 @@ fn how_the_job_of_an_earlier_stream_ended_says_nothing_of_this_one() {
         world.job_gone(JOB);
         assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"], "{kind}");
         // What its own status names is asked after, and counts.
-        let place = world.key().place;
-        world.index.fate(&place, JOB, Fate::Failed("why".into()));
+        let object_name = world.key().object_name;
+        world.index.record_job_result(&object_name, JOB, JobResult::Failed("why".into()));
         assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"], "{kind}");
     }
 }

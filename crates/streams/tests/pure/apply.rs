@@ -2,11 +2,11 @@
 //! Job controller would.
 
 use serde_json::{Value, json};
-use streams::cluster::{Told, Watched};
-use streams::decide::Command;
-use streams::model::Place;
-use streams::model::job::Fate;
+use streams::decide::Action;
+use streams::model::NamespacedName;
+use streams::model::job::JobResult;
 use streams::model::meta::{Revision, seconds};
+use streams::model::watch::{WatchEvent, WatchTarget};
 
 use crate::world::{World, brief, index};
 
@@ -29,19 +29,19 @@ impl World {
         let mut applied = 0;
         for _ in 0..ROUNDS {
             let decision = self.decide();
-            if decision.commands.is_empty() {
+            if decision.actions.is_empty() {
                 if self.finish_deletions() {
                     continue;
                 }
                 return Ok(story);
             }
-            for command in &decision.commands {
-                story.steps.push(brief(command));
+            for action in &decision.actions {
+                story.steps.push(brief(action));
                 story.created += usize::from(matches!(
-                    command,
-                    Command::StartJob { .. } | Command::StartSchedule { .. }
+                    action,
+                    Action::StartJob { .. } | Action::StartSchedule { .. }
                 ));
-                self.apply(command);
+                self.apply(action);
                 applied += 1;
                 if Some(applied) == crash_after {
                     story.steps.push("crash".into());
@@ -53,18 +53,18 @@ impl World {
         Err(story)
     }
 
-    pub fn apply(&mut self, command: &Command) {
-        match command {
-            Command::RequestInitialBackfill { manifest } => {
+    pub fn apply(&mut self, action: &Action) {
+        match action {
+            Action::RequestInitialBackfill { manifest } => {
                 let request = self.created(manifest);
                 self.learn_request(request);
             }
-            Command::StartJob { manifest, .. } => {
+            Action::StartJob { manifest, .. } => {
                 assert!(self.objects.job.is_none(), "a Job of that name exists");
                 let job = self.created(manifest);
                 self.learn_job(job);
             }
-            Command::StopJob { uid, running, .. } => {
+            Action::StopJob { uid, running, .. } => {
                 let mut job = self.objects.job.clone().unwrap();
                 assert_eq!(job["metadata"]["uid"], **uid);
                 if *running {
@@ -74,42 +74,43 @@ impl World {
                     self.job_gone(uid);
                 }
             }
-            Command::StartSchedule { manifest } => {
-                assert!(self.objects.cron.is_none(), "a CronJob of that name exists");
-                let cron = self.created(manifest);
-                self.learn_cron(cron);
+            Action::StartSchedule { manifest } => {
+                assert!(self.objects.cron_job.is_none(), "a CronJob of that name exists");
+                let cron_job = self.created(manifest);
+                self.learn_cron(cron_job);
             }
-            Command::StopSchedule { uid } => {
-                let mut cron = self.objects.cron.clone().unwrap();
-                assert_eq!(cron["metadata"]["uid"], **uid);
-                self.mark_deleting(&mut cron);
-                self.learn_cron(cron);
+            Action::StopSchedule { uid } => {
+                let mut cron_job = self.objects.cron_job.clone().unwrap();
+                assert_eq!(cron_job["metadata"]["uid"], **uid);
+                self.mark_deleting(&mut cron_job);
+                self.learn_cron(cron_job);
             }
-            Command::AskFate { uid } => {
-                let place = self.key().place;
-                self.index.fate(&place, uid, Fate::Gone);
+            Action::LookUpJobResult { uid } => {
+                let object_name = self.key().object_name;
+                self.index.record_job_result(&object_name, uid, JobResult::Removed);
             }
-            Command::CompleteRequest { name } => {
+            Action::CompleteRequest { name } => {
                 let mut request = self.objects.requests[&**name].clone();
                 request["spec"]["completed"] = json!(true);
                 self.touch(&mut request);
                 self.learn_request(request);
             }
-            Command::RefuseRequest { request, .. } => {
+            Action::RefuseRequest { request, .. } => {
                 let mut request = self.objects.requests[&*request.name].clone();
                 request["status"] = json!({ "phase": "Failed" });
                 self.touch(&mut request);
                 self.learn_request(request);
             }
-            Command::RemoveRequest { request, uid } => {
+            Action::RemoveRequest { request, uid } => {
                 self.objects.requests.remove(&*request.name).unwrap();
-                let gone = Told::Gone(request.clone(), uid.clone(), Revision::of(&self.next()));
-                self.index.told(&Watched::Requests, gone);
+                let gone =
+                    WatchEvent::Deleted(request.clone(), uid.clone(), Revision::of(&self.next()));
+                self.index.apply(&WatchTarget::BackfillRequests, gone);
             }
-            Command::Annotate { name, value } => self.annotate(name, value.as_deref()),
-            Command::SetStatus(status) => {
+            Action::Annotate { name, value } => self.annotate(name, value.as_deref()),
+            Action::SetStatus(status) => {
                 let known = self.index.stream(&self.key()).unwrap().clone();
-                let patch = status.patch(&known, self.class.line, self.now);
+                let patch = status.patch(&known, self.class.crd_version, self.now);
                 let mut stream = self.objects.stream.clone().unwrap();
                 for (field, value) in patch["status"].as_object().unwrap() {
                     stream["status"][field] = value.clone();
@@ -117,7 +118,7 @@ impl World {
                 self.touch(&mut stream);
                 self.learn_stream(stream);
             }
-            Command::Publish(_) => {}
+            Action::Publish(_) => {}
         }
     }
 
@@ -150,17 +151,18 @@ impl World {
             metadata["deletionTimestamp"].as_str()?;
             metadata["uid"].as_str().map(str::to_owned)
         };
-        let (job, cron) = (marked(&self.objects.job), marked(&self.objects.cron));
+        let (job, cron_job) = (marked(&self.objects.job), marked(&self.objects.cron_job));
         if let Some(uid) = &job {
             self.job_gone(uid);
         }
-        if let Some(uid) = &cron {
-            self.objects.cron = None;
+        if let Some(uid) = &cron_job {
+            self.objects.cron_job = None;
             let revision = Revision::of(&self.next());
-            let gone = Told::Gone(Place::new("n", "s1"), uid.as_str().into(), revision);
-            self.index.told(&Watched::Crons, gone);
+            let gone =
+                WatchEvent::Deleted(NamespacedName::new("n", "s1"), uid.as_str().into(), revision);
+            self.index.apply(&WatchTarget::CronJobs, gone);
         }
-        job.is_some() || cron.is_some()
+        job.is_some() || cron_job.is_some()
     }
 
     /// An operator that has just listed everything and remembers nothing.
@@ -173,7 +175,7 @@ impl World {
         objects.stream.into_iter().for_each(|raw| self.learn_stream(raw));
         objects.requests.into_values().for_each(|raw| self.learn_request(raw));
         objects.job.into_iter().for_each(|raw| self.learn_job(raw));
-        objects.cron.into_iter().for_each(|raw| self.learn_cron(raw));
+        objects.cron_job.into_iter().for_each(|raw| self.learn_cron(raw));
     }
 
     fn created(&mut self, manifest: &Value) -> Value {

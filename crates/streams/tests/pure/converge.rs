@@ -4,8 +4,8 @@
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use streams::decide::Command;
-use streams::model::Line;
+use streams::decide::Action;
+use streams::model::CrdVersion;
 use streams::model::phase::Phase;
 
 use crate::every::{Change, JOBS, PHASES, anothers};
@@ -16,11 +16,11 @@ const RECOVERED: &str = "mainstay.io/recovered";
 const STATE: &str = "arcane/state";
 
 /// The annotations that decisions depend on, for each version of the CRDs.
-fn annotations(line: Line) -> Vec<Value> {
+fn annotations(crd_version: CrdVersion) -> Vec<Value> {
     let recovered = |text: &str| json!({ RECOVER: "true", RECOVERED: text });
     let restart = json!({ "mainstay.io/restart": "2" });
-    match line {
-        Line::V1 => vec![
+    match crd_version {
+        CrdVersion::V1 => vec![
             json!({}),
             restart,
             json!({ RECOVER: "true" }),
@@ -31,7 +31,7 @@ fn annotations(line: Line) -> Vec<Value> {
             json!({ RECOVERED: "1 2026-11-16T07:00:00Z" }),
             json!({ "mainstay.io/pause": "true" }),
         ],
-        Line::Beta => {
+        CrdVersion::V1Beta1 => {
             let states = ["crash-loop", "suspended", "reload-requested", "restart-requested"];
             let states = states.map(|state| json!({ STATE: state }));
             [json!({}), restart].into_iter().chain(states).collect()
@@ -39,35 +39,35 @@ fn annotations(line: Line) -> Vec<Value> {
     }
 }
 
-fn specs(line: Line) -> Vec<Value> {
+fn specs(crd_version: CrdVersion) -> Vec<Value> {
     let none = json!({ "execution": { "layoutVersion": "v2", "suspended": false } });
     let mut specs = vec![capture("v0", false), batch("v2", false), none];
     // v1beta1 is suspended by an annotation.
-    if line == Line::V1 {
+    if crd_version == CrdVersion::V1 {
         specs.push(capture("v2", true));
     }
     specs
 }
 
-fn label(phase: &str, line: Line) -> &'static str {
-    Phase::of(phase).label(line)
+fn label(phase: &str, crd_version: CrdVersion) -> &'static str {
+    Phase::of(phase).label(crd_version)
 }
 
 #[derive(Clone)]
 struct State {
-    line: Line,
+    crd_version: CrdVersion,
     spec: Value,
     annotations: Value,
     phase: &'static str,
     job: (&'static str, Option<Change>),
     request: &'static str,
-    cron: &'static str,
+    cron_job: &'static str,
 }
 
 impl State {
     fn world(&self) -> World {
-        let mut world = World::of(self.line, &["secretRef"]);
-        let phase = label(self.phase, self.line);
+        let mut world = World::of(self.crd_version, &["secretRef"]);
+        let phase = label(self.phase, self.crd_version);
         world.stream_with(phase, self.spec.clone(), self.annotations.clone());
         if let Some(change) = self.job.1 {
             world.job(crate::world::JOB, change);
@@ -79,9 +79,9 @@ impl State {
                 world.request("b1", |r| r["spec"]["completed"] = json!(request == "completed"));
             }
         }
-        match self.cron {
-            "there" => drop(world.cron(|_| {})),
-            "ending" => drop(world.cron(deleting)),
+        match self.cron_job {
+            "there" => drop(world.cron_job(|_| {})),
+            "ending" => drop(world.cron_job(deleting)),
             _ => {}
         }
         world
@@ -91,17 +91,18 @@ impl State {
     fn matters(&self) -> bool {
         let annotated = self.annotations != json!({});
         let fails = self.phase == "Failed" || self.job.0.ends_with("failed");
-        let of_line = self.line == Line::Beta || !self.job.0.ends_with("-requested");
+        let of_line =
+            self.crd_version == CrdVersion::V1Beta1 || !self.job.0.ends_with("-requested");
         of_line
             && (self.annotations.get(RECOVER).is_none() || fails)
-            && (self.cron == "none" || !annotated)
+            && (self.cron_job == "none" || !annotated)
             && (self.request != "initial" || matches!(self.phase, "" | "Backfilling" | "Failed"))
     }
 
     fn name(&self) -> String {
-        let State { line, spec, annotations, phase, job, request, cron } = self;
+        let State { crd_version, spec, annotations, phase, job, request, cron_job } = self;
         format!(
-            "{line:?} {phase:?}, Job {}, request {request}, CronJob {cron}, {annotations}, {}",
+            "{crd_version:?} {phase:?}, Job {}, request {request}, CronJob {cron_job}, {annotations}, {}",
             job.0,
             spec.to_string().chars().take(110).collect::<String>()
         )
@@ -109,22 +110,23 @@ impl State {
 }
 
 /// Every combination that can matter.
-fn states(line: Line, mut check: impl FnMut(&State)) -> usize {
+fn states(crd_version: CrdVersion, mut check: impl FnMut(&State)) -> usize {
     let jobs = JOBS.into_iter().chain([
         ("another's", Some(anothers as Change)),
         ("reload-requested", Some(reload_requested)),
         ("restart-requested", Some(restart_requested)),
     ]);
     let mut count = 0;
-    for spec in specs(line) {
-        for annotations in annotations(line) {
+    for spec in specs(crd_version) {
+        for annotations in annotations(crd_version) {
             for (phase, job) in
                 PHASES.iter().flat_map(|phase| jobs.clone().map(|job| (*phase, job)))
             {
                 for request in ["none", "open", "completed", "initial"] {
-                    for cron in ["none", "there", "ending"] {
+                    for cron_job in ["none", "there", "ending"] {
                         let (spec, annotations) = (spec.clone(), annotations.clone());
-                        let state = State { line, spec, annotations, phase, job, request, cron };
+                        let state =
+                            State { crd_version, spec, annotations, phase, job, request, cron_job };
                         if state.matters() {
                             check(&state);
                             count += 1;
@@ -155,12 +157,12 @@ fn comes_to_rest(state: &State, crash_after: Option<usize>) -> usize {
     }
 }
 
-fn every_state_comes_to_rest(line: Line) -> usize {
-    states(line, |state| {
-        let commands = comes_to_rest(state, None);
+fn every_state_comes_to_rest(crd_version: CrdVersion) -> usize {
+    states(crd_version, |state| {
+        let actions = comes_to_rest(state, None);
         // What the others add is seen without crashes.
-        if state.cron == "none" && matches!(state.request, "none" | "open") {
-            for crash_after in 1..=commands {
+        if state.cron_job == "none" && matches!(state.request, "none" | "open") {
+            for crash_after in 1..=actions {
                 comes_to_rest(state, Some(crash_after));
             }
         }
@@ -169,12 +171,12 @@ fn every_state_comes_to_rest(line: Line) -> usize {
 
 #[test]
 fn every_state_of_v1_comes_to_rest_with_at_most_one_job_created() {
-    assert!(every_state_comes_to_rest(Line::V1) > 7000);
+    assert!(every_state_comes_to_rest(CrdVersion::V1) > 7000);
 }
 
 #[test]
 fn every_state_of_v1beta1_comes_to_rest_with_at_most_one_job_created() {
-    assert!(every_state_comes_to_rest(Line::Beta) > 7000);
+    assert!(every_state_comes_to_rest(CrdVersion::V1Beta1) > 7000);
 }
 
 /// What became of a stream whose Jobs fail as long as their image is `broken`.
@@ -187,8 +189,8 @@ struct Life {
 }
 
 impl Life {
-    fn new(line: Line, annotations: Value, fails_at_once: bool) -> Life {
-        let mut world = World::of(line, &["secretRef"]);
+    fn new(crd_version: CrdVersion, annotations: Value, fails_at_once: bool) -> Life {
+        let mut world = World::of(crd_version, &["secretRef"]);
         world.template("stream", &template("broken"));
         world.template("backfill", &template("broken"));
         world.stream_with("", capture("v0", false), annotations);
@@ -217,13 +219,13 @@ impl Life {
     fn run(&mut self, failures: usize) {
         for _ in 0..200 {
             let decision = self.world.decide();
-            if decision.commands.is_empty() {
+            if decision.actions.is_empty() {
                 if self.job_breaks() {
                     if self.failures == failures {
                         return;
                     }
                     self.fail_job();
-                } else if let Some(at) = decision.look_at {
+                } else if let Some(at) = decision.requeue_at {
                     assert!(at > self.world.now, "it looks again without end");
                     self.world.now = at;
                 } else {
@@ -231,9 +233,9 @@ impl Life {
                 }
                 continue;
             }
-            for command in &decision.commands {
-                self.world.apply(command);
-                self.created += usize::from(matches!(command, Command::StartJob { .. }));
+            for action in &decision.actions {
+                self.world.apply(action);
+                self.created += usize::from(matches!(action, Action::StartJob { .. }));
             }
             if self.fails_at_once && self.job_breaks() && self.failures < failures {
                 self.fail_job();
@@ -250,7 +252,7 @@ impl Life {
 #[test]
 fn a_stream_that_always_fails_gets_one_job_per_attempt_and_then_stays_failed() {
     for fails_at_once in [false, true] {
-        let mut life = Life::new(Line::V1, json!({ RECOVER: "true" }), fails_at_once);
+        let mut life = Life::new(CrdVersion::V1, json!({ RECOVER: "true" }), fails_at_once);
         life.run(usize::MAX);
         // The first start and seven attempts after it.
         assert_eq!((life.created, life.failures, life.phase()), (8, 8, Phase::Failed));
@@ -264,7 +266,7 @@ fn a_stream_that_always_fails_gets_one_job_per_attempt_and_then_stays_failed() {
 fn a_stream_recovers_once_its_template_is_mended_after_any_number_of_failures() {
     for fails_at_once in [false, true] {
         for failures in 1..=6 {
-            let mut life = Life::new(Line::V1, json!({ RECOVER: "true" }), fails_at_once);
+            let mut life = Life::new(CrdVersion::V1, json!({ RECOVER: "true" }), fails_at_once);
             life.run(failures);
             life.mend();
             // The attempt that is under way, if one is, still has the old template.
@@ -281,7 +283,7 @@ fn a_stream_recovers_once_its_template_is_mended_after_any_number_of_failures() 
 
 #[test]
 fn a_stream_of_v1beta1_is_started_once_when_its_crash_loop_is_taken_off() {
-    let mut life = Life::new(Line::Beta, json!({}), false);
+    let mut life = Life::new(CrdVersion::V1Beta1, json!({}), false);
     for failures in 1..=3 {
         life.run(failures);
         assert_eq!((life.created, life.phase()), (failures, Phase::Failed));
@@ -296,13 +298,13 @@ fn a_stream_of_v1beta1_is_started_once_when_its_crash_loop_is_taken_off() {
 
 #[test]
 fn what_is_removed_by_hand_in_the_midst_of_an_attempt_ends_the_attempts_or_begins_them_again() {
-    let mut life = Life::new(Line::V1, json!({ RECOVER: "true" }), false);
+    let mut life = Life::new(CrdVersion::V1, json!({ RECOVER: "true" }), false);
     life.run(3);
     life.world.annotate(RECOVERED, None);
     life.run(usize::MAX);
     assert_eq!((life.created, life.phase()), (3 + 8, Phase::Failed));
 
-    let mut life = Life::new(Line::V1, json!({ RECOVER: "true" }), false);
+    let mut life = Life::new(CrdVersion::V1, json!({ RECOVER: "true" }), false);
     life.run(3);
     life.world.annotate(RECOVER, None);
     life.run(usize::MAX);

@@ -1,10 +1,10 @@
 //! The phases of a stream: every row of the existing operator's table.
 
 use serde_json::json;
-use streams::cluster::Object;
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::model::meta::Revision;
-use streams::model::stream::Written;
+use streams::model::stream::CurrentStatus;
+use streams::model::watch::Object;
 
 use crate::world::{JOB, World, batch, capture, ended, for_request, outdated};
 
@@ -73,17 +73,17 @@ fn row_6_without_a_backend_it_stays_new_and_says_so_once() {
     let none = json!({ "execution": { "layoutVersion": "v2", "suspended": false } });
     world.stream("", none.clone());
     assert_eq!(world.does(), ["New!", "W NoValidBackend"]);
-    let Command::SetStatus(status) = world.decide().commands[0].clone() else { panic!() };
+    let Action::SetStatus(status) = world.decide().actions[0].clone() else { panic!() };
     let key = world.key();
     let mut stream = (**world.index.stream(&key).unwrap()).clone();
     stream.revision = Revision::of("900");
-    stream.written = Some(Box::new(Written {
+    stream.status = Some(Box::new(CurrentStatus {
         hash: status.hash.into(),
         kind: "Error".into(),
         message: status.message.into(),
         since: None,
     }));
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     assert_eq!(world.does(), [""; 0]);
 }
 
@@ -143,7 +143,7 @@ fn row_9_a_new_schedule_is_made_without_a_backfill() {
         let mut world = World::new();
         world.stream("", batch(layout, false));
         assert_eq!(world.does(), ["start schedule"]);
-        world.cron(|_| {});
+        world.cron_job(|_| {});
         assert_eq!(world.does(), ["Scheduled", "N StreamScheduled"]);
     }
 }
@@ -336,16 +336,16 @@ fn an_edit_does_not_interrupt_a_backfill() {
 fn rows_25_to_27_scheduled() {
     for layout in ["v1", "v2"] {
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, true)).cron(|_| {});
+        world.stream("Scheduled", batch(layout, true)).cron_job(|_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid", "Suspended", "N StreamSuspended"]);
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, false)).cron(|_| {}).request("b1", |_| {});
+        world.stream("Scheduled", batch(layout, false)).cron_job(|_| {}).request("b1", |_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid"]);
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, false)).cron(outdated);
+        world.stream("Scheduled", batch(layout, false)).cron_job(outdated);
         assert_eq!(world.does(), ["stop schedule cron-uid"]);
         let mut world = World::new();
-        world.stream("Scheduled", capture(layout, false)).cron(|_| {});
+        world.stream("Scheduled", capture(layout, false)).cron_job(|_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid"], "change capture is wanted");
         let mut world = World::new();
         world.stream("Scheduled", batch(layout, false)).request("b1", |_| {});

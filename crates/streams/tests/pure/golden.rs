@@ -1,15 +1,15 @@
 //! What the existing operator really made, where that is at hand.
 
 use serde_json::Value;
-use streams::decide::build::{self, Parts};
-use streams::decide::command::Mode;
+use streams::decide::action::Mode;
+use streams::decide::build::{self, JobInputs};
+use streams::model::backfill_request::BackfillRequest;
 use streams::model::class::Class;
-use streams::model::hash::{md5_hex, normal};
+use streams::model::hash::{canonical_digest, md5_hex};
 use streams::model::job::Job;
-use streams::model::request::Request;
 use streams::model::stream::Stream;
 use streams::model::template::Template;
-use streams::model::{Line, phase::Phase};
+use streams::model::{CrdVersion, phase::Phase};
 
 fn read(name: &str) -> Option<Value> {
     let file = testkit::shared("data/golden/streams")?.join(name);
@@ -26,7 +26,7 @@ fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn class() -> Option<Class> {
-    Some(Class::of(of(&read("streamclass.yaml")?), Line::V1))
+    Some(Class::of(of(&read("streamclass.yaml")?), CrdVersion::V1))
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn the_hash_in_the_job_is_the_hash_of_the_stream() {
     let stream = Stream::of(of(&stream), &class);
     let job = Job::of(of(&job)).unwrap();
     assert_eq!(job.hash.as_deref(), Some(&*stream.hash));
-    assert_eq!(job.normal, Some(stream.normal));
+    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
     assert_eq!(stream.phase, Phase::Running);
     assert!(!job.backfilling);
 }
@@ -55,18 +55,18 @@ fn the_job_of_a_backfill_is_told_by_the_spec_before_it_was_rewritten() {
     let job = Job::of(of(&raw)).unwrap();
     assert!(job.backfilling);
     assert_eq!(job.backfill_id.as_deref(), Some("gold1-initial-backfill-7hjvs"));
-    assert_eq!(job.normal, Some(stream.normal));
+    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
     let env = &raw["spec"]["template"]["spec"]["containers"][0]["env"];
     let spec = env.as_array().unwrap().iter().find(|v| v["name"] == "STREAMCONTEXT__SPEC").unwrap();
     let spec = spec["value"].as_str().unwrap();
     // Both halves of the hash: of the spec as it was, and of the request.
     let (first, second) = job.hash.as_deref().unwrap().split_once(':').unwrap();
     assert_eq!(build_hex(&md5_hex(spec.as_bytes())), first);
-    let mut request = Request::of(of(&read("backfillrequest.yaml").unwrap()));
+    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
     assert_eq!(build_hex(&md5_hex(request.json().as_bytes())), second);
     let value: Value = serde_json::from_str(spec).unwrap();
-    assert_eq!(normal(&value, &[]), stream.normal);
+    assert_eq!(canonical_digest(&value, &[]), stream.canonical_digest);
 }
 
 fn build_hex(text: &str) -> String {
@@ -99,9 +99,10 @@ fn jobs_are_made_as_the_existing_operator_makes_them() {
         return;
     };
     let stream = Stream::of(of(&stream), &class);
-    let template = Template::of(of(&template), Line::V1);
-    let parts = Parts { class: &class, stream: &stream, template: &template, secrets: None };
-    let ours = without_defaults(build::job(&parts, &Mode::Stream, None).unwrap());
+    let template = Template::of(of(&template), CrdVersion::V1);
+    let job_inputs =
+        JobInputs { class: &class, stream: &stream, template: &template, secrets: None };
+    let ours = without_defaults(build::job_manifest(&job_inputs, &Mode::Stream, None).unwrap());
     let theirs = without_defaults(read("job-streaming.yaml").unwrap());
     assert_eq!(ours, theirs, "\n{ours:#}\n{theirs:#}");
 }
@@ -121,11 +122,12 @@ fn backfill_jobs_are_made_as_the_existing_operator_makes_them() {
     let stream = Stream::of(of(&stream), &class);
     let mut template: Value = template;
     template["spec"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mock:ok".into();
-    let template = Template::of(of(&template), Line::V1);
-    let mut request = Request::of(of(&read("backfillrequest.yaml").unwrap()));
+    let template = Template::of(of(&template), CrdVersion::V1);
+    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
-    let parts = Parts { class: &class, stream: &stream, template: &template, secrets: None };
-    let mode = Mode::Backfill(Some((*request.place.name).into()));
-    let ours = without_defaults(build::job(&parts, &mode, Some(&request)).unwrap());
+    let job_inputs =
+        JobInputs { class: &class, stream: &stream, template: &template, secrets: None };
+    let mode = Mode::Backfill(Some((*request.object_name.name).into()));
+    let ours = without_defaults(build::job_manifest(&job_inputs, &mode, Some(&request)).unwrap());
     assert_eq!(ours, theirs, "\n{ours:#}\n{theirs:#}");
 }

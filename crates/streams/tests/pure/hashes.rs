@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use streams::model::Place;
-use streams::model::hash::{checksum, combined, go_json, hex, md5_hex, normal};
-use streams::model::request::{RawRequest, Request};
+use streams::model::NamespacedName;
+use streams::model::backfill_request::{BackfillRequest, RawBackfillRequest};
+use streams::model::hash::{
+    canonical_digest, checksum, combined, go_compatible_json, hex, md5_hex,
+};
 
 fn hash(spec: &Value) -> String {
-    md5_hex(go_json(spec).as_bytes())
+    md5_hex(go_compatible_json(spec).as_bytes())
 }
 
 fn first() -> Value {
@@ -20,13 +22,13 @@ fn first() -> Value {
     })
 }
 
-fn request() -> Request {
+fn request() -> BackfillRequest {
     let raw = json!({
         "metadata": { "name": "b", "namespace": "n" },
         "spec": { "streamClass": "stream-class", "streamId": "stream1" },
     });
-    let raw: RawRequest = serde_json::from_value(raw).unwrap();
-    Request::of(raw)
+    let raw: RawBackfillRequest = serde_json::from_value(raw).unwrap();
+    BackfillRequest::of(raw)
 }
 
 #[test]
@@ -41,12 +43,12 @@ fn known_values_have_the_known_hashes() {
         "6335373034373661356432336130663161323061303764653238393833353130:\
          3738393631353062626261653730343430393965336638343763643033613364"
     );
-    assert_eq!(request().place, Place::new("n", "b"));
+    assert_eq!(request().object_name, NamespacedName::new("n", "b"));
 }
 
 #[test]
 fn numbers_and_texts_are_written_as_go_writes_them() {
-    for (value, written) in [
+    for (value, status) in [
         ("1.0", "1"),
         ("-0.0", "0"),
         ("0.5", "0.5"),
@@ -69,7 +71,7 @@ fn numbers_and_texts_are_written_as_go_writes_them() {
         ),
     ] {
         let value: Value = serde_json::from_str(value).unwrap();
-        assert_eq!(go_json(&value), written);
+        assert_eq!(go_compatible_json(&value), status);
     }
 }
 
@@ -93,9 +95,9 @@ fn what_the_existing_operator_rewrites_changes_nothing() {
     original["execution"]["streamingBackend"]["changeCapture"]["jobTemplateRef"]["apiGroup"] =
         json!("x");
     assert_ne!(hash(&original), hash(&rewritten));
-    assert_eq!(normal(&original, &[]), normal(&rewritten, &[]));
+    assert_eq!(canonical_digest(&original, &[]), canonical_digest(&rewritten, &[]));
     rewritten["source"]["apiGroup"] = json!("other");
-    assert_ne!(normal(&original, &[]), normal(&rewritten, &[]));
+    assert_ne!(canonical_digest(&original, &[]), canonical_digest(&rewritten, &[]));
 }
 
 fn values() -> impl Strategy<Value = Value> {
@@ -156,7 +158,7 @@ fn same(a: &Value, b: &Value) -> bool {
 proptest! {
     #[test]
     fn every_value_is_written_by_the_rules(value in values()) {
-        keeps_the_rules(&value, &go_json(&value));
+        keeps_the_rules(&value, &go_compatible_json(&value));
     }
 
     #[test]

@@ -1,27 +1,27 @@
 //! What is put into Jobs, and what is refused.
 
 use serde_json::{Value, json};
-use streams::decide::Command;
-use streams::decide::build::{Subject, event};
-use streams::decide::command::Happened;
-use streams::model::Line;
+use streams::decide::Action;
+use streams::decide::action::K8sEvent;
+use streams::decide::build::{Subject, event_manifest};
+use streams::model::CrdVersion;
 
 use crate::world::{World, batch, capture, now, template};
 
 /// The manifest that would be made.
 fn made(world: &World) -> Value {
-    let commands = world.decide().commands;
-    let made = commands.into_iter().find_map(|command| match command {
-        Command::StartJob { manifest, .. } | Command::StartSchedule { manifest } => Some(manifest),
+    let actions = world.decide().actions;
+    let made = actions.into_iter().find_map(|action| match action {
+        Action::StartJob { manifest, .. } | Action::StartSchedule { manifest } => Some(manifest),
         _ => None,
     });
     made.unwrap_or_else(|| panic!("{:?}", world.does()))
 }
 
 fn refusal(world: &World) -> String {
-    let commands = world.decide().commands;
-    let said = commands.into_iter().find_map(|command| match command {
-        Command::SetStatus(status) if status.trouble => Some(status.message),
+    let actions = world.decide().actions;
+    let said = actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) if status.error => Some(status.message),
         _ => None,
     });
     said.unwrap_or_else(|| panic!("{:?}", world.does()))
@@ -211,7 +211,7 @@ fn templates_of_the_other_line_are_understood() {
 
 #[test]
 fn before_v1_secrets_are_not_in_the_spec_and_annotations_say_whose_it_is() {
-    let mut world = World::of(Line::Beta, &["secretRef"]);
+    let mut world = World::of(CrdVersion::V1Beta1, &["secretRef"]);
     world.template(
         "stream",
         &json!({ "metadata": { "labels": { "l": "1" } }, "template": template("old") }),
@@ -229,14 +229,14 @@ fn before_v1_secrets_are_not_in_the_spec_and_annotations_say_whose_it_is() {
 #[test]
 fn events_are_about_the_stream_and_never_too_long() {
     let subject = Subject { api_version: "g/v1", kind: "A", namespace: "n", name: "s", uid: "u" };
-    let happened = Happened::warning("Odd", "x".repeat(5000));
-    let made = event(subject, &happened, now());
+    let event = K8sEvent::warning("Odd", "x".repeat(5000));
+    let made = event_manifest(subject, &event, now());
     assert_eq!(made["message"].as_str().unwrap().len(), 1000);
     assert_eq!(made["source"]["component"], "arcane-operator");
     assert_eq!(made["metadata"]["namespace"], "n");
     assert_eq!(made["involvedObject"]["uid"], "u");
     let of_class = Subject { namespace: "", ..subject };
-    let made = event(of_class, &happened, now());
+    let made = event_manifest(of_class, &event, now());
     assert_eq!(made["metadata"]["namespace"], "default");
     assert!(made["involvedObject"].get("namespace").is_none());
 }

@@ -1,14 +1,14 @@
 //! What the existing operator got wrong, and what it does not have.
 
 use serde_json::json;
-use streams::cluster::Object;
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::index::Index;
-use streams::model::Line;
-use streams::model::job::Fate;
+use streams::model::CrdVersion;
+use streams::model::job::JobResult;
 use streams::model::meta::Revision;
 use streams::model::settings::Settings;
-use streams::model::stream::Written;
+use streams::model::stream::CurrentStatus;
+use streams::model::watch::Object;
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, now, outdated};
 
@@ -56,24 +56,24 @@ fn a_job_that_went_unseen_is_asked_after_and_its_end_counts() {
         format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
     let mut world = World::new();
     world
-        .written("Backfilling", capture("v1", false), json!({}), &backfilling)
+        .stream_with_message("Backfilling", capture("v1", false), json!({}), &backfilling)
         .request("b1", |_| {});
     assert_eq!(world.does(), [format!("ask {JOB}")]);
-    let place = world.key().place;
-    world.index.fate(&place, JOB, Fate::Complete);
+    let object_name = world.key().object_name;
+    world.index.record_job_result(&object_name, JOB, JobResult::Complete);
     assert_eq!(world.does(), ["complete b1"]);
-    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    world.index.record_job_result(&object_name, JOB, JobResult::Failed("why".into()));
     assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
-    world.index.fate(&place, JOB, Fate::Gone);
+    world.index.record_job_result(&object_name, JOB, JobResult::Removed);
     assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
 
     let running = format!("The stream is currently running in Job {JOB}.");
     let mut world = World::new();
-    world.written("Running", capture("v1", false), json!({}), &running);
+    world.stream_with_message("Running", capture("v1", false), json!({}), &running);
     assert_eq!(world.does(), [format!("ask {JOB}")]);
-    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    world.index.record_job_result(&object_name, JOB, JobResult::Failed("why".into()));
     assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
-    world.index.fate(&place, JOB, Fate::Complete);
+    world.index.record_job_result(&object_name, JOB, JobResult::Complete);
     assert_eq!(world.does(), ["start Stream"]);
 }
 
@@ -82,7 +82,7 @@ fn a_job_that_was_seen_to_end_needs_no_asking() {
     let mut world = World::new();
     world.stream("Backfilling", capture("v1", false)).request("b1", |_| {});
     let message = format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
-    world.written("Backfilling", capture("v1", false), json!({}), &message);
+    world.stream_with_message("Backfilling", capture("v1", false), json!({}), &message);
     world.job(JOB, |job| {
         for_request("b1")(job);
         ended("Complete")(job);
@@ -95,18 +95,18 @@ fn a_job_that_was_seen_to_end_needs_no_asking() {
 fn what_is_written_is_not_written_again() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
-    let Command::SetStatus(status) = world.decide().commands[0].clone() else { panic!() };
+    let Action::SetStatus(status) = world.decide().actions[0].clone() else { panic!() };
     let stream = world.index.stream(&world.key()).unwrap().clone();
-    let patch = status.patch(&stream, Line::V1, now());
+    let patch = status.patch(&stream, CrdVersion::V1, now());
     assert_eq!(patch["status"]["conditions"][0]["reason"], "StreamRunning");
     assert_eq!(patch["status"]["configurationHash"], json!(stream.hash));
     for message in [&*status.message, "The stream is currently running."] {
-        let mut written = (*stream).clone();
-        let mut says = written.written.unwrap();
+        let mut updated = (*stream).clone();
+        let mut says = updated.status.unwrap();
         says.message = message.into();
         says.hash = stream.hash.clone();
-        written.written = Some(says);
-        assert!(status.is_of(&written, Line::V1), "{message}");
+        updated.status = Some(says);
+        assert!(status.is_of(&updated, CrdVersion::V1), "{message}");
     }
 }
 
@@ -127,9 +127,9 @@ fn a_strangers_job_of_that_name_is_left_alone() {
 
 /// What is said when a Job is stopped to be started anew.
 fn cause(world: &World) -> String {
-    let commands = world.decide().commands;
-    let said = commands.iter().find_map(|command| match command {
-        Command::Publish(happened) => Some(happened.message.clone()),
+    let actions = world.decide().actions;
+    let said = actions.iter().find_map(|action| match action {
+        Action::Publish(event) => Some(event.message.clone()),
         _ => None,
     });
     said.unwrap_or_default()
@@ -158,8 +158,8 @@ fn a_new_template_or_secret_restarts_who_asked_for_that() {
     let mut world = World::new();
     world.stream_with("Pending", capture("v1", false), wish.clone());
     assert_eq!(world.does(), [""; 0], "a Job made now would not know its secrets");
-    assert_eq!(world.index.settle_secrets(), [world.key()]);
-    let Command::StartJob { manifest, .. } = world.decide().commands[0].clone() else { panic!() };
+    assert_eq!(world.index.mark_secrets_listed(), [world.key()]);
+    let Action::StartJob { manifest, .. } = world.decide().actions[0].clone() else { panic!() };
     let noted = manifest["metadata"]["annotations"].clone();
     world.job(JOB, |job| job["metadata"]["annotations"] = noted.clone());
     assert_eq!(world.does(), ["Running", "N StreamStarted"]);
@@ -178,9 +178,9 @@ fn restarts_are_spread_over_minutes_if_wished() {
     world.stream("Running", capture("v1", false)).job(JOB, outdated);
     assert!(world.does()[0].starts_with("stop"));
     assert!(cause(&world).ends_with("its spec has changed"), "{}", cause(&world));
-    world.index.restarted(now());
+    world.index.record_restart(now());
     let decision = world.decide();
-    assert!(decision.look_at.is_some());
+    assert!(decision.requeue_at.is_some());
     assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
 }
 
@@ -191,13 +191,13 @@ fn no_more_backfills_than_may_run() {
     world.index.settings = settings;
     world.stream("Pending", capture("v1", false)).request("b1", |_| {});
     assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
-    let other = streams::model::Place::new("n", "other");
+    let other = streams::model::NamespacedName::new("n", "other");
     world.index.reserve_backfill(&other);
-    assert!(world.decide().waits_for_backfills);
+    assert!(world.decide().waiting_for_backfill);
     let key = world.key();
-    world.index.waits(&key, true);
+    world.index.set_waiting(&key, true);
     assert_eq!(world.index.release_backfill(&other), [key]);
-    assert!(!world.decide().waits_for_backfills);
+    assert!(!world.decide().waiting_for_backfill);
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
     let mut world = World::new();
     world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:59:30Z"));
     let decision = world.decide();
-    assert!(decision.commands.is_empty());
-    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    assert!(decision.actions.is_empty());
+    assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:50:00Z"));
     assert_eq!(world.does(), ["Pending", "N StreamRecovered", "start Stream"]);
     world.stream_with("Failed", capture("v1", false), wish("8 2026-11-16T01:00:00Z"));
-    assert!(world.decide().commands.is_empty(), "it has been tried often enough");
+    assert!(world.decide().actions.is_empty(), "it has been tried often enough");
 
     // A short life counts on, a long one counts anew.
     for (created, count) in [("2026-11-16T07:59:00Z", 4), ("2026-11-16T07:00:00Z", 1)] {
@@ -240,14 +240,14 @@ fn completed_requests_are_kept_in_number() {
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     let hash = world.index.stream(&world.key()).unwrap().hash.clone();
     let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
-    stream.written = Some(Box::new(Written {
+    stream.status = Some(Box::new(CurrentStatus {
         hash,
         kind: "Ready".into(),
         message: message.into(),
         since: None,
     }));
     stream.revision = Revision::of("900");
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     for i in 1..=4 {
         world.request(&format!("b{i}"), |request| {
             request["spec"]["completed"] = json!(true);
@@ -267,9 +267,9 @@ fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
     let mut unknown = world.key();
     unknown.class = "nobody".into();
     world.request("b3", |request| request["spec"]["streamClass"] = json!("nobody"));
-    let did = streams::decide::decide(&world.index, &unknown, now()).commands;
+    let did = streams::decide::decide(&world.index.observe(&unknown, now()), now()).actions;
     assert!(
-        matches!(&did[..], [Command::RefuseRequest { why, .. }] if why.contains("StreamClass nobody"))
+        matches!(&did[..], [Action::RefuseRequest { why, .. }] if why.contains("StreamClass nobody"))
     );
 }
 
@@ -281,11 +281,11 @@ fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
     stream.other_writer =
         Some(Box::new(("arcane-operator".into(), "2026-11-16T07:59:30Z".parse().unwrap())));
     stream.revision = Revision::of("900");
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     world.index.leading_since = Some("2026-11-16T07:00:00Z".parse().unwrap());
     let decision = world.decide();
-    assert!(decision.commands.is_empty());
-    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    assert!(decision.actions.is_empty());
+    assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
     assert!(world.does()[0].starts_with("start"), "it wrote before this one led");
 }
@@ -293,7 +293,7 @@ fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
 #[test]
 fn before_v1_annotations_say_what_is_wanted() {
     let state = |state: &str| json!({ "arcane/state": state });
-    let mut world = World::of(Line::Beta, &[]);
+    let mut world = World::of(CrdVersion::V1Beta1, &[]);
     for name in ["stream", "backfill"] {
         world.template(name, &json!({ "template": crate::world::template(name) }));
     }
@@ -335,7 +335,7 @@ fn before_v1_annotations_say_what_is_wanted() {
 #[test]
 fn a_failed_run_of_a_schedule_reaches_the_stream() {
     let mut world = World::new();
-    world.stream("Scheduled", batch("v1", false)).cron(|_| {});
+    world.stream("Scheduled", batch("v1", false)).cron_job(|_| {});
     let raw = json!({
         "metadata": {
             "name": "s1-28", "namespace": "n", "uid": "run", "resourceVersion": "77",
@@ -345,27 +345,27 @@ fn a_failed_run_of_a_schedule_reaches_the_stream() {
             "lastTransitionTime": "2026-11-16T07:05:00Z" }] },
     });
     let run = streams::model::job::Job::of(serde_json::from_value(raw).unwrap()).unwrap();
-    let touched = world.index.learnt(Object::Job(run));
-    assert_eq!(touched, [world.key()]);
+    let affected = world.index.upsert(Object::Job(run));
+    assert_eq!(affected, [world.key()]);
     assert_eq!(world.does(), ["Scheduled!", "W ScheduledRunFailed"]);
 }
 
 #[test]
 fn an_empty_index_decides_nothing() {
     let world = World::new();
-    let decision = streams::decide::decide(&Index::default(), &world.key(), now());
-    assert!(decision.commands.is_empty());
+    let decision = streams::decide::decide(&Index::default().observe(&world.key(), now()), now());
+    assert!(decision.actions.is_empty());
 }
 
 #[test]
 fn pods_that_kubernetes_counts_in_a_job_touch_nobody_and_its_end_does() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
-    let mut job = world.index.job_at(&world.key().place).unwrap().clone();
+    let mut job = world.index.job(&world.key().object_name).unwrap().clone();
     job.revision = Revision::of("1000");
-    assert_eq!(world.index.learnt(Object::Job(job.clone())), []);
-    assert_eq!(world.index.job_at(&world.key().place).unwrap().revision, job.revision);
+    assert_eq!(world.index.upsert(Object::Job(job.clone())), []);
+    assert_eq!(world.index.job(&world.key().object_name).unwrap().revision, job.revision);
     job.revision = Revision::of("1001");
-    job.ended = Some((Fate::Complete, now()));
-    assert_eq!(world.index.learnt(Object::Job(job)), [world.key()]);
+    job.ended = Some((JobResult::Complete, now()));
+    assert_eq!(world.index.upsert(Object::Job(job)), [world.key()]);
 }

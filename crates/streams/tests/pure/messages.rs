@@ -1,21 +1,21 @@
 //! The texts that other code parses or that dashboards compare: they stay as they are, to the byte.
 
 use serde_json::json;
-use streams::decide::Command;
-use streams::model::Line;
-use streams::model::status::{in_job, job_of};
+use streams::decide::Action;
+use streams::model::CrdVersion;
+use streams::model::status::{job_in_message, job_suffix};
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, outdated};
 
 /// The status and the event that a decision writes: `phase type/reason message | reason message`.
 fn says(world: &World) -> String {
-    let line = world.class.line;
-    let texts = world.decide().commands.into_iter().filter_map(|command| match command {
-        Command::SetStatus(status) => {
+    let crd_version = world.class.crd_version;
+    let texts = world.decide().actions.into_iter().filter_map(|action| match action {
+        Action::SetStatus(status) => {
             let (kind, reason) = status.condition();
-            Some(format!("{} {kind}/{reason} {}", status.phase.label(line), status.message))
+            Some(format!("{} {kind}/{reason} {}", status.phase.label(crd_version), status.message))
         }
-        Command::Publish(happened) => Some(format!("{} {}", happened.reason, happened.message)),
+        Action::Publish(event) => Some(format!("{} {}", event.reason, event.message)),
         _ => None,
     });
     texts.collect::<Vec<_>>().join(" | ")
@@ -52,7 +52,7 @@ fn the_status_and_the_events_of_streams_are_worded_as_they_were() {
         ),
         (
             capturing("Backfilling", |world| {
-                world.written("Backfilling", capture("v1", false), json!({}), "request ID: b1");
+                world.stream_with_message("Backfilling", capture("v1", false), json!({}), "request ID: b1");
                 world.request("b1", |r| r["spec"]["completed"] = json!(true)).job(JOB, |_| {});
             }),
             format!("{running} | BackfillCompleted Backfill for stream s1 has been completed"),
@@ -117,7 +117,7 @@ fn suspended_failed_and_scheduled_streams_are_worded_as_they_were() {
     let then = "too often. It is started again at 2026-11-16T08:00:30Z.";
     assert!(says(&world).ends_with(then), "{}", says(&world));
     let mut world = World::new();
-    world.stream("", batch("v1", false)).cron(|_| {});
+    world.stream("", batch("v1", false)).cron_job(|_| {});
     assert_eq!(
         says(&world),
         "Scheduled Ready/StreamScheduled The stream is scheduled: 0 * * * *. | StreamScheduled The stream s1 has been scheduled"
@@ -126,13 +126,16 @@ fn suspended_failed_and_scheduled_streams_are_worded_as_they_were() {
 
 #[test]
 fn what_is_parsed_again_is_found_in_what_is_written() {
-    assert_eq!(in_job(JOB), format!(" in Job {JOB}"));
-    assert_eq!(job_of(&format!("The stream is currently running in Job {JOB}.")), Some(JOB));
-    assert_eq!(job_of("The stream is currently running."), None);
+    assert_eq!(job_suffix(JOB), format!(" in Job {JOB}"));
+    assert_eq!(
+        job_in_message(&format!("The stream is currently running in Job {JOB}.")),
+        Some(JOB)
+    );
+    assert_eq!(job_in_message("The stream is currently running."), None);
     // `explain` finds these by a word of theirs.
     let mut world = World::new();
     world.index.settings.backfills_max = Some(0);
     world.stream("Pending", capture("v1", false)).request("b1", |_| {});
     assert!(says(&world).contains("Waiting: 0 backfills are running, and no more may."));
-    assert_eq!(world.class.line, Line::V1);
+    assert_eq!(world.class.crd_version, CrdVersion::V1);
 }

@@ -50,7 +50,11 @@ async fn the_api_server_goes_away_and_comes_back() {
     let uid = stage.job_uid("s1").await;
     server.server.kill().await;
     until("it no longer acts", async || !running.operator.is_leading()).await;
-    assert_eq!(running.operator.ailment(), None, "a server that is away is no illness of ours");
+    assert_eq!(
+        running.operator.unhealthy_reason(),
+        None,
+        "a server that is away is no illness of ours"
+    );
     server.server.start().await;
     let stage = Stage { client: stage.access.client().await, ..stage };
     until("it acts again", async || running.operator.is_leading()).await;
@@ -138,7 +142,7 @@ async fn odd_streams_harm_only_themselves() {
         })
         .await;
     }
-    assert_eq!(running.operator.ailment(), None);
+    assert_eq!(running.operator.unhealthy_reason(), None);
     // What is missing is made, and the stream starts by itself.
     stage.template("nowhere", "mock:ok").await;
     until("a Job is made from it", async || stage.job("no-template").await.is_some()).await;

@@ -7,10 +7,10 @@ use crate::stage::{Running, Stage, connect, until};
 
 /// An operator whose first wait after a failure is two seconds.
 async fn impatient(stage: &Stage) -> Running {
-    let cluster = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
+    let api = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
     let mut config = stage.config();
     config.settings.recovery.first_s = 2;
-    Running::start(std::sync::Arc::new(cluster), config).await
+    Running::start(std::sync::Arc::new(api), config).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,6 +19,8 @@ async fn a_failing_stream_gets_one_job_per_attempt_and_recovers_when_its_templat
     let running = impatient(&stage).await;
     stage.template("broken", "mock:fail").await;
     stage.suspended("s1", stage.spec("broken", "ok")).await;
+    // A stream that is resumed is not backfilled first.
+    stage.until_phase("s1", "Suspended").await;
     stage
         .patch(
             "s1",

@@ -12,9 +12,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config as KubeConfig};
 use serde_json::{Value, json};
-use streams::cluster::Cluster;
 use streams::config::Config;
-use streams::operator::Operator;
+use streams::controller::Operator;
+use streams::ports::api_server::ApiServer;
 use streams::ports::kubernetes::Kubernetes;
 use testkit::kubernetes::{Access, Kubernetes as Server};
 use tokio::sync::Mutex;
@@ -150,7 +150,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    pub fn crons(&self) -> Api<CronJob> {
+    pub fn cron_jobs(&self) -> Api<CronJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
@@ -244,14 +244,14 @@ impl Stage {
     }
 
     pub async fn operator(&self) -> Running {
-        let cluster = connect(&self.access).await.within(std::slice::from_ref(&self.namespace));
-        Running::start(Arc::new(cluster), self.config()).await
+        let api = connect(&self.access).await.within(std::slice::from_ref(&self.namespace));
+        Running::start(Arc::new(api), self.config()).await
     }
 
     /// One that comes through another port.
     pub async fn operator_as(&self, access: &Access) -> Running {
-        let cluster = connect(access).await.within(std::slice::from_ref(&self.namespace));
-        Running::start(Arc::new(cluster), self.config()).await
+        let api = connect(access).await.within(std::slice::from_ref(&self.namespace));
+        Running::start(Arc::new(api), self.config()).await
     }
 }
 
@@ -264,8 +264,8 @@ pub struct Running {
 }
 
 impl Running {
-    pub async fn start(cluster: Arc<dyn Cluster>, config: Config) -> Running {
-        let counting = Counting::new(cluster);
+    pub async fn start(api: Arc<dyn ApiServer>, config: Config) -> Running {
+        let counting = Counting::new(api);
         let operator = Operator::new(counting.clone(), config, Ambient::system());
         let shutdown = CancellationToken::new();
         let run = operator.clone().run(shutdown.clone());

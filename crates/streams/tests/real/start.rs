@@ -159,14 +159,14 @@ async fn a_batch_becomes_a_cronjob_and_change_capture_a_job_again() {
         json!({ "batch": { "schedule": "0 3 * * *", "jobTemplateRef": template } });
     stage.stream("s1", spec).await;
     stage.until_phase("s1", "Scheduled").await;
-    let cron = stage.crons().get("s1").await.unwrap();
-    assert_eq!(cron.spec.schedule, "0 3 * * *");
+    let cron_job = stage.cron_jobs().get("s1").await.unwrap();
+    assert_eq!(cron_job.spec.schedule, "0 3 * * *");
     let backend = stage.spec("hang", "ok")["execution"]["streamingBackend"].clone();
     let mut patch = json!({ "spec": { "execution": { "streamingBackend": backend } } });
     patch["spec"]["execution"]["streamingBackend"]["batch"] = Value::Null;
     stage.patch("s1", patch).await;
     stage.until_phase("s1", "Running").await;
-    assert!(stage.crons().get_opt("s1").await.unwrap().is_none());
+    assert!(stage.cron_jobs().get_opt("s1").await.unwrap().is_none());
     running.stop().await;
 }
 

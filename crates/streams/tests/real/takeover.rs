@@ -2,8 +2,8 @@
 
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use streams::decide::others_turn;
-use streams::model::hash::{go_json, md5_hex};
+use streams::decide::foreign_owner_until;
+use streams::model::hash::{go_compatible_json, md5_hex};
 
 use crate::stage::{GROUP, Stage, until};
 
@@ -12,7 +12,7 @@ async fn running_stream(stage: &Stage, name: &str) {
     let mut spec = stage.spec("hang", "ok");
     spec["name"] = json!(name);
     let stream = stage.stream(name, spec.clone()).await;
-    let json = go_json(&spec);
+    let json = go_compatible_json(&spec);
     let hash = md5_hex(json.as_bytes());
     let job: Value = json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -91,7 +91,8 @@ async fn another_operator_that_writes_is_noticed_and_not_fought() {
         stage.streams().patch_status("s1", &manager, &status).await.unwrap();
         let index = running.operator.index().lock();
         let stream = index.streams().next().cloned().unwrap();
-        others_turn(&index, &stream, jiff::Timestamp::now()).is_some()
+        foreign_owner_until(&index.settings, index.leading_since, &stream, jiff::Timestamp::now())
+            .is_some()
     })
     .await;
     // What we wrote in between is undone, and stays so.

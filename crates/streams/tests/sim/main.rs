@@ -17,37 +17,37 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use server::{KINDS, Kind, NAMESPACE, Server, State, class, name};
-use streams::cluster::{Object, Refused, Told, Watched};
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::index::Index;
 use streams::model::phase::Phase;
 use streams::model::settings::Settings;
 use streams::model::template::Template;
-use streams::model::{Key, Line, Place};
-use streams::work::Hands;
+use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::model::{CrdVersion, Key, NamespacedName};
+use streams::work::Effects;
 
 const STREAMS: [&str; 3] = ["s1", "s2", "s3"];
 
 struct Run {
     random: StdRng,
     server: Arc<Server>,
-    hands: Hands,
+    effects: Effects,
     /// How much of the log each watch has told.
     told: BTreeMap<Kind, usize>,
     dirty: BTreeSet<Key>,
     /// What is left of the decision about each stream.
-    doing: BTreeMap<Key, VecDeque<Command>>,
+    doing: BTreeMap<Key, VecDeque<Action>>,
     story: Vec<String>,
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
         let server = Arc::new(Server { state: Mutex::new(State::default()), class: class() });
-        let hands = Run::begin(&server);
+        let effects = Run::begin(&server);
         Run {
             random: StdRng::seed_from_u64(seed),
             server,
-            hands,
+            effects,
             told: BTreeMap::new(),
             dirty: BTreeSet::new(),
             doing: BTreeMap::new(),
@@ -56,22 +56,23 @@ impl Run {
     }
 
     /// An operator that knows nothing but classes and templates.
-    fn begin(server: &Arc<Server>) -> Hands {
+    fn begin(server: &Arc<Server>) -> Effects {
         let settings = Settings { backfills_max: Some(2), requests_kept: 2, ..Settings::default() };
         let mut index = Index::new(settings);
         let classes = vec![Object::Class(server.class.clone())];
-        index.told(&Watched::Classes(Line::V1), Told::All(classes));
+        index.apply(&WatchTarget::Classes(CrdVersion::V1), WatchEvent::Snapshot(classes));
         let templates = ["stream", "backfill", "batch"].map(|name| {
             let raw = json!({
                 "metadata": { "name": name, "namespace": "t", "resourceVersion": "1" },
                 "spec": { "spec": { "template": { "spec": { "containers": [{ "name": "c" }] } } } },
             });
-            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), Line::V1))
+            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1))
         });
-        index.told(&Watched::Templates(Line::V1), Told::All(templates.into()));
+        index
+            .apply(&WatchTarget::Templates(CrdVersion::V1), WatchEvent::Snapshot(templates.into()));
         let at: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
         let ambient = Ambient::seeded(move || kernel::Timestamp(at.as_millisecond()), 1);
-        Hands { cluster: server.clone(), index: Arc::new(Mutex::new(index)), ambient }
+        Effects { api: server.clone(), index: Arc::new(Mutex::new(index)), ambient }
     }
 
     fn tell(&mut self, what: String) {
@@ -81,7 +82,7 @@ impl Run {
     /// The operator is killed, and starts anew: all is listed.
     fn crash(&mut self) {
         self.tell("the operator dies".into());
-        self.hands = Run::begin(&self.server);
+        self.effects = Run::begin(&self.server);
         self.doing.clear();
         self.dirty.clear();
         for kind in KINDS {
@@ -94,8 +95,8 @@ impl Run {
         let end = self.server.state.lock().log.len();
         self.told.insert(kind, end);
         let watched = self.server.watched(kind);
-        let touched = self.hands.index.lock().told(&watched, all);
-        self.dirty.extend(touched);
+        let affected = self.effects.index.lock().apply(&watched, all);
+        self.dirty.extend(affected);
     }
 
     /// A watch tells the next thing.
@@ -110,8 +111,8 @@ impl Run {
         self.told.insert(kind, at + 1);
         let told = self.server.told(kind, &value, end);
         let watched = self.server.watched(kind);
-        let touched = self.hands.index.lock().told(&watched, told);
-        self.dirty.extend(touched);
+        let affected = self.effects.index.lock().apply(&watched, told);
+        self.dirty.extend(affected);
         true
     }
 
@@ -122,26 +123,26 @@ impl Run {
         let Some(key) = keys.choose(&mut self.random).cloned() else { return false };
         let Some(doing) = self.doing.get_mut(&key) else {
             self.dirty.remove(&key);
-            let (decision, touched) = self.hands.decide(&key);
-            self.dirty.extend(touched);
-            if !decision.commands.is_empty() {
-                self.doing.insert(key, decision.commands.into());
+            let (decision, affected) = self.effects.decide(&key);
+            self.dirty.extend(affected);
+            if !decision.actions.is_empty() {
+                self.doing.insert(key, decision.actions.into());
             }
             return true;
         };
-        let Some(command) = doing.pop_front() else {
+        let Some(action) = doing.pop_front() else {
             self.doing.remove(&key);
             self.dirty.insert(key);
             return true;
         };
-        let done = self.hands.carry_out(&key, &command).await;
-        let brief = format!("{command:?}").chars().take(110).collect::<String>();
-        let how = done.refused.as_ref().map_or(String::new(), |refused| format!(" — {refused}"));
-        self.tell(format!("{}: {brief}{how}", key.place.name));
-        self.dirty.extend(done.touched);
-        if let Some(refused) = done.refused {
+        let done = self.effects.execute(&key, &action).await;
+        let brief = format!("{action:?}").chars().take(110).collect::<String>();
+        let how = done.error.as_ref().map_or(String::new(), |error| format!(" — {error}"));
+        self.tell(format!("{}: {brief}{how}", key.object_name.name));
+        self.dirty.extend(done.affected);
+        if let Some(error) = done.error {
             // It is looked at again: at once, or after what the watch has yet to tell.
-            assert!(!matches!(refused, Refused::Invalid(_) | Refused::Forbidden(_)), "{refused}");
+            assert!(!matches!(error, ApiError::Invalid(_) | ApiError::Forbidden(_)), "{error}");
             self.doing.remove(&key);
             self.dirty.insert(key);
         }
@@ -234,13 +235,13 @@ impl Run {
                     "metadata": { "name": id },
                     "spec": { "streamClass": "class-a", "streamId": name },
                 });
-                state.create(Kind::Request, request);
+                state.create(Kind::BackfillRequest, request);
                 "is to be backfilled"
             }
             9 => {
-                if let Some(request) = state.names(Kind::Request).choose(&mut self.random) {
+                if let Some(request) = state.names(Kind::BackfillRequest).choose(&mut self.random) {
                     let request = request.clone();
-                    state.end(Kind::Request, &request);
+                    state.end(Kind::BackfillRequest, &request);
                 }
                 "is there while a request is deleted"
             }
@@ -317,33 +318,36 @@ impl Run {
         if let Some(wrong) = state.wrong.first() {
             return Err(wrong.clone());
         }
-        let index = self.hands.index.lock();
+        let index = self.effects.index.lock();
         for stream in state.names(Kind::Stream) {
-            let key = Key { class: "class-a".into(), place: Place::new(NAMESPACE, &stream) };
+            let key = Key {
+                class: "class-a".into(),
+                object_name: NamespacedName::new(NAMESPACE, &stream),
+            };
             let known = index.stream(&key).ok_or(format!("{stream} is not known"))?;
             let written = state.get(Kind::Stream, &stream).unwrap();
             let phase = Phase::of(written["status"]["phase"].as_str().unwrap_or_default());
             let suspended = written["spec"]["execution"]["suspended"] == true;
             let batch = written["spec"]["execution"]["streamingBackend"]["batch"].is_object();
             let job = state.get(Kind::Job, &stream);
-            let cron = state.get(Kind::Cron, &stream);
+            let cron_job = state.get(Kind::CronJob, &stream);
             let open = index.requests(&key).any(|request| !request.completed);
             let hash = |object: Option<&Value>| {
                 let hash = &object?["metadata"]["annotations"]["configuration-hash"];
                 hash.as_str().map(str::to_owned)
             };
             let expected = match (suspended, phase, batch) {
-                (true, ..) => phase == Phase::Suspended && job.is_none() && cron.is_none(),
-                (false, Phase::Failed, _) => job.is_none() && cron.is_none(),
+                (true, ..) => phase == Phase::Suspended && job.is_none() && cron_job.is_none(),
+                (false, Phase::Failed, _) => job.is_none() && cron_job.is_none(),
                 (false, _, true) => {
                     phase == Phase::Scheduled
                         && job.is_none()
-                        && hash(cron).as_deref() == Some(&*known.hash)
+                        && hash(cron_job).as_deref() == Some(&*known.hash)
                         && !open
                 }
                 (false, _, false) => {
                     phase == Phase::Running
-                        && cron.is_none()
+                        && cron_job.is_none()
                         && hash(job).as_deref() == Some(&*known.hash)
                         && !open
                 }
@@ -352,7 +356,8 @@ impl Run {
                 return Err(format!(
                     "{stream} is {phase:?}, suspended {suspended}, batch {batch}, open {open}: {} and {}",
                     job.map_or("no Job".into(), |job| job["metadata"].to_string()),
-                    cron.map_or("no CronJob".into(), |cron| cron["metadata"].to_string()),
+                    cron_job
+                        .map_or("no CronJob".into(), |cron_job| cron_job["metadata"].to_string()),
                 ));
             }
         }
@@ -365,12 +370,12 @@ fn end_crons(state: &mut State) -> bool {
     let ending: Vec<String> = state
         .objects
         .iter()
-        .filter(|((kind, _), cron)| {
-            *kind == Kind::Cron && cron["metadata"]["deletionTimestamp"].is_string()
+        .filter(|((kind, _), cron_job)| {
+            *kind == Kind::CronJob && cron_job["metadata"]["deletionTimestamp"].is_string()
         })
-        .map(|(_, cron)| name(cron))
+        .map(|(_, cron_job)| name(cron_job))
         .collect();
-    ending.iter().for_each(|name| state.end(Kind::Cron, name));
+    ending.iter().for_each(|name| state.end(Kind::CronJob, name));
     !ending.is_empty()
 }
 

@@ -30,7 +30,7 @@ fn pod() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_keep_all_that_is_written_and_mistakes_are_told_in_words() {
-    let Some(kubernetes) = cluster(&streams::crd::all()).await else { return };
+    let Some(kubernetes) = cluster(&streams::model::crd::all()).await else { return };
     let client = kubernetes.admin().client().await;
     namespace(&client, "gold").await;
 
@@ -141,7 +141,7 @@ async fn ours_are_applied_over_the_existing_ones_and_recorded_objects_stay() {
     let template = yaml(golden.join("template-after-prune.yaml"));
     create(&client, &template, "streamingjobtemplates").await.unwrap();
 
-    for crd in streams::crd::all() {
+    for crd in streams::model::crd::all() {
         let apply = PatchParams::apply("mainstay").force();
         let name = crd["metadata"]["name"].as_str().unwrap();
         let crds = api(&client, &crd, "customresourcedefinitions");

@@ -8,8 +8,8 @@ use kube::Client;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use streams::config::Config;
+use streams::controller::Operator;
 use streams::model::{GROUP, RESTART_ON};
-use streams::operator::Operator;
 use streams::ports::kubernetes::connect;
 use tokio_util::sync::CancellationToken;
 
@@ -111,7 +111,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_with_the_chart_s_rights_is_refused_nothing() {
-    let mut crds = streams::crd::all();
+    let mut crds = streams::model::crd::all();
     crds.push(plugin("TestStream", "test-streams"));
     let Some(kubernetes) = cluster(&crds).await else { return };
     let admin = kubernetes.admin();

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use serde_json::Value;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 use streams::model::phase::Phase;
-use streams::model::{GROUP, Line};
+use streams::model::{CrdVersion, GROUP};
 
 use super::wait::Wait;
 use super::{ClusterArgs, called, show};
@@ -38,27 +38,27 @@ impl Backfill {
         let payload = self.payload.as_deref().map(payload).transpose()?;
         let (client, found) = self.cluster.find(&self.stream).await?;
         let request = client.backfill(&found, payload).await?;
-        let name = match found.class.line {
-            Line::V1 => text(&request["metadata"]["name"]),
-            Line::Beta => String::new(),
+        let name = match found.class.crd_version {
+            CrdVersion::V1 => text(&request["metadata"]["name"]),
+            CrdVersion::V1Beta1 => String::new(),
         };
         show::written(self.cluster.output, &request, &said(&found, &name))?;
         if !self.wait.wait {
             return Ok(());
         }
-        match found.class.line {
-            Line::V1 => self.wait_for(&client, &found, &name).await?,
-            Line::Beta => self.wait_for_reload(&client, &found).await?,
+        match found.class.crd_version {
+            CrdVersion::V1 => self.wait_for(&client, &found, &name).await?,
+            CrdVersion::V1Beta1 => self.wait_for_reload(&client, &found).await?,
         }
         output::say(&format!("{} has been backfilled", called(&found)));
         Ok(())
     }
 
-    async fn wait_for(&self, client: &Client, found: &Found, name: &str) -> Result<()> {
-        let namespace = &found.place().namespace;
+    async fn wait_for(&self, client: &Client, found: &FoundStream, name: &str) -> Result<()> {
+        let namespace = &found.object_name().namespace;
         let path = format!("/apis/{GROUP}/v1/namespaces/{namespace}/backfillrequests/{name}");
         let began_failed = found.stream.phase == Phase::Failed;
-        let done = async |now: &Found| {
+        let done = async |now: &FoundStream| {
             let Some(request) = client.get(&path).await? else {
                 return Err(failed(format!(
                     "the request {name} was removed before it was completed"
@@ -82,9 +82,9 @@ impl Backfill {
     }
 
     /// v1beta1: the annotation goes when the Job is made, and the phase when it has ended.
-    async fn wait_for_reload(&self, client: &Client, found: &Found) -> Result<()> {
+    async fn wait_for_reload(&self, client: &Client, found: &FoundStream) -> Result<()> {
         let mut begun = false;
-        let done = async |now: &Found| {
+        let done = async |now: &FoundStream| {
             begun |= now.stream.phase == Phase::Backfilling;
             if now.stream.phase == Phase::Failed {
                 let why = show::headline(client, now).await;
@@ -100,11 +100,13 @@ fn failed(why: String) -> Error {
     kernel::Error::Conflict(why).into()
 }
 
-fn said(found: &Found, request: &str) -> String {
+fn said(found: &FoundStream, request: &str) -> String {
     let name = called(found);
     let later = match (found.suspended(), found.stream.phase) {
         // One annotation says either.
-        (true, _) if found.class.line == Line::Beta => "; it was suspended, and goes on with it",
+        (true, _) if found.class.crd_version == CrdVersion::V1Beta1 => {
+            "; it was suspended, and goes on with it"
+        }
         (true, _) => "; it is suspended, so that it begins when it goes on",
         (false, Phase::Failed) => "; it has failed, so that it begins when it is restarted",
         (false, _) => "",

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 use streams::model::phase::Phase;
-use streams::model::{Line, RESTART};
+use streams::model::{CrdVersion, RESTART};
 
 use super::wait::Wait;
 use super::{ClusterArgs, called, show};
@@ -57,11 +57,11 @@ impl Change {
         Ok(())
     }
 
-    async fn wished(&self, client: &Client, found: &Found, wish: Wish) -> Result<Value> {
+    async fn wished(&self, client: &Client, found: &FoundStream, wish: Wish) -> Result<Value> {
         let failed = found.stream.phase == Phase::Failed && !found.suspended();
         Ok(match wish {
             Wish::Stop => client.suspend(found, true).await?,
-            Wish::Start | Wish::Restart if failed && found.class.line == Line::V1 => {
+            Wish::Start | Wish::Restart if failed && found.class.crd_version == CrdVersion::V1 => {
                 self.out_of_failure(client, found).await?
             }
             Wish::Start if !failed => client.suspend(found, false).await?,
@@ -71,10 +71,10 @@ impl Change {
 
     /// A stream that has failed leaves that only through being suspended, whichever operator
     /// looks after it.
-    async fn out_of_failure(&self, client: &Client, found: &Found) -> Result<Value> {
+    async fn out_of_failure(&self, client: &Client, found: &FoundStream) -> Result<Value> {
         client.suspend(found, true).await?;
         let noticed = Wait { wait: true, timeout: NOTICED };
-        let suspended = async |now: &Found| Ok(now.stream.phase == Phase::Suspended);
+        let suspended = async |now: &FoundStream| Ok(now.stream.phase == Phase::Suspended);
         let noticed = noticed.until(client, found, suspended).await;
         // Also if nobody noticed: it was not suspended before.
         let object = client.suspend(found, false).await?;
@@ -84,12 +84,12 @@ impl Change {
     async fn wait(
         &self,
         client: &Client,
-        found: &Found,
+        found: &FoundStream,
         wish: Wish,
         restart: Option<String>,
     ) -> Result<()> {
         let began = found.stream.phase;
-        let now = self.wait.until(client, found, async |now: &Found| {
+        let now = self.wait.until(client, found, async |now: &FoundStream| {
             let phase = now.stream.phase;
             if phase == Phase::Failed && began != Phase::Failed && wish != Wish::Stop {
                 let why = show::headline(client, now).await;
@@ -102,21 +102,25 @@ impl Change {
                     matches!(phase, Phase::Running | Phase::Scheduled | Phase::Backfilling)
                 }
                 Wish::Start | Wish::Restart => {
-                    client.seen(now, jiff::Timestamp::now()).await.is_ok_and(|seen| {
-                        let job = seen.job.filter(|job| !job.deleting).and_then(|job| job.restart);
-                        let cron = seen.cron.and_then(|cron| cron.restart);
-                        job.or(cron).as_deref() == restart.as_deref()
+                    client.facts(now, jiff::Timestamp::now()).await.is_ok_and(|facts| {
+                        let job = facts.job.filter(|job| !job.deleting).and_then(|job| job.restart);
+                        let cron_job = facts.cron_job.and_then(|cron_job| cron_job.restart);
+                        job.or(cron_job).as_deref() == restart.as_deref()
                     })
                 }
             })
         });
         let now = now.await?;
-        output::say(&format!("{} is {}", called(&now), now.stream.phase.label(now.class.line)));
+        output::say(&format!(
+            "{} is {}",
+            called(&now),
+            now.stream.phase.label(now.class.crd_version)
+        ));
         Ok(())
     }
 }
 
-fn said(found: &Found, wish: Wish) -> String {
+fn said(found: &FoundStream, wish: Wish) -> String {
     let name = called(found);
     match (wish, found.suspended()) {
         (Wish::Start, false) if found.stream.phase == Phase::Failed => {

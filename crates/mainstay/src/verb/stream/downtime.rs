@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use kernel::Ambient;
 use serde_json::{Value, json};
-use streams::client::Client;
-use streams::client::act::valid_downtime;
-use streams::client::find::{Found, Scope, is_called};
+use streams::kubectl::Client;
+use streams::kubectl::find::{FoundStream, Scope, is_called};
+use streams::kubectl::write::valid_downtime;
 use streams::model::class::Class;
 use streams::model::{DOWNTIME, DOWNTIME_BEGIN};
 
@@ -80,8 +80,8 @@ impl Declare {
         let of = |class: &Class| self.class.as_deref().is_none_or(|name| is_called(class, name));
         let listing = client.streams(&scope, &of, "").await?;
         let named =
-            listing.streams.into_iter().filter(|f| f.place().name.starts_with(&self.prefix));
-        let (taken, left): (Vec<Found>, Vec<Found>) =
+            listing.streams.into_iter().filter(|f| f.object_name().name.starts_with(&self.prefix));
+        let (taken, left): (Vec<FoundStream>, Vec<FoundStream>) =
             named.partition(|found| !found.suspended() && found.downtime().is_none());
         for found in &left {
             let why = match found.downtime() {
@@ -97,7 +97,7 @@ impl Declare {
         }
         let now = jiff::Timestamp::now();
         let (key, client, dry_run) = (&self.key, &client, self.dry_run);
-        let done = each(&taken, async |found: &Found| match dry_run {
+        let done = each(&taken, async |found: &FoundStream| match dry_run {
             true => Ok(()),
             false => client.declare_downtime(found, key, now).await.map(drop),
         });
@@ -119,8 +119,8 @@ impl Declare {
 
 /// Does something to each stream; what cannot be done to one does not keep it from the others.
 async fn each(
-    streams: &[Found],
-    act: impl AsyncFn(&Found) -> kernel::Result<()>,
+    streams: &[FoundStream],
+    act: impl AsyncFn(&FoundStream) -> kernel::Result<()>,
 ) -> Result<Vec<Value>> {
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for found in streams {
@@ -141,7 +141,11 @@ async fn each(
     }
 }
 
-async fn of_downtimes(client: &Client, scope: &Scope, key: Option<&str>) -> Result<Vec<Found>> {
+async fn of_downtimes(
+    client: &Client,
+    scope: &Scope,
+    key: Option<&str>,
+) -> Result<Vec<FoundStream>> {
     let selector = match key {
         Some(key) => format!("&labelSelector={}%3D{key}", DOWNTIME.replace('/', "%2F")),
         None => format!("&labelSelector={}", DOWNTIME.replace('/', "%2F")),
@@ -150,7 +154,7 @@ async fn of_downtimes(client: &Client, scope: &Scope, key: Option<&str>) -> Resu
 }
 
 impl One {
-    async fn open(&self) -> Result<(Client, Vec<Found>)> {
+    async fn open(&self) -> Result<(Client, Vec<FoundStream>)> {
         valid_downtime(&self.key)?;
         let (client, scope) = self.cluster.open().await?;
         let found = of_downtimes(&client, &scope, Some(&self.key)).await?;
@@ -168,7 +172,7 @@ impl One {
     async fn stop(self) -> Result<()> {
         let (client, found) = self.open().await?;
         let client = &client;
-        let end = async |found: &Found| client.end_downtime(found).await.map(drop);
+        let end = async |found: &FoundStream| client.end_downtime(found).await.map(drop);
         let rows = each(&found, end).await?;
         let count = rows.len();
         output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
@@ -211,14 +215,15 @@ async fn list_all(args: &ClusterArgs) -> Result<()> {
 }
 
 /// One row for each downtime, with the begin of its first stream.
-fn downtimes(found: &[Found]) -> Vec<Value> {
-    let mut by_key: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
+fn downtimes(found: &[FoundStream]) -> Vec<Value> {
+    let mut by_key: BTreeMap<&str, Vec<&FoundStream>> = BTreeMap::new();
     for one in found {
         by_key.entry(one.downtime().unwrap_or_default()).or_default().push(one);
     }
-    let row = |(key, of): (&str, Vec<&Found>)| {
+    let row = |(key, of): (&str, Vec<&FoundStream>)| {
         let begin = of.iter().filter_map(|found| found.annotation(DOWNTIME_BEGIN)).min();
-        let mut namespaces: Vec<&str> = of.iter().map(|found| &*found.place().namespace).collect();
+        let mut namespaces: Vec<&str> =
+            of.iter().map(|found| &*found.object_name().namespace).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
         json!({ "key": key, "streams": of.len(), "begin": begin, "namespaces": namespaces })

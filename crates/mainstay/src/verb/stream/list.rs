@@ -3,8 +3,8 @@
 use clap::Args;
 use kernel::Ambient;
 use serde_json::{Value, json};
-use streams::client::find::{Found, Scope, is_called, unread};
-use streams::model::layout::Backend;
+use streams::kubectl::find::{FoundStream, Scope, access_problem, is_called};
+use streams::model::spec_layout::Backend;
 
 use super::{ClusterArgs, called};
 use crate::error::Result;
@@ -41,12 +41,12 @@ impl List {
             .phase
             .as_ref()
             .map(|phases| phases.split(',').map(|phase| phase.trim().to_lowercase()).collect());
-        let fits = |row: &Value| {
+        let matches = |row: &Value| {
             let phase = text(&row["phase"]).to_lowercase();
             phases.as_ref().is_none_or(|phases| phases.contains(&phase))
         };
-        let rows: Vec<Value> = listing.streams.iter().map(row).filter(fits).collect();
-        for said in listing.classes.iter().filter_map(unread).chain(listing.unreadable) {
+        let rows: Vec<Value> = listing.streams.iter().map(row).filter(matches).collect();
+        for said in listing.classes.iter().filter_map(access_problem).chain(listing.unreadable) {
             output::say(&format!("note: {said}"));
         }
         if rows.is_empty() && self.cluster.output == Format::Table {
@@ -71,29 +71,29 @@ impl List {
 }
 
 /// What is worth knowing of a stream at a glance.
-pub fn row(found: &Found) -> Value {
-    let (stream, place) = (&found.stream, found.place());
+pub fn row(found: &FoundStream) -> Value {
+    let (stream, object_name) = (&found.stream, found.object_name());
     let execution = stream.execution.as_ref().ok();
     let (backend, schedule) = match execution.and_then(|execution| execution.backend.as_ref()) {
         Some(Backend::ChangeCapture { .. }) => (Some("change-capture"), None),
         Some(Backend::Batch { schedule, .. }) => (Some("batch"), Some(schedule)),
         None => (None, None),
     };
-    let written = stream.written.as_deref();
+    let written = stream.status.as_deref();
     let problem = stream.execution.as_ref().err().map(|problem| problem.to_string());
     json!({
         "key": called(found),
-        "namespace": &*place.namespace,
-        "name": &*place.name,
+        "namespace": &*object_name.namespace,
+        "name": &*object_name.name,
         "kind": &*found.class.kind,
         "class": &*found.class.name,
-        "phase": stream.phase.label(found.class.line),
+        "phase": stream.phase.label(found.class.crd_version),
         "suspended": found.suspended(),
         "downtime": found.downtime(),
-        "paused": stream.wishes.paused,
+        "paused": stream.annotations.paused,
         "backend": backend,
         "schedule": schedule,
-        "problem": problem.or_else(|| stream.trouble().map(str::to_owned)),
+        "problem": problem.or_else(|| stream.error_message().map(str::to_owned)),
         "message": written.map(|written| &*written.message),
         "since": written.and_then(|written| written.since).map(|at| at.to_string()),
         "created_at": stream.created.to_string(),

@@ -1,7 +1,7 @@
 //! `mainstay stream logs`.
 
 use clap::Args;
-use streams::client::logs::Tail;
+use streams::kubectl::logs::Tail;
 
 use super::{ClusterArgs, called, show};
 use crate::error::Result;
@@ -42,6 +42,6 @@ impl Logs {
         let mut print = |line: &str| {
             output::print(line).map_err(|error| kernel::Error::internal("stdout", error))
         };
-        Ok(client.logs(&found.place().namespace, &pod, &tail, &mut print).await?)
+        Ok(client.logs(&found.object_name().namespace, &pod, &tail, &mut print).await?)
     }
 }

@@ -12,8 +12,8 @@ mod wait;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use streams::client::Client;
-use streams::client::find::{Found, Scope};
+use streams::kubectl::Client;
+use streams::kubectl::find::{FoundStream, Scope};
 
 use crate::error::Result;
 use crate::output::Format;
@@ -98,7 +98,7 @@ impl ClusterArgs {
         Ok((client, scope))
     }
 
-    async fn find(&self, name: &str) -> Result<(Client, Found)> {
+    async fn find(&self, name: &str) -> Result<(Client, FoundStream)> {
         let (client, scope) = self.open().await?;
         let found = client.stream(&scope, name).await?;
         Ok((client, found))
@@ -106,6 +106,6 @@ impl ClusterArgs {
 }
 
 /// How a stream is spoken of.
-fn called(found: &Found) -> String {
-    format!("{}/{}", found.class.kind, found.place().name)
+fn called(found: &FoundStream) -> String {
+    format!("{}/{}", found.class.kind, found.object_name().name)
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use kernel::Class;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 
 use super::{called, show};
 use crate::cli::duration;
@@ -31,16 +31,16 @@ impl Wait {
     pub async fn until(
         &self,
         client: &Client,
-        found: &Found,
-        mut done: impl AsyncFnMut(&Found) -> Result<bool>,
-    ) -> Result<Found> {
+        found: &FoundStream,
+        mut done: impl AsyncFnMut(&FoundStream) -> Result<bool>,
+    ) -> Result<FoundStream> {
         let begun = Instant::now();
         let mut progress = Progress::new();
         let mut said = format!("{}: asking", called(found));
         let mut last = found.clone();
         loop {
             let looked = async {
-                let Some(now) = client.again(found).await? else {
+                let Some(now) = client.reload(found).await? else {
                     return Err(Error::Kernel(kernel::Error::NotFound(called(found))));
                 };
                 let is_done = done(&now).await?;
@@ -63,13 +63,13 @@ impl Wait {
     }
 }
 
-fn state(found: &Found) -> String {
-    let phase = match found.stream.phase.label(found.class.line) {
-        "" if found.stream.written.is_none() => "no operator has looked at it yet",
+fn state(found: &FoundStream) -> String {
+    let phase = match found.stream.phase.label(found.class.crd_version) {
+        "" if found.stream.status.is_none() => "no operator has looked at it yet",
         "" => "not started",
         phase => phase,
     };
-    let message = found.stream.written.as_deref().map(|written| &*written.message);
+    let message = found.stream.status.as_deref().map(|written| &*written.message);
     match message.filter(|message| !message.is_empty()) {
         Some(message) => format!("{}: {phase}: {message}", called(found)),
         None => format!("{}: {phase}", called(found)),

@@ -1,0 +1,131 @@
+//! One watch of several namespaces, made of a watch of each.
+
+use std::collections::{HashMap, VecDeque};
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+
+use crate::model::NamespacedName;
+use crate::model::meta::Revision;
+use crate::model::watch::{Object, WatchEvent};
+
+struct MergedWatch {
+    parts: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
+    /// What each has listed before all have; then none.
+    gathering: Option<Vec<Option<Vec<Object>>>>,
+    /// Who is there: a part that lists again tells by what is missing.
+    known: Vec<HashMap<NamespacedName, (Box<str>, Revision)>>,
+    ready: VecDeque<WatchEvent>,
+}
+
+pub fn merged(parts: Vec<BoxStream<'static, WatchEvent>>) -> BoxStream<'static, WatchEvent> {
+    let count = parts.len();
+    let parts = parts.into_iter().enumerate();
+    let parts = parts.map(|(part, told)| told.map(move |told| (part, told)).boxed());
+    let namespaces = MergedWatch {
+        parts: futures::stream::select_all(parts),
+        gathering: Some((0..count).map(|_| None).collect()),
+        known: vec![HashMap::new(); count],
+        ready: VecDeque::new(),
+    };
+    futures::stream::unfold(namespaces, async |mut namespaces| {
+        loop {
+            if let Some(told) = namespaces.ready.pop_front() {
+                return Some((told, namespaces));
+            }
+            let (part, told) = namespaces.parts.next().await?;
+            namespaces.take(part, told);
+        }
+    })
+    .boxed()
+}
+
+impl MergedWatch {
+    fn take(&mut self, part: usize, told: WatchEvent) {
+        match told {
+            WatchEvent::Snapshot(objects) => self.all(part, objects),
+            WatchEvent::Error(error) => self.ready.push_back(WatchEvent::Error(error)),
+            one if self.gathering.is_some() => self.gathered(part, one),
+            one => {
+                self.note(part, &one);
+                self.ready.push_back(one);
+            }
+        }
+    }
+
+    fn note(&mut self, part: usize, told: &WatchEvent) {
+        match told {
+            WatchEvent::Upserted(object) => {
+                let (object_name, uid, revision) = who(object);
+                self.known[part].insert(object_name, (uid, revision));
+            }
+            WatchEvent::Deleted(object_name, ..) => {
+                self.known[part].remove(object_name);
+            }
+            WatchEvent::Snapshot(_) | WatchEvent::Error(_) => {}
+        }
+    }
+
+    fn all(&mut self, part: usize, objects: Vec<Object>) {
+        let now = objects
+            .iter()
+            .map(who)
+            .map(|(object_name, uid, revision)| (object_name, (uid, revision)));
+        let before = std::mem::replace(&mut self.known[part], now.collect());
+        let Some(gathering) = &mut self.gathering else {
+            for (object_name, (uid, revision)) in before {
+                if !self.known[part].contains_key(&object_name) {
+                    self.ready.push_back(WatchEvent::Deleted(object_name, uid, revision));
+                }
+            }
+            self.ready
+                .extend(objects.into_iter().map(|object| WatchEvent::Upserted(object.into())));
+            return;
+        };
+        gathering[part] = Some(objects);
+        if gathering.iter().all(Option::is_some) {
+            let all = self.gathering.take().unwrap_or_default();
+            self.ready
+                .push_back(WatchEvent::Snapshot(all.into_iter().flatten().flatten().collect()));
+        }
+    }
+
+    /// A change in one part while others have not listed yet.
+    fn gathered(&mut self, part: usize, told: WatchEvent) {
+        self.note(part, &told);
+        let Some(Some(objects)) = self.gathering.as_mut().map(|all| &mut all[part]) else {
+            return;
+        };
+        let object_name = match &told {
+            WatchEvent::Upserted(object) => who(object).0,
+            WatchEvent::Deleted(object_name, ..) => object_name.clone(),
+            WatchEvent::Snapshot(_) | WatchEvent::Error(_) => return,
+        };
+        objects.retain(|object| who(object).0 != object_name);
+        if let WatchEvent::Upserted(object) = told {
+            objects.push(*object);
+        }
+    }
+}
+
+fn who(object: &Object) -> (NamespacedName, Box<str>, Revision) {
+    match object {
+        Object::Class(class) => {
+            let name = class.name.rsplit('/').next().unwrap_or_default();
+            let namespace = class.namespace.as_deref().unwrap_or_default();
+            (NamespacedName::new(namespace, name), class.uid.as_str().into(), class.revision)
+        }
+        Object::Stream(stream) => {
+            (stream.object_name().clone(), stream.uid.clone(), stream.revision)
+        }
+        Object::Job(job) => (job.object_name.clone(), job.uid.clone(), job.revision),
+        Object::CronJob(cron_job) => {
+            (cron_job.object_name.clone(), cron_job.uid.clone(), cron_job.revision)
+        }
+        Object::BackfillRequest(request) => {
+            (request.object_name.clone(), request.uid.as_str().into(), request.revision)
+        }
+        Object::Template(template) => (template.object_name.clone(), "".into(), template.revision),
+        Object::Secret(object_name, revision) => (object_name.clone(), "".into(), *revision),
+    }
+}
