@@ -194,9 +194,10 @@ impl World {
         let streams = &self.streams().api;
         let patched = futures::stream::iter(patches).map(|(name, patch, status)| async move {
             let params = PatchParams::default();
-            match status {
-                true => streams.patch_status(&name, &params, &Patch::Merge(patch)).await?,
-                false => streams.patch(&name, &params, &Patch::Merge(patch)).await?,
+            if status {
+                streams.patch_status(&name, &params, &Patch::Merge(patch)).await?
+            } else {
+                streams.patch(&name, &params, &Patch::Merge(patch)).await?
             };
             anyhow::Ok(())
         });

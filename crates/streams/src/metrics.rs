@@ -1,4 +1,5 @@
-//! What is counted. Labels are bounded: classes, kinds, phases, verbs, resources; never a stream.
+//! The operator's metrics. Labels are bounded: classes, kinds, phases, verbs, resources; never a
+//! stream.
 
 mod legacy;
 pub mod statsd;
@@ -23,7 +24,7 @@ use crate::model::{ClassName, CrdVersion, Key};
 
 use legacy::Legacy;
 
-/// How many classes have labels of their own; whatever comes later is `other`.
+/// Classes with labels of their own; further ones are labelled `other`.
 const CLASSES_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,10 +73,10 @@ impl MetricConstructor<Histogram> for Seconds {
     }
 }
 
-/// From a look that finds nothing to do to one that waits for a slow API server.
+/// From a reconcile with nothing to do to one that waits for a slow API server.
 const REQUEST_BUCKETS: Seconds =
     Seconds(&[0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0]);
-/// From a phase that is passed to one that lasts a week.
+/// From a phase of a moment to one of a week.
 const PHASE_BUCKETS: Seconds =
     Seconds(&[0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0]);
 
@@ -97,10 +98,10 @@ pub struct Metrics {
     leading: Gauge,
     waiting: Gauge,
     busy: Gauge,
-    /// Since when streams have been in their phase, as far as this process has seen.
+    /// Since when streams are in their phase, as observed by this process.
     entered: Mutex<HashMap<Key, (Phase, Instant)>>,
     classes: Mutex<HashSet<ClassName>>,
-    /// One scrape at a time resets and fills the gauges.
+    /// Serialises scrapes, which reset and fill the gauges.
     scrape: Mutex<()>,
 }
 
@@ -135,49 +136,44 @@ impl Metrics {
         registry.register("count", "Streams by class, kind and phase", self.streams.clone());
         registry.register(
             "phase_seconds",
-            "How long streams were in the phase that they left",
+            "Time that streams spent in the phase that they left",
             self.phase_seconds.clone(),
         );
         let active = self.backfills_active.clone();
-        registry.register("backfills_active", "Backfills that are running", active);
-        registry.register("backfills", "Backfills that ended", self.backfills.clone());
-        registry.register("restarts", "Jobs stopped, by the reason", self.restarts.clone());
-        registry.register("jobs_started", "Jobs made, by what for", self.jobs.clone());
-        registry.register(
-            "looks",
-            "Looks at streams, by what came of them",
-            self.reconciles.clone(),
-        );
+        registry.register("backfills_active", "Running backfills", active);
+        registry.register("backfills", "Ended backfills, by outcome", self.backfills.clone());
+        registry.register("restarts", "Stopped Jobs, by reason", self.restarts.clone());
+        registry.register("jobs_started", "Created Jobs, by purpose", self.jobs.clone());
+        registry.register("looks", "Reconciles of streams, by outcome", self.reconciles.clone());
         let seconds = self.reconcile_seconds.clone();
-        registry.register("look_seconds", "How long a look took", seconds);
+        registry.register("look_seconds", "Duration of a reconcile", seconds);
         registry.register("api_calls", "Requests to the API server", self.calls.clone());
         registry.register(
             "api_call_seconds",
-            "How long requests to the API server took",
+            "Duration of requests to the API server",
             self.call_seconds.clone(),
         );
+        registry.register("leading", "Whether this process is the leader", self.leading.clone());
         registry.register(
-            "leading",
-            "Whether this process is the one that acts",
-            self.leading.clone(),
+            "queue_waiting",
+            "Streams waiting in the work queue",
+            self.waiting.clone(),
         );
-        registry.register("queue_waiting", "Streams that wait for a look", self.waiting.clone());
-        registry.register("queue_busy", "Streams that are looked at", self.busy.clone());
+        registry.register("queue_busy", "Streams being reconciled", self.busy.clone());
     }
 
-    /// A class's name, if there is room for one more.
+    /// The label of a class: its name, or `other` beyond the limit.
     fn class(&self, name: &ClassName) -> ClassName {
         let mut classes = self.classes.lock();
-        match classes.contains(name) || classes.len() < CLASSES_MAX {
-            true => {
-                classes.insert(name.clone());
-                name.clone()
-            }
-            false => "other".into(),
+        if classes.contains(name) || classes.len() < CLASSES_MAX {
+            classes.insert(name.clone());
+            name.clone()
+        } else {
+            "other".into()
         }
     }
 
-    /// With how long it took, where that says something.
+    /// Counts an API request, with its duration if that is meaningful.
     pub fn api_call(&self, asked: ApiCall, took: Option<Duration>) {
         if let Some(legacy) = &self.legacy {
             legacy.api_call(&asked);
@@ -201,7 +197,7 @@ impl Metrics {
         self.leading.set(leads.into());
     }
 
-    /// A command was carried out on a stream that was in this phase.
+    /// Counts an action that was executed on a stream in the given phase.
     pub fn executed(&self, key: &Key, phase: Phase, action: &Action) {
         let class = self.class(&key.class);
         match action {
@@ -247,7 +243,7 @@ impl Metrics {
         }
     }
 
-    /// As text for Prometheus.
+    /// The metrics in the text format of Prometheus.
     pub fn text(&self, index: &Mutex<Index>, queue: (usize, usize)) -> String {
         let _one = self.scrape.lock();
         let counts = {
@@ -277,7 +273,7 @@ impl Metrics {
         if let Some(legacy) = &self.legacy {
             legacy.write(&mut out, &counts.0, queue);
         }
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry);
         out
     }

@@ -144,14 +144,13 @@ impl Operator {
             addr if addr.starts_with(':') => format!("http://127.0.0.1{addr}{path}"),
             addr => format!("http://{addr}{path}"),
         };
-        let lease = match config.lease.enabled {
-            true => format!(
+        let lease = if config.lease.enabled {
+            format!(
                 "the holder of the Lease {} acts, {} at a time",
                 config.lease.name, config.workers
-            ),
-            false => {
-                format!("without a Lease: it must be the only one, {} at a time", config.workers)
-            }
+            )
+        } else {
+            format!("without a Lease: it must be the only one, {} at a time", config.workers)
         };
         let server = match &self.connect {
             Some(url) => format!("\n  tells    {url}"),

@@ -1,4 +1,4 @@
-//! The classes: which of them are watched, and how each stands.
+//! The known classes, and which of them are watched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::model::class::Class;
 use crate::model::watch::{ApiError, Object, WatchEvent, WatchState};
 use crate::model::{ClassName, CrdVersion};
 
-/// A status is written at most this often.
+/// The least time between two writes of a status.
 const WRITE: Duration = Duration::from_secs(1);
 
 /// A class whose streams are watched.
@@ -27,24 +27,24 @@ pub struct WatchedClass {
 pub struct Classes {
     known: BTreeMap<ClassName, Arc<Class>>,
     watched: HashMap<ClassName, WatchedClass>,
-    /// When the status of each was last written.
+    /// When each status was last written.
     written: HashMap<ClassName, Instant>,
-    /// Whether a line's classes have been listed, or are known not to be there.
+    /// Whether the classes of a CRD version have been listed, or are known not to exist.
     listed_versions: [bool; 2],
 }
 
-/// What has to change so that the right classes are watched.
+/// A change of the watches.
 #[derive(Debug, PartialEq)]
 pub enum WatchChange {
     Start(Arc<Class>, CancellationToken),
-    /// Nothing of it is known any more; its streams stay as they are.
+    /// Its streams are removed from the index and not changed in the cluster.
     Stop(Arc<Class>),
-    /// The same streams, but something else about them is different.
+    /// The same streams have to be parsed in another way.
     Restart(Arc<Class>, CancellationToken),
 }
 
 impl Classes {
-    /// Takes in what a watch tells; the classes that changed.
+    /// Applies a watch event. Returns the classes that changed.
     pub fn apply(&mut self, crd_version: CrdVersion, told: WatchEvent) -> Vec<ClassName> {
         match told {
             WatchEvent::Snapshot(objects) => {
@@ -75,8 +75,8 @@ impl Classes {
                 name.inspect(|name| drop(self.known.remove(name))).into_iter().collect()
             }
             WatchEvent::Error(error) => {
-                // Without its CRD a line has no classes; what is known already stays. Who may not
-                // look for the older line has none of it.
+                // Without its CRD a version has no classes; known ones stay. Without permission to
+                // read v1beta1 there are none of it.
                 self.listed_versions[crd_version as usize] |= match error {
                     ApiError::NotFound => true,
                     ApiError::Forbidden(_) => crd_version == CrdVersion::V1Beta1,
@@ -97,12 +97,12 @@ impl Classes {
         Some(name)
     }
 
-    /// Whether both lines have been listed.
+    /// Whether the classes of both versions have been listed.
     pub fn versions_listed(&self) -> bool {
         self.listed_versions == [true, true]
     }
 
-    /// Whether all streams of all classes are known, or known not to be knowable.
+    /// Whether the streams of all classes have been listed, or cannot be.
     pub fn all_synced(&self) -> bool {
         self.versions_listed()
             && self.watched.values().all(|watched| watched.state != WatchState::Unknown)
@@ -120,7 +120,7 @@ impl Classes {
         self.watched.get(name)
     }
 
-    /// What a watch of a class's streams has come to; whether that is new.
+    /// Records the state of the watch of a class's streams. Returns whether it changed.
     pub fn set_watch_state(
         &mut self,
         name: &str,
@@ -128,7 +128,7 @@ impl Classes {
         state: WatchState,
     ) -> bool {
         let Some(watched) = self.watched.get_mut(name) else { return false };
-        // Of a watch that has been replaced.
+        // The watch has been replaced.
         if stop.is_cancelled() || watched.state == state {
             return false;
         }
@@ -136,8 +136,8 @@ impl Classes {
         true
     }
 
-    /// When the status of a class may be written; none: now. Two operators that share it by
-    /// mistake, and see different things, do not write without end.
+    /// When the status of a class may be written; none: now. Limits the writes of two operators
+    /// that disagree about it.
     pub fn status_write_at(&self, name: &str) -> Option<Instant> {
         let at = *self.written.get(name)? + WRITE;
         (at > Instant::now()).then_some(at)
@@ -148,7 +148,7 @@ impl Classes {
         self.written.insert(name.clone(), Instant::now());
     }
 
-    /// Who names the same streams and goes before it.
+    /// A watched class that names the same streams.
     pub fn conflicting_class(&self, class: &Class) -> Option<&Arc<Class>> {
         self.watched
             .values()
@@ -156,7 +156,7 @@ impl Classes {
             .find(|other| other.name != class.name && overlap(other, class))
     }
 
-    /// Brings what is watched in line with what is known.
+    /// Plans the changes of watches that the known classes require.
     pub fn watch_changes(&mut self, parent: &CancellationToken) -> Vec<WatchChange> {
         let mut watch_changes = Vec::new();
         let known = &self.known;
@@ -171,7 +171,7 @@ impl Classes {
             }
             stays
         });
-        // Who was found ready by an earlier operator goes before who was not.
+        // Classes that an earlier operator found ready take precedence.
         let mut order: Vec<Arc<Class>> = self.known.values().cloned().collect();
         order.sort_by_key(|class| (!class.phase.eq_ignore_ascii_case("ready"), class.name.clone()));
         for class in order {

@@ -1,4 +1,4 @@
-//! Which classes are watched, and what they say of it.
+//! Tests which classes are watched and what their status is.
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

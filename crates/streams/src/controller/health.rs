@@ -1,4 +1,4 @@
-//! Whether the operator is well, and what it counts, over HTTP.
+//! Serves health probes and metrics over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::controller::Operator;
 pub struct Servers {
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Where probes and metrics are answered, if they are.
+    /// The bound addresses; none if not configured.
     pub probes: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
 }
 
 impl Servers {
-    /// Ends them, at the latest after this.
+    /// Stops the servers, waiting at most this long.
     pub async fn stop(self, within: Duration) {
         self.stop.cancel();
         self.tasks.close();
@@ -35,7 +35,7 @@ impl Servers {
     }
 }
 
-/// Listens where the configuration says.
+/// Binds the configured addresses.
 pub async fn serve(operator: &Arc<Operator>, config: &Config) -> Result<Servers> {
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let mut servers = Servers { tasks, stop, probes: None, metrics: None };
@@ -55,7 +55,7 @@ impl Servers {
             None => address.into(),
         };
         let mut listener = TcpListener::bind(&address).await;
-        // A machine without IPv6.
+        // Falls back to IPv4.
         if listener.is_err()
             && let Some(port) = address.strip_prefix("[::]:")
         {
@@ -69,7 +69,7 @@ impl Servers {
             let served =
                 axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
             if let Err(error) = served {
-                tracing::error!(%error, "a server has ended");
+                tracing::error!(%error, "HTTP server ended");
             }
         });
         Ok(local)
@@ -87,7 +87,7 @@ fn probes(operator: Arc<Operator>) -> Router {
     router.with_state(operator)
 }
 
-/// The workers and watches are alive.
+/// Whether the workers and watches are alive.
 async fn health(State(operator): State<Arc<Operator>>) -> impl IntoResponse {
     match operator.unhealthy_reason() {
         None => (StatusCode::OK, "ok".to_owned()),
@@ -95,11 +95,11 @@ async fn health(State(operator): State<Arc<Operator>>) -> impl IntoResponse {
     }
 }
 
-/// Everything has been listed once.
+/// Whether everything has been listed once.
 async fn ready(State(operator): State<Arc<Operator>>) -> impl IntoResponse {
     match (operator.unhealthy_reason(), operator.is_ready()) {
         (Some(unhealthy_reason), _) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy_reason),
-        (None, false) => (StatusCode::SERVICE_UNAVAILABLE, "not everything is listed yet".into()),
+        (None, false) => (StatusCode::SERVICE_UNAVAILABLE, "not all objects are listed yet".into()),
         (None, true) if operator.is_leading() => (StatusCode::OK, "ok: acting".into()),
         (None, true) => (StatusCode::OK, "ok: another replica acts".into()),
     }

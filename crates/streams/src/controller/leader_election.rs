@@ -1,9 +1,9 @@
-//! Who acts: the holder of a Lease. Its version is the fence (of two who want it, one is refused),
-//! and no clock but one's own is trusted: a holder is taken for gone when its Lease has not changed
-//! for as long as it runs, counted from when that was seen.
+//! Leader election with a Lease. The resource version is the fence: of two candidates one gets a
+//! conflict. Clocks of other processes are not trusted: a Lease has expired when it has not changed
+//! for its duration, measured from when that version was first observed.
 //!
-//! A holder stops acting some seconds before anyone else may begin, whether it can reach the API
-//! server or not.
+//! A leader stops acting some seconds before another may start, also when it cannot reach the API
+//! server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use crate::ports::api_server::{ApiServer, Request, Response};
 pub struct ElectionConfig {
     pub object_name: NamespacedName,
     pub holder: String,
-    /// After so long without a change others may take it.
+    /// How long a Lease must be unchanged before another candidate may take it.
     pub duration: Duration,
-    /// The holder acts for so long after it last asked successfully.
+    /// How long the leader may act after its last successful renewal.
     pub renew_deadline: Duration,
-    /// How often it is renewed, and looked at by others.
+    /// The interval of renewals and of attempts to acquire.
     pub retry_period: Duration,
 }
 
-/// Whether this process may act, and how long.
+/// Whether this process is the leader, and until when.
 pub struct Leadership {
     until: Mutex<Option<Instant>>,
-    /// Since when; none if not.
+    /// Since when this process leads; none if it does not.
     since: watch::Sender<Option<Timestamp>>,
 }
 
@@ -44,14 +44,14 @@ impl Leadership {
         Leadership { until: Mutex::new(None), since: watch::Sender::new(None) }
     }
 
-    /// Of one that shares with nobody.
+    /// The leadership of a single replica without a Lease.
     pub fn permanent(now: Timestamp) -> Leadership {
         let year = Duration::from_secs(365 * 24 * 3600);
         let until = Mutex::new(Some(Instant::now() + 100 * year));
         Leadership { until, since: watch::Sender::new(Some(now)) }
     }
 
-    /// Until when this process may act; none if it may not.
+    /// Until when this process may act; none if it does not lead.
     pub fn until(&self) -> Option<Instant> {
         self.until.lock().filter(|until| *until > Instant::now())
     }
@@ -84,16 +84,16 @@ pub struct LeaderElection {
     pub leadership: Arc<Leadership>,
 }
 
-/// What is known of the Lease.
+/// The last observed Lease.
 #[derive(Default)]
 struct Known {
     lease: Option<Lease>,
-    /// When its present version was first seen.
+    /// When this version was first observed.
     observed_at: Option<Instant>,
 }
 
 impl LeaderElection {
-    /// Takes the Lease, keeps it and takes it again, until told to stop; then gives it back.
+    /// Acquires and renews the Lease until `stop`; then releases it.
     pub async fn run(self, stop: CancellationToken) {
         let mut known = Known::default();
         loop {
@@ -120,13 +120,13 @@ impl LeaderElection {
     async fn write(&self, lease: Lease) -> Result<Lease, ApiError> {
         match self.api.send(Request::WriteLease(self.config.object_name.clone(), lease)).await? {
             Response::Lease(Some(lease)) => Ok(lease),
-            _ => Err(ApiError::Unreachable("the answer is none to a Lease".into())),
+            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
         }
     }
 
     async fn renew(&self, known: &mut Known, until: Instant) -> Duration {
         let Some(held) = known.lease.clone() else {
-            self.step_down("the Lease is not known");
+            self.step_down("the Lease is unknown");
             return Duration::ZERO;
         };
         let requested_at = Instant::now();
@@ -137,10 +137,10 @@ impl LeaderElection {
                 self.leadership.extend(requested_at + self.config.renew_deadline, self.now());
                 self.config.retry_period
             }
-            // Someone else wrote it, or removed it.
+            // Another process wrote or deleted the Lease.
             Ok(Err(ApiError::Conflict | ApiError::NotFound | ApiError::AlreadyExists)) => {
                 match self.read().await {
-                    // An earlier request of ours whose answer was lost.
+                    // An earlier request of ours succeeded and its response was lost.
                     Ok(Some(lease)) if lease.holder == self.config.holder => {
                         known.lease = Some(lease);
                     }
@@ -149,42 +149,42 @@ impl LeaderElection {
                         self.step_down(&format!("the Lease is held by {by}"));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the Lease cannot be read");
+                        tracing::warn!(%error, "reading the Lease failed");
                         return self.config.retry_period / 4;
                     }
                 }
                 Duration::ZERO
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the Lease cannot be renewed");
+                tracing::warn!(%error, "renewing the Lease failed");
                 self.config.retry_period / 4
             }
             Err(_) => {
-                self.step_down("it could not be renewed in time");
+                self.step_down("renewing the Lease timed out");
                 Duration::ZERO
             }
         }
     }
 
     fn step_down(&self, why: &str) {
-        tracing::warn!(why, holder = self.config.holder, "no longer the one that acts");
+        tracing::warn!(why, holder = self.config.holder, "lost leadership");
         self.leadership.end();
     }
 
     async fn read(&self) -> Result<Option<Lease>, ApiError> {
         match self.api.send(Request::ReadLease(self.config.object_name.clone())).await? {
             Response::Lease(lease) => Ok(lease),
-            _ => Err(ApiError::Unreachable("the answer is none to a Lease".into())),
+            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
         }
     }
 
     async fn try_acquire(&self, known: &mut Known) -> Duration {
-        // The time may have run out while nothing was asked.
+        // The leadership may have expired since the last request.
         self.leadership.end();
         let current = match self.read().await {
             Ok(current) => current,
             Err(error) => {
-                tracing::warn!(%error, lease = %self.config.object_name, "the Lease cannot be read");
+                tracing::warn!(%error, lease = %self.config.object_name, "reading the Lease failed");
                 return self.config.retry_period;
             }
         };
@@ -219,7 +219,7 @@ impl LeaderElection {
         };
         match self.write(lease).await {
             Ok(lease) if requested_at.elapsed() < self.config.renew_deadline => {
-                tracing::info!(holder = self.config.holder, "now the one that acts");
+                tracing::info!(holder = self.config.holder, "became leader");
                 known.lease = Some(lease);
                 self.leadership.extend(requested_at + self.config.renew_deadline, now);
                 self.config.retry_period
@@ -227,20 +227,20 @@ impl LeaderElection {
             Ok(_) => Duration::ZERO,
             Err(ApiError::Conflict | ApiError::AlreadyExists) => self.config.retry_period,
             Err(error) => {
-                tracing::warn!(%error, lease = %self.config.object_name, "the Lease cannot be taken");
+                tracing::warn!(%error, lease = %self.config.object_name, "acquiring the Lease failed");
                 self.config.retry_period
             }
         }
     }
 
-    /// So that the next one need not wait.
+    /// Releases the Lease so that the next leader need not wait for its expiry.
     async fn release(&self, known: Known) {
         let Some(held) = known.lease else { return };
         let lease = Lease { holder: String::new(), duration_s: 1, renewed: self.now(), ..held };
         match tokio::time::timeout(Duration::from_secs(5), self.write(lease)).await {
-            Ok(Ok(_)) => tracing::info!("the Lease is given back"),
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be given back"),
-            Err(_) => tracing::warn!("the Lease could not be given back in time"),
+            Ok(Ok(_)) => tracing::info!("released the Lease"),
+            Ok(Err(error)) => tracing::warn!(%error, "releasing the Lease failed"),
+            Err(_) => tracing::warn!("releasing the Lease timed out"),
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::model::watch::{WatchEvent, WatchTarget};
 
-    /// One Lease, which knows versions, and a link to it that can be cut.
+    /// A server with one Lease, and a connection to it that can be cut.
     #[derive(Default)]
     struct Server {
         lease: Mutex<(u64, Option<Lease>)>,
@@ -309,7 +309,7 @@ mod tests {
     fn candidate(server: &Arc<Server>, name: &str, seed: u64) -> Candidate {
         let link = Arc::new(Link { server: server.clone(), cut: AtomicBool::new(false) });
         let (leadership, stop) = (Arc::new(Leadership::none()), CancellationToken::new());
-        // Clocks that are hours apart: nobody compares them.
+        // The candidates' clocks are hours apart: nothing compares them.
         let hours = i64::try_from(seed).unwrap() * 3_600_000;
         let election = LeaderElection {
             api: link.clone(),
@@ -333,20 +333,20 @@ mod tests {
         }
     }
 
-    /// How long until one acts; it is watched all the time that no two do.
+    /// Waits until a candidate leads, and asserts all the time that only one does.
     async fn until_leads(wanted: &Candidate, other: &Candidate) -> Duration {
         let begun = Instant::now();
         while !wanted.leads() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nobody takes over");
-            assert!(!(wanted.leads() && other.leads()), "both act");
+            assert!(begun.elapsed() < Duration::from_secs(60), "no candidate takes over");
+            assert!(!(wanted.leads() && other.leads()), "two leaders");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(!other.leads(), "both act");
+        assert!(!other.leads(), "two leaders");
         begun.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_it_back_is_followed_within_seconds() {
+    async fn a_released_lease_is_taken_over_within_seconds() {
         let server = Arc::new(Server::default());
         let first = candidate(&server, "a", 1);
         let second = candidate(&server, "b", 9);
@@ -355,7 +355,7 @@ mod tests {
         }
         let (one, other) = if first.leads() { (first, second) } else { (second, first) };
         tokio::time::sleep(Duration::from_secs(120)).await;
-        assert!(one.leads() && !other.leads(), "it is kept");
+        assert!(one.leads() && !other.leads(), "the leader stays");
         one.stop.cancel();
         let took = until_leads(&other, &one).await;
         assert!(took < Duration::from_secs(4), "{took:?}");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_cut_off_stops_before_another_begins() {
+    async fn a_leader_without_a_connection_stops_before_another_starts() {
         let server = Arc::new(Server::default());
         let first = candidate(&server, "a", 1);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -373,14 +373,14 @@ mod tests {
         first.link.cut.store(true, Ordering::SeqCst);
         let took = until_leads(&second, &first).await;
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(20), "{took:?}");
-        // Back again, it finds that it has been followed.
+        // After the connection is back it finds that another leads.
         first.link.cut.store(false, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(second.leads() && !first.leads());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_someone_removed_is_made_again() {
+    async fn a_deleted_lease_is_created_again() {
         let server = Arc::new(Server::default());
         let first = candidate(&server, "a", 1);
         tokio::time::sleep(Duration::from_secs(1)).await;

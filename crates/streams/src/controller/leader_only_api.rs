@@ -1,5 +1,4 @@
-//! The cluster, for those who act on it: nothing is asked once this process may no longer act, and
-//! everything that is asked is counted.
+//! An API server client that sends requests only while this process leads, and counts them.
 
 use std::sync::Arc;
 
@@ -38,15 +37,15 @@ impl ApiServer for LeaderOnlyApi {
     async fn send(&self, send: Request) -> Result<Response, ApiError> {
         let (verb, resource) = asked(&send);
         let begun = Instant::now();
-        // Whoever may not act may want to.
+        // A candidate needs the Lease to become leader.
         let lease = matches!(send, Request::ReadLease(_) | Request::WriteLease(..));
         let answer = match self.leadership.until() {
             _ if lease => self.api.send(send).await,
             Some(until) => match tokio::time::timeout_at(until, self.api.send(send)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(ApiError::Unreachable("this process may no longer act".into())),
+                Err(_) => Err(ApiError::Unreachable("this process lost leadership".into())),
             },
-            None => return Err(ApiError::Unreachable("this process may not act".into())),
+            None => return Err(ApiError::Unreachable("this process is not the leader".into())),
         };
         let status = answer.as_ref().err().map_or("ok", status);
         self.metrics.api_call(ApiCall { verb, resource, status }, Some(begun.elapsed()));

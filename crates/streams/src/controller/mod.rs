@@ -1,6 +1,5 @@
-//! The operator: watches change the index, whom they touch is queued, and workers look at one
-//! stream at a time: decide, carry out, decide again. Only the holder of the Lease has workers that
-//! act; all replicas watch.
+//! The controller: watches update the index and enqueue affected streams; workers reconcile one
+//! stream at a time. All replicas watch, and only the leader reconciles.
 
 mod classes;
 #[cfg(test)]
@@ -39,9 +38,9 @@ use leader_only_api::LeaderOnlyApi;
 use queue::{Lane, Outcome, Queue};
 use sync_state::SyncState;
 
-/// What is under way at the end may take so long: the longest request, and some.
+/// How long shutdown waits for running work: longer than the longest request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
-/// A worker that is busy with one stream for longer is stuck: its requests all have limits.
+/// A worker that is busy with one stream for longer is stuck: all requests have timeouts.
 const STUCK_AFTER: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,22 +58,22 @@ pub struct Operator {
     leadership: Arc<Leadership>,
     metrics: Arc<Metrics>,
     secrets_watched: AtomicBool,
-    /// How often in a row a stream's Job was there already though no watch tells of it.
+    /// Consecutive attempts to create a Job whose name is taken by one that no watch reports.
     name_conflicts: Mutex<HashMap<Key, u32>>,
-    /// Enough is known, and this process is the one to act on it.
+    /// This process leads and everything has been listed.
     reconciling: AtomicBool,
-    /// Something changed that decides whether to act.
+    /// Notified when `reconciling` may have to change.
     leadership_changed: Notify,
-    /// Since when each worker has been busy.
+    /// Since when each worker is busy.
     busy: Mutex<Vec<Option<Instant>>>,
-    /// Parts that ended though nobody asked them to.
+    /// Tasks that ended before shutdown.
     dead_tasks: Mutex<BTreeSet<&'static str>>,
     tasks: TaskTracker,
-    /// Everything but the Lease ends with this.
+    /// Cancelled at shutdown; stops everything but leader election.
     stopping: CancellationToken,
 }
 
-/// Runs the operator until it is told to stop: finishes what is under way, gives the Lease back.
+/// Runs the operator until shutdown; then finishes running work and releases the Lease.
 pub async fn run(
     api: Arc<dyn ApiServer>,
     config: Config,
@@ -89,9 +88,10 @@ impl Operator {
         let metrics = Arc::new(Metrics::new(config.legacy_metrics));
         let index = Arc::new(Mutex::new(Index::new(config.settings.clone())));
         let now = jiff::Timestamp::from_millisecond(ambient.now().millis()).unwrap_or_default();
-        let leadership = Arc::new(match config.lease.enabled {
-            true => Leadership::none(),
-            false => Leadership::permanent(now),
+        let leadership = Arc::new(if config.lease.enabled {
+            Leadership::none()
+        } else {
+            Leadership::permanent(now)
         });
         let leader_only_api = LeaderOnlyApi {
             api: api.clone(),
@@ -118,17 +118,17 @@ impl Operator {
         })
     }
 
-    /// What is known of the cluster.
+    /// The state of the cluster.
     pub fn index(&self) -> &Arc<Mutex<Index>> {
         &self.effects.index
     }
 
-    /// All that it sees; everything, if there are none.
+    /// The watched namespaces; empty for all.
     pub fn namespaces(&self) -> &[String] {
         &self.config.namespaces
     }
 
-    /// Everything has been listed once.
+    /// Whether everything has been listed once.
     pub fn is_ready(&self) -> bool {
         *self.sync.synced().borrow() && self.classes.lock().all_synced()
     }
@@ -137,7 +137,7 @@ impl Operator {
         self.leadership.until().is_some()
     }
 
-    /// What is wrong with the process itself; nothing, if it is well.
+    /// Why this process is unhealthy; none if it is healthy.
     pub fn unhealthy_reason(&self) -> Option<String> {
         if let Some(part) = self.dead_tasks.lock().first() {
             return Some(format!("{part} has ended"));
@@ -148,7 +148,7 @@ impl Operator {
         (stuck > 0).then(|| format!("{stuck} workers are stuck"))
     }
 
-    /// As text for Prometheus.
+    /// The metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         self.metrics.text(&self.effects.index, self.queue.depth())
     }
@@ -156,13 +156,13 @@ impl Operator {
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<()> {
         let servers = crate::controller::health::serve(&self, &self.config).await?;
         for unknown in &self.config.unknown {
-            tracing::warn!(key = unknown, "a setting that means nothing here");
+            tracing::warn!(key = unknown, "ignoring unknown setting");
         }
         let lease = CancellationToken::new();
         let elect = self.elect(lease.clone());
         self.start_watches();
         let operator = self.clone();
-        self.supervise("conductor", self.stopping.clone(), async move {
+        self.supervise("leadership", self.stopping.clone(), async move {
             operator.run_leadership().await
         });
         if let Some(url) = self.config.dogstatsd.clone().filter(|_| self.config.legacy_metrics) {
@@ -175,11 +175,11 @@ impl Operator {
         }
         workers.close();
         shutdown.cancelled().await;
-        tracing::info!("stopping: what is under way is finished");
+        tracing::info!("shutting down; finishing running work");
         self.stopping.cancel();
         self.queue.close();
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, workers.wait()).await.is_err() {
-            tracing::warn!("a worker did not end in time");
+            tracing::warn!("a worker did not stop within the shutdown timeout");
         }
         lease.cancel();
         self.tasks.close();
@@ -187,7 +187,7 @@ impl Operator {
             let _ = elect.await;
         }
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("a watch did not end in time");
+            tracing::warn!("a watch did not stop within the shutdown timeout");
         }
         servers.stop(self.config.probes_shutdown).await;
         Ok(())
@@ -223,12 +223,12 @@ impl Operator {
         Some(self.tasks.spawn(async move {
             let ran = AssertUnwindSafe(elect.run(stop)).catch_unwind().await;
             if ran.is_err() || !ended.is_cancelled() {
-                operator.dead_tasks.lock().insert("the election");
+                operator.dead_tasks.lock().insert("leader election");
             }
         }))
     }
 
-    /// A part that must not end by itself.
+    /// Spawns a task that must run until `stop`.
     fn supervise(
         self: &Arc<Self>,
         name: &'static str,
@@ -239,14 +239,14 @@ impl Operator {
         self.tasks.spawn(async move {
             let ran = AssertUnwindSafe(part).catch_unwind().await;
             if ran.is_err() || !stop.is_cancelled() {
-                tracing::error!(part = name, "a part of the operator has ended");
+                tracing::error!(task = name, "task ended unexpectedly");
                 operator.dead_tasks.lock().insert(name);
             }
         });
     }
 
-    /// Opens the queue when this process is to act, and lets streams in when enough is known to
-    /// decide about them; closes it when this process may no longer act.
+    /// Opens the queue while this process leads, and enqueues all streams once everything is
+    /// listed.
     async fn run_leadership(self: Arc<Self>) {
         let (mut since, mut synced) = (self.leadership.since(), self.sync.synced());
         let mut leading = None;
@@ -261,7 +261,7 @@ impl Operator {
             let before = self.reconciling.swap(leading_since.is_some() && known, Ordering::SeqCst);
             if !before && self.reconciling.load(Ordering::SeqCst) {
                 let keys = self.effects.index.lock().all_keys();
-                tracing::info!(to_look_at = keys.len(), "acting");
+                tracing::info!(streams = keys.len(), "reconciling all streams");
                 self.enqueue(keys, Lane::Normal);
             }
             tokio::select! {
@@ -296,13 +296,13 @@ impl Operator {
             };
             let begun = Instant::now();
             self.busy.lock()[worker] = Some(begun);
-            // One that makes us stumble, by whatever means, harms itself.
+            // A panic while reconciling one item must not affect the others.
             let reconciled = AssertUnwindSafe(self.reconcile(&item, lane)).catch_unwind().await;
             self.busy.lock()[worker] = None;
             let (outcome, acted) = match reconciled {
                 Ok(reconciled) => (reconciled.outcome, reconciled.acted),
                 Err(_) => {
-                    tracing::error!(?item, "a look ended in a panic");
+                    tracing::error!(?item, "reconcile panicked");
                     (Outcome::Retry("panic", Duration::from_secs(10)), true)
                 }
             };
@@ -319,8 +319,8 @@ impl Operator {
         }
     }
 
-    /// Counts the classes as the existing operator does; the one that acts, so that they are
-    /// counted once.
+    /// Sends the counts of classes to DogStatsD, as the existing operator does. Only the leader
+    /// sends.
     async fn report_classes(&self, url: &str) {
         let mut wait = self.config.report_after;
         loop {
@@ -333,7 +333,7 @@ impl Operator {
             }
             let classes: Vec<_> = self.effects.index.lock().classes().cloned().collect();
             if let Err(error) = statsd::count(url, &classes).await {
-                tracing::warn!(url, %error, "DogStatsD cannot be told");
+                tracing::warn!(url, %error, "sending metrics to DogStatsD failed");
             }
         }
     }
@@ -345,7 +345,7 @@ fn hostname() -> String {
         .unwrap_or_else(|| "mainstay".into())
 }
 
-/// Where this process runs, if it is in a cluster.
+/// The namespace of this pod.
 fn own_namespace() -> String {
     let file = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
     match std::fs::read_to_string(file) {

@@ -1,4 +1,4 @@
-//! Who is to be looked at: each once, none by two workers, those first that a user waits for.
+//! A keyed work queue: each key is queued once and processed by one worker at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -10,32 +10,32 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long after a failure something is looked at again: twice as long each time, with jitter.
+/// First and longest delay of retries; it doubles each time, with jitter.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
-/// What has been acted on so often without a rest is looked at when there is time: whoever starts
-/// and fails without end delays nobody. A whole start takes four looks.
+/// Items that were acted on more often without a pause get the low lane, so that a stream that
+/// starts and fails without end does not delay others. A whole start takes four attempts.
 const ACTIVITY_MAX: f32 = 8.0;
-/// It has cooled by half after so long.
+/// The half-life of an item's activity.
 const ACTIVITY_HALF_LIFE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// A user changed something.
+    /// A user waits for it.
     Urgent,
-    /// The world changed.
+    /// The state of the cluster changed.
     Normal,
-    /// It can wait.
+    /// Nobody waits for it.
     Low,
 }
 
-/// What came of a look.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
-    /// Nothing to do, until then if there is a time.
+    /// Nothing to do, until the given time if there is one.
     Done(Option<Instant>),
-    /// There is more to do.
+    /// More to do now.
     Requeue(Lane),
-    /// A step failed; not before this has passed.
+    /// A step failed. It is retried after the backoff, at the earliest after the given time.
     Retry(&'static str, Duration),
 }
 
@@ -46,12 +46,12 @@ pub struct Queue<T> {
 }
 
 struct Inner<T> {
-    /// Only while this process is to act.
+    /// Items are accepted only while this process leads.
     open: bool,
     lanes: [VecDeque<T>; 3],
     entries: HashMap<T, Entry>,
     due: BinaryHeap<Reverse<(Instant, u64)>>,
-    /// By number, since what is looked at has no order.
+    /// By number, since items have no order.
     due_items: HashMap<u64, T>,
     last_number: u64,
     taken: u64,
@@ -59,13 +59,13 @@ struct Inner<T> {
 
 #[derive(Default)]
 struct Entry {
-    /// Where it stands in line.
+    /// The lane in which it waits.
     lane: Option<Lane>,
     busy: bool,
-    /// Asked for while it was looked at.
+    /// Enqueued while it was being processed.
     again: Option<Lane>,
     due: Option<u64>,
-    /// How often in a row the same step has failed.
+    /// The failing step and its consecutive failures.
     failed: (&'static str, u32),
     activity: f32,
     active_at: Option<Instant>,
@@ -97,13 +97,13 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         Queue { inner: Mutex::new(inner), wake: Notify::new(), ambient }
     }
 
-    /// From now on things are handed out.
+    /// Starts to accept and hand out items.
     pub fn open(&self) {
         self.inner.lock().open = true;
         self.wake.notify_one();
     }
 
-    /// Nothing is handed out any more, and nothing is remembered.
+    /// Drops all items and stops accepting them.
     pub fn close(&self) {
         let mut inner = self.inner.lock();
         inner.open = false;
@@ -125,14 +125,14 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         }
     }
 
-    /// How many wait, and how many are being looked at.
+    /// The numbers of waiting items and of items in process.
     pub fn depth(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let waiting = inner.entries.values().filter(|entry| entry.lane.is_some()).count();
         (waiting, inner.entries.values().filter(|entry| entry.busy).count())
     }
 
-    /// Waits for the next.
+    /// Waits for the next item.
     pub async fn pop(&self) -> (T, Lane) {
         loop {
             let wake = self.wake.notified();
@@ -142,7 +142,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 if let Some(taken) = inner.pop() {
                     let more = inner.lanes.iter().any(|lane| !lane.is_empty());
                     drop(inner);
-                    // One wake-up may stand for many.
+                    // One notification may stand for several items.
                     if more {
                         self.wake.notify_one();
                     }
@@ -160,7 +160,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         }
     }
 
-    /// A look has ended; whether anything was done in it.
+    /// Ends an attempt; `acted` says whether it did anything.
     pub fn finish(&self, item: &T, outcome: Outcome, acted: bool) {
         let now = Instant::now();
         let mut inner = self.inner.lock();
@@ -181,13 +181,14 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             }
             Outcome::Requeue(least) => lane = Some(again.map_or(least, |again| again.min(least))),
             Outcome::Retry(step, at_least) => {
-                // Another one means that the last was done, though its answer may have been lost.
+                // Another step failed, so the previous one succeeded, though its response may be
+                // lost.
                 let before = if entry.failed.0 == step { entry.failed.1 } else { 0 };
                 entry.failed = (step, before.saturating_add(1));
                 let doubled = BACKOFF.0.saturating_mul(1 << before.min(16));
                 let jitter = 0.5 + self.ambient.fraction() / 2.0;
                 due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));
-                // Without this, whatever is told of often would be tried without a pause.
+                // Otherwise frequent events would cause retries without a pause.
                 lane = lane.filter(|_| at_least.is_zero());
             }
         }
@@ -211,7 +212,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         }
     }
 
-    /// Forgets what has been idle and cool for a while.
+    /// Drops the records of idle items.
     pub fn sweep(&self) {
         let now = Instant::now();
         let cool = |entry: &Entry| entry.is_idle() && entry.activity(now) < 1.0;
@@ -226,14 +227,11 @@ impl<T: Clone + Eq + Hash> Inner<T> {
             entry.again = Some(entry.again.map_or(lane, |again| again.min(lane)));
             return;
         }
-        let lane = match entry.activity(Instant::now()) > ACTIVITY_MAX {
-            true => Lane::Low,
-            false => lane,
-        };
+        let lane = if entry.activity(Instant::now()) > ACTIVITY_MAX { Lane::Low } else { lane };
         if let Some(number) = entry.due.take() {
             self.due_items.remove(&number);
         }
-        // Where it stood before is passed over when it is reached.
+        // Its previous entry in another lane is skipped when it is reached.
         if entry.lane.is_none_or(|before| lane < before) {
             entry.lane = Some(lane);
             self.lanes[lane as usize].push_back(item);
@@ -266,7 +264,7 @@ impl<T: Clone + Eq + Hash> Inner<T> {
         }
     }
 
-    /// Mostly by urgency; but every lane gets its turn.
+    /// Prefers urgent items, but serves every lane.
     fn pop(&mut self) -> Option<(T, Lane)> {
         if !self.open {
             return None;
@@ -307,24 +305,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_is_handed_out_once_and_to_one_worker_at_a_time() {
+    async fn each_item_is_handed_out_once_and_to_one_worker_at_a_time() {
         let queue = queue();
         for _ in 0..3 {
             queue.push(1, Lane::Normal);
         }
         assert_eq!(next(&queue).await, Some(1));
         queue.push(1, Lane::Normal);
-        assert_eq!(next(&queue).await, None, "it is being looked at");
+        assert_eq!(next(&queue).await, None, "it is being processed");
         queue.finish(&1, Outcome::Done(None), false);
-        assert_eq!(next(&queue).await, Some(1), "something happened meanwhile");
+        assert_eq!(next(&queue).await, Some(1), "it was enqueued meanwhile");
         queue.finish(&1, Outcome::Done(None), false);
         assert_eq!(next(&queue).await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_user_waits_for_goes_before_a_thousand_that_fail_without_end() {
+    async fn urgent_items_go_before_a_thousand_that_fail_without_end() {
         let queue = queue();
-        // They have been acted on again and again, and each is due again.
+        // All of them were acted on many times, and are due again.
         for _ in 0..20 {
             for item in 1..=1000 {
                 queue.push(item, Lane::Urgent);
@@ -346,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_lane_gets_its_turn() {
+    async fn every_lane_is_served() {
         let queue = queue();
         for item in 0..100 {
             queue.push(item, Lane::Urgent);
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_delays_the_next_look_more_each_time_and_news_end_the_wait() {
+    async fn retries_back_off_and_an_event_ends_the_wait() {
         let queue = queue();
         queue.push(1, Lane::Normal);
         let mut set_waiting = Vec::new();
@@ -379,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_same_step_waits_longer() {
+    async fn only_repeated_failures_of_one_step_back_off() {
         let queue = queue();
         queue.push(1, Lane::Normal);
         for i in 0..20 {
@@ -392,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_time_to_wait_that_was_told_is_waited() {
+    async fn a_requested_delay_is_respected() {
         let queue = queue();
         queue.push(1, Lane::Normal);
         assert_eq!(next(&queue).await, Some(1));
@@ -404,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_due_comes_at_its_time() {
+    async fn a_scheduled_item_is_handed_out_at_its_time() {
         let queue = queue();
         queue.push(1, Lane::Normal);
         assert_eq!(next(&queue).await, Some(1));
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_queue_hands_out_nothing_and_remembers_nothing() {
+    async fn a_closed_queue_drops_its_items_and_hands_out_nothing() {
         let queue = queue();
         queue.push(1, Lane::Urgent);
         queue.push(2, Lane::Urgent);

@@ -1,4 +1,4 @@
-//! One look at a stream or a class: decide, carry out, decide again, until nothing is left to do.
+//! Reconciles one stream or class: decide, execute, and decide again until nothing is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::model::watch::{ApiError, Object};
 use crate::model::{ClassName, CrdVersion, GROUP, Key};
 use crate::ports::api_server::{Request, ResourceKind, Response};
 
-/// More is not needed for any way that a stream can take; whoever does is put at the end.
+/// More rounds than any sequence of decisions needs; after that the item is queued again.
 const ROUNDS_MAX: usize = 8;
-/// Only a person can help, who will not in the next second.
+/// The retry delay of errors that only a person can resolve.
 const MANUAL_FIX_RETRY: Duration = Duration::from_secs(2);
 
-/// A watch has told of it long before something has been in the way for so many attempts.
+/// After so many attempts a watch would have reported a Job of ours.
 const CONFLICT_ATTEMPTS: u32 = 7;
 
-/// What came of a look, and whether anything was done in it.
+/// The result of a reconcile, and whether it executed any action.
 pub(super) struct Reconciled {
     pub outcome: Outcome,
     pub acted: bool,
@@ -53,7 +53,7 @@ impl Operator {
                 let due = decision.requeue_at.map(|at| self.instant(at));
                 return Reconciled { outcome: Outcome::Done(due), acted };
             }
-            // Others are started before it is written down that this one was.
+            // Other streams are started before the status of this one is written.
             let words = |c: &Action| {
                 use Action::{Publish, RequestInitialBackfill, SetStatus};
                 matches!(c, SetStatus(_) | Publish(_) | RequestInitialBackfill { .. })
@@ -97,8 +97,8 @@ impl Operator {
         Instant::now() + Duration::try_from(wait).unwrap_or(Duration::ZERO)
     }
 
-    /// A Job of someone else's, which has no labels of ours, is told of by no watch: it shows only
-    /// in that ours can not be made.
+    /// Describes a name conflict with an object that no watch reports because it lacks our labels:
+    /// it shows only in that ours cannot be created.
     fn unlabelled_conflict(&self, key: &Key, action: &Action) -> Option<String> {
         let what = match action {
             Action::StartJob { .. } => "Job",
@@ -117,26 +117,25 @@ impl Operator {
         })
     }
 
-    /// Everything is looked at again; this says after how long at least, and tells a person what
-    /// has to be known.
+    /// The least delay before the retry. Also reports errors that a person has to resolve.
     async fn retry_after(&self, key: &Key, action: &Action, error: ApiError) -> Duration {
         match &error {
             ApiError::AlreadyExists if let Some(said) = self.unlabelled_conflict(key, action) => {
                 self.write_error_condition(key, &said).await;
                 MANUAL_FIX_RETRY
             }
-            // The index is behind: a watch is about to tell.
+            // The index is stale: a watch is about to report the change.
             ApiError::NotFound | ApiError::AlreadyExists | ApiError::Conflict => {
-                tracing::debug!(%key, %error, "the world is another than was thought");
+                tracing::debug!(%key, %error, "cached state is stale; retrying");
                 Duration::ZERO
             }
             ApiError::Throttled(wait) => wait.unwrap_or_default(),
             ApiError::Unreachable(_) => {
-                tracing::debug!(%key, %error, "it is tried again");
+                tracing::debug!(%key, %error, "request failed; retrying");
                 Duration::ZERO
             }
             ApiError::Forbidden(said) | ApiError::Invalid(said) => {
-                tracing::warn!(%key, action = action_name(action), said, "refused");
+                tracing::warn!(%key, action = action_name(action), said, "request refused");
                 if !matches!(action, Action::SetStatus(_)) {
                     self.write_error_condition(key, said).await;
                 }
@@ -145,7 +144,7 @@ impl Operator {
         }
     }
 
-    /// A condition on the stream that says what Kubernetes said.
+    /// Writes the message of Kubernetes to the stream's condition.
     async fn write_error_condition(&self, key: &Key, said: &str) {
         let status = {
             let index = self.effects.index.lock();
@@ -160,7 +159,7 @@ impl Operator {
         };
         let done = self.effects.execute(key, &Action::SetStatus(status)).await;
         if let Some(error) = done.error {
-            tracing::warn!(%key, %error, "the stream cannot be told what is wrong");
+            tracing::warn!(%key, %error, "writing the error condition to the stream failed");
         }
     }
 
@@ -185,7 +184,7 @@ impl Operator {
             (class, class_status)
         };
         let Some(class_status) = class_status else { return rest(false) };
-        // The other operator may fall silent, which nobody tells.
+        // No event reports that the other operator went silent.
         let silent = (class_status.reason == "OtherOperator")
             .then(|| Instant::now() + Duration::from_secs(5));
         let due = blocked.and_then(|blocked| blocked.requeue_at).or(silent);
@@ -218,7 +217,7 @@ impl Operator {
                 return Reconciled { outcome, acted: true };
             }
             Err(error) => {
-                tracing::warn!(class = %name, %error, "the status of a class cannot be written");
+                tracing::warn!(class = %name, %error, "writing the status of a class failed");
                 return Reconciled {
                     outcome: Outcome::Retry("class", MANUAL_FIX_RETRY),
                     acted: true,
@@ -256,14 +255,14 @@ impl Operator {
     }
 }
 
-/// One line for each effect, and for what someone should know.
+/// Logs an action.
 fn log_action(key: &Key, action: &Action) {
     match action {
-        Action::StartJob { mode: Mode::Stream, .. } => tracing::info!(%key, "its Job is started"),
+        Action::StartJob { mode: Mode::Stream, .. } => tracing::info!(%key, "started the Job"),
         Action::StartJob { mode: Mode::Backfill(request), .. } => {
-            tracing::info!(%key, request, "a backfill is started");
+            tracing::info!(%key, request, "started a backfill");
         }
-        Action::StopJob { why, .. } => tracing::info!(%key, ?why, "its Job is stopped"),
+        Action::StopJob { why, .. } => tracing::info!(%key, ?why, "stopped the Job"),
         Action::Publish(event) if event.warning => {
             tracing::warn!(%key, reason = event.reason, "{}", event.message);
         }

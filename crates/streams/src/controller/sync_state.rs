@@ -1,4 +1,4 @@
-//! Which watches have told target there is: nobody acts on half a picture.
+//! Which watches have listed their objects: nothing is decided before all have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::model::CrdVersion;
 use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
 
-/// All that must be known before anything is decided, beside the classes.
+/// The targets that must be listed before anything is decided, besides classes.
 pub const REQUIRED: [WatchTarget; 5] = [
     WatchTarget::Jobs,
     WatchTarget::CronJobs,
@@ -20,29 +20,29 @@ pub const REQUIRED: [WatchTarget; 5] = [
 ];
 
 pub struct SyncState {
-    /// The last word of each.
+    /// The state of each watch.
     told: Mutex<BTreeMap<&'static str, State>>,
     synced: watch::Sender<bool>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct State {
-    /// It has been listed, or is known not to be there.
+    /// It has been listed, or is known not to exist.
     synced: bool,
-    /// What was refused last.
+    /// The last error that only a person can resolve.
     error: Option<String>,
-    /// Since when it works again: a list may succeed where the watch after it is refused.
+    /// Since when it works again: a list may succeed although the watch after it is refused.
     works_since: Option<Instant>,
 }
 
-/// So long it must have worked.
+/// How long a watch must work before its error is cleared.
 const STABLE_AFTER: Duration = Duration::from_secs(2);
 
-/// What keeps the operator from acting.
+/// An error that keeps the operator from acting.
 pub struct Blocked {
-    /// In Kubernetes' words, which name the verb and the resource.
+    /// The message of Kubernetes, which names the verb and the resource.
     pub said: String,
-    /// When it may be over.
+    /// When the error may be cleared.
     pub requeue_at: Option<Instant>,
 }
 
@@ -53,7 +53,7 @@ impl Default for SyncState {
 }
 
 impl SyncState {
-    /// Whether target keeps the operator from acting is something else now.
+    /// Records a watch event. Returns whether the blocking error changed.
     pub fn record(&self, target: &WatchTarget, told: &WatchEvent) -> bool {
         if !matches!(told, WatchEvent::Snapshot(_) | WatchEvent::Error(_)) {
             return false;
@@ -62,7 +62,7 @@ impl SyncState {
         let state = all.entry(name(target)).or_default();
         let before = (state.error.clone(), state.works_since);
         match told {
-            // The older line is looked for, and whoever may not look has none of it.
+            // Without permission to read v1beta1 there are no templates of it.
             WatchEvent::Error(ApiError::Forbidden(_))
                 if *target == WatchTarget::Templates(CrdVersion::V1Beta1) =>
             {
@@ -87,7 +87,7 @@ impl SyncState {
         changed
     }
 
-    /// True from when everything that is needed has been listed once.
+    /// Becomes true when everything that is required has been listed once.
     pub fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
     }

@@ -1,4 +1,4 @@
-//! The watches: what they tell goes into the index, and whom it touches into the queue.
+//! Applies watch events to the index and enqueues the affected streams.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,11 +38,11 @@ impl Operator {
         event: WatchEvent,
         stop: &CancellationToken,
     ) {
-        // Of two lines of classes a cluster has one; a kind that is missing is event by its class.
+        // A cluster has the classes of one CRD version only; the class reports a missing kind.
         if let WatchEvent::Error(error) = &event
             && *error != ApiError::NotFound
         {
-            tracing::info!(target = super::leader_only_api::resource_label(target), %error, "a watch has trouble");
+            tracing::info!(resource = super::leader_only_api::resource_label(target), %error, "watch failed; retrying");
         }
         match target {
             WatchTarget::Classes(crd_version) => {
@@ -56,7 +56,7 @@ impl Operator {
             }
             WatchTarget::Streams(class) => self.on_stream_event(target, class, event, stop),
             _ => {
-                // Whether they may be read or not, nobody has to wait any longer.
+                // Readable or not, streams need not wait for secrets any longer.
                 let late = matches!(
                     event,
                     WatchEvent::Error(ApiError::Unreachable(_) | ApiError::Throttled(_))
@@ -71,7 +71,8 @@ impl Operator {
                 };
                 let (affected, blocked) = {
                     let mut index = self.effects.index.lock();
-                    // Under this lock: who acts from now on finds in the index what was event.
+                    // Under the lock of the index: a reconcile that starts from now on finds the
+                    // event in it.
                     let blocked =
                         *target != WatchTarget::Secrets && self.sync.record(target, &event);
                     let mut affected = index.apply(target, event);
@@ -107,12 +108,13 @@ impl Operator {
         self.detect_foreign_writer(class, &event);
         let affected = {
             let mut index = self.effects.index.lock();
-            // It is stopped under this lock, so that nothing is event of a class that was left.
+            // Watches are stopped under this lock, so that no event of a removed class is applied.
             if stop.is_cancelled() {
                 return;
             }
             if missing {
-                // With their CRD went the streams; what they left is not ours to clean up.
+                // The streams were deleted with their CRD; the garbage collector removes what they
+                // owned.
                 index.remove_streams(&class.name);
             }
             index.apply(target, event)
@@ -125,7 +127,7 @@ impl Operator {
         }
     }
 
-    /// Secrets are watched from the first on who asks to be started anew with them.
+    /// Starts the watch of secrets when the first stream restarts on changes of them.
     fn watch_secrets_on_demand(self: &Arc<Self>, event: &WatchEvent) {
         let asks = |object: &Object| match object {
             Object::Stream(stream) => stream.annotations.on_secrets,
@@ -141,7 +143,7 @@ impl Operator {
         }
     }
 
-    /// Another operator that writes to streams of a class.
+    /// Enqueues a class when another operator writes to one of its streams.
     fn detect_foreign_writer(&self, class: &Arc<Class>, event: &WatchEvent) {
         let other = {
             let index = self.effects.index.lock();
@@ -163,7 +165,7 @@ impl Operator {
         }
     }
 
-    /// A class as the answer to our own write shows it.
+    /// Applies the response to our own write of a class.
     pub(super) fn apply_class(self: &Operator, class: Class) {
         let mut classes = self.classes.lock();
         let name = class.name.clone();
@@ -172,7 +174,7 @@ impl Operator {
         }
     }
 
-    /// Follows the classes that are there now.
+    /// Starts and stops watches after classes changed.
     fn update_watches(self: &Arc<Self>, changed: Vec<ClassName>) {
         if changed.is_empty() {
             return;
@@ -190,10 +192,10 @@ impl Operator {
                     );
                     index.apply(&WatchTarget::Classes(class.crd_version), gone);
                     index.remove_streams(&class.name);
-                    tracing::info!(class = %class.name, kind = %class.kind, "no longer watched");
+                    tracing::info!(class = %class.name, kind = %class.kind, "stopped watching a class");
                 }
                 WatchChange::Start(class, _) => {
-                    tracing::info!(class = %class.name, kind = %class.kind, "watched");
+                    tracing::info!(class = %class.name, kind = %class.kind, "watching a class");
                 }
                 WatchChange::Restart(..) => {}
             }
@@ -213,7 +215,7 @@ impl Operator {
             }
         }
         self.enqueue(affected, Lane::Normal);
-        // One that is left may make room for another.
+        // The removal of a class may resolve the conflict of another.
         for name in names {
             self.queue.push(WorkItem::Class(name), Lane::Urgent);
         }
@@ -225,7 +227,7 @@ impl Operator {
         }
     }
 
-    /// Nobody is looked at before everything is known; then all are.
+    /// Enqueues streams. Ignored until everything is listed; then all streams are enqueued.
     pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Key>, lane: Lane) {
         if !self.reconciling.load(Ordering::SeqCst) {
             return;
@@ -235,7 +237,7 @@ impl Operator {
         }
     }
 
-    /// Both lines of classes, and all that is needed to decide.
+    /// Starts the watches of both versions of classes and of everything that decisions need.
     pub(super) fn start_watches(self: &Arc<Self>) {
         let classes = [CrdVersion::V1, CrdVersion::V1Beta1].map(WatchTarget::Classes);
         for target in classes.into_iter().chain(super::sync_state::REQUIRED) {

@@ -1,4 +1,4 @@
-//! What a decision asks for. Each command has one handler in `work`.
+//! The actions of a decision. Each has a handler in `work`.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::model::status::Status;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Ask for the first backfill of a new stream. Made once: the name follows from the stream.
+    /// Create the initial BackfillRequest of a new stream. Its name is derived from the stream.
     RequestInitialBackfill {
         manifest: Value,
     },
@@ -15,50 +15,50 @@ pub enum Action {
         mode: Mode,
         manifest: Value,
     },
-    /// Remove the Job with this uid; first its pods, if it may still be running.
+    /// Delete the Job with this uid, and its pods first if it may be running.
     StopJob {
         uid: Box<str>,
         running: bool,
         why: StopReason,
     },
-    /// Make the CronJob.
+    /// Create the CronJob.
     StartSchedule {
         manifest: Value,
     },
     StopSchedule {
         uid: Box<str>,
     },
-    /// Find out how a Job ended that has gone unseen.
+    /// Look up how a Job ended that was deleted unobserved.
     LookUpJobResult {
         uid: Box<str>,
     },
     CompleteRequest {
         name: Box<str>,
     },
-    /// Say on a request that it can not be carried out, and why.
+    /// Mark a request as one that cannot be carried out.
     RefuseRequest {
         request: NamespacedName,
         why: String,
     },
-    /// Remove a completed request that nobody needs any more.
+    /// Delete a completed request that is no longer kept.
     RemoveRequest {
         request: NamespacedName,
         uid: Box<str>,
     },
-    /// Set an annotation of the stream, or remove it.
+    /// Set or remove an annotation of the stream.
     Annotate {
         name: &'static str,
         value: Option<String>,
     },
     SetStatus(Status),
-    /// An event on the stream.
+    /// Create an event on the stream.
     Publish(K8sEvent),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     Stream,
-    /// The request's name; none if an annotation asked for it.
+    /// The name of the request; none if an annotation requested the backfill.
     Backfill(Option<Box<str>>),
 }
 
@@ -66,18 +66,18 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     Suspended,
-    /// Its configuration, its template or a secret is another now, or someone asked for it.
+    /// The configuration, the template or a secret changed, or a restart was requested.
     Changed,
-    /// A backfill is to run in its place.
+    /// A backfill replaces it.
     Backfill,
-    /// It has done what it was there for.
+    /// Its work is done.
     Ended,
     Failed,
-    /// It stands where another backend is wanted.
+    /// The stream has another backend now.
     Backend,
 }
 
-/// An event.
+/// A Kubernetes event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct K8sEvent {
     pub warning: bool,
@@ -95,12 +95,12 @@ impl K8sEvent {
     }
 }
 
-/// What is to be done now, and when to look again without being woken.
+/// What to do now, and when to reconcile again without an event.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     pub actions: Vec<Action>,
     pub requeue_at: Option<jiff::Timestamp>,
-    /// It would start a backfill if fewer were running.
+    /// A backfill is held back by the limit of concurrent backfills.
     pub waiting_for_backfill: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The manifests of what the operator makes: Jobs, CronJobs, first requests, events. Pure.
+//! Builds the manifests of Jobs, CronJobs, initial requests and events.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -15,20 +15,20 @@ use crate::model::{
     GROUP, RESTART, SECRETS_HASH, STREAM_ID, STREAM_KIND, TEMPLATE_HASH,
 };
 
-/// Who existing dashboards know events from.
+/// The event source that existing dashboards filter by.
 pub const COMPONENT: &str = "arcane-operator";
 
-/// All that a Job is made from.
+/// Everything that a Job is made from.
 #[derive(Debug, Clone)]
 pub struct JobInputs<'a> {
     pub class: &'a Class,
     pub stream: &'a Stream,
     pub template: &'a Template,
-    /// What the secrets are now, if that is to be remembered.
+    /// The hash of the secrets, if the Job is to record it.
     pub secrets: Option<String>,
 }
 
-/// A Job; or what is in its way, which names the field.
+/// The manifest of a Job; or an error that names the invalid field.
 pub fn job_manifest(
     job_inputs: &JobInputs<'_>,
     mode: &Mode,
@@ -65,7 +65,7 @@ pub fn job_manifest(
     }))
 }
 
-/// A CronJob: each of its runs is a backfill that is called as its Job is.
+/// The manifest of a CronJob. Each run is a backfill whose id is the name of its Job.
 pub fn cron_job_manifest(job_inputs: &JobInputs<'_>, schedule: &str) -> Result<Value, String> {
     let mut made = job_inputs.template_job()?;
     let nobody = json!({ "streamClass": "", "streamId": "" });
@@ -89,7 +89,7 @@ pub fn cron_job_manifest(job_inputs: &JobInputs<'_>, schedule: &str) -> Result<V
     }))
 }
 
-/// The hash of what a Job is made from.
+/// The hash of the configuration of a Job.
 pub fn configuration_hash(stream: &Stream, request: Option<&BackfillRequest>) -> String {
     match request {
         Some(request) => combined(&stream.hash, &md5_hex(request.json().as_bytes())),
@@ -97,7 +97,7 @@ pub fn configuration_hash(stream: &Stream, request: Option<&BackfillRequest>) ->
     }
 }
 
-/// What the first request of a stream is called; the same however often it is asked for.
+/// The name of a stream's initial request, derived from the stream's uid.
 pub fn initial_request_name(stream: &Stream) -> String {
     let mark = md5_hex(stream.uid.as_bytes());
     format!("{}-initial-backfill-{}", stream.key.object_name.name, &mark[..5])
@@ -127,12 +127,12 @@ fn owner(class: &Class, stream: &Stream, controller: bool) -> Value {
     })
 }
 
-/// Whom an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
-    /// Empty for what is in no namespace.
+    /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
@@ -154,7 +154,7 @@ pub fn event_manifest(subject: Subject<'_>, event: &K8sEvent, now: Timestamp) ->
     if !subject.namespace.is_empty() {
         about["namespace"] = json!(subject.namespace);
     }
-    // As long as the longest name that is allowed, with room for the rest.
+    // Leaves room for the suffix within the longest name that is allowed.
     let name: String = subject.name.chars().take(200).collect();
     json!({
         "apiVersion": "v1",
@@ -175,7 +175,7 @@ pub fn event_manifest(subject: Subject<'_>, event: &K8sEvent, now: Timestamp) ->
     })
 }
 
-/// What the template gives.
+/// The Job in the template.
 struct TemplateJob {
     metadata: Map<String, Value>,
     spec: Value,
@@ -236,7 +236,7 @@ impl JobInputs<'_> {
         all
     }
 
-    /// The variables that tell a stream who it is and what it is to do.
+    /// The environment variables of a stream's containers.
     fn variables(&self, over: Option<String>) -> Result<Vec<Value>, String> {
         let spec = match self.class.crd_version {
             CrdVersion::V1 => self.stream.spec.to_string(),
@@ -248,7 +248,7 @@ impl JobInputs<'_> {
                 go_compatible_json(&spec)
             }
         };
-        // One variable can not be longer: the kernel refuses to start such a program.
+        // Linux does not start a program with a longer variable.
         if spec.len() > 131_000 {
             return Err(format!(
                 "spec has {} bytes as JSON; a Job can be given at most 131,000 in a variable",
@@ -264,7 +264,7 @@ impl JobInputs<'_> {
         Ok(all)
     }
 
-    /// Gives every container the variables and the secrets.
+    /// Adds the variables and the secrets to every container.
     fn fill(&self, spec: &mut Value, variables: &[Value]) -> Result<(), String> {
         let secrets = self.secret_names()?;
         let template = &self.template.object_name;
@@ -272,14 +272,16 @@ impl JobInputs<'_> {
         let Some(Value::Array(containers)) = containers else { return Ok(()) };
         for container in containers {
             let Value::Object(container) = container else {
-                return Err(format!("StreamingJobTemplate {template}: a container is no object"));
+                return Err(format!(
+                    "StreamingJobTemplate {template}: a container is not an object"
+                ));
             };
             let env = list(container, "env", template)?;
             for own in ["STREAMCONTEXT__STREAM_ID", "STREAMCONTEXT__STREAM_KIND"] {
                 if env.iter().any(|there| there["name"] == own) {
                     return Err(format!(
-                        "StreamingJobTemplate {template} sets {own} itself; take it out: the \
-                         operator gives it"
+                        "StreamingJobTemplate {template} sets {own} itself; remove it: the \
+                         operator sets it"
                     ));
                 }
             }
@@ -302,7 +304,7 @@ impl JobInputs<'_> {
     }
 }
 
-/// The secrets that a stream names in the fields that its class lists.
+/// The names of the secrets in the fields that the class lists.
 pub fn secret_names(class: &Class, stream: &Stream) -> Result<Vec<String>, String> {
     if class.secret_refs.is_empty() {
         return Ok(Vec::new());

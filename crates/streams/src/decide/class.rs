@@ -132,8 +132,8 @@ impl ClassStatus {
         self.reason != READY
     }
 
-    /// Whether the class says so already. The existing operator writes no condition, and one that
-    /// is ready needs none.
+    /// Whether the class has this status already. The existing operator writes no condition, and a
+    /// class that is ready needs none.
     pub fn is_of(&self, class: &Class) -> bool {
         let same = class.phase == self.phase.label(class.crd_version);
         let plain = !self.is_error() && class.message.is_empty();
@@ -163,7 +163,7 @@ impl ClassStatus {
         json!({ "status": { "phase": phase, "conditions": [condition] } })
     }
 
-    /// What is told of the change, in the words of the existing operator where it has some.
+    /// The events of the change, named as the existing operator names them.
     pub fn events(&self, class: &Class) -> Vec<K8sEvent> {
         let mut events = Vec::new();
         if class.phase.is_empty() {

@@ -1,4 +1,4 @@
-//! Whether what runs was made from what is wanted now, and what a Job is made from.
+//! Compares a running Job or CronJob with the one that would be created now.
 
 use super::build::{self, JobInputs};
 use super::stream::{View, restart_requested};
@@ -7,9 +7,9 @@ use crate::model::hash::{Digest, md5_hex};
 use crate::model::job::{CronJob, Job};
 use crate::model::template::Template;
 
-pub(super) const ASKED: &str = "that was asked for";
+pub(super) const RESTART_REQUESTED: &str = "a restart was requested";
 
-/// What a Job or CronJob says it was made from.
+/// What a Job or CronJob was made from, by its annotations.
 struct MadeFrom<'a> {
     hash: Option<&'a str>,
     canonical_digest: Option<Digest>,
@@ -34,7 +34,7 @@ impl View<'_> {
         self.observed.template(self.class.crd_version, object_name)
     }
 
-    /// What the secrets of the stream are now; nothing can be said if one of them is not known.
+    /// The hash of the stream's secrets; none if one of them is unknown.
     fn secrets(&self) -> Result<Option<String>, String> {
         let names = build::secret_names(self.class, self.stream)?;
         let namespace = &self.stream.object_name().namespace;
@@ -46,7 +46,7 @@ impl View<'_> {
         Ok(all.map(|all| md5_hex(all.join("\n").as_bytes())))
     }
 
-    /// Why a Job is not what would be made now, if so.
+    /// Why a Job is outdated, if it is.
     pub(super) fn changed(&self, job: &Job, template: &NamespacedName) -> Option<&'static str> {
         let made = MadeFrom {
             hash: job.hash.as_deref(),
@@ -56,7 +56,7 @@ impl View<'_> {
             secrets: job.secrets_hash.as_deref(),
         };
         let asked = job.state.as_deref() == Some("restart-requested");
-        asked.then_some(ASKED).or_else(|| self.differs(&made, template))
+        asked.then_some(RESTART_REQUESTED).or_else(|| self.differs(&made, template))
     }
 
     pub(super) fn schedule_changed(
@@ -79,7 +79,7 @@ impl View<'_> {
         let annotations = &self.stream.annotations;
         let same = made.hash == Some(&*self.stream.hash)
             || made.canonical_digest == Some(self.stream.canonical_digest);
-        // Only what was noted when it was made can be told to have changed since.
+        // Only hashes that were recorded at creation can be compared.
         let template = || match (made.template, self.template(template)) {
             (Some(then), Some(now)) => annotations.on_template && *then != *now.hash,
             _ => false,
@@ -88,12 +88,16 @@ impl View<'_> {
             (Some(then), Ok(Some(now))) => annotations.on_secrets && *then != *now,
             _ => false,
         };
-        match () {
-            () if !same => Some("its spec has changed"),
-            () if restart_requested(self.stream, made.restart) => Some(ASKED),
-            () if template() => Some("its template has changed"),
-            () if secrets() => Some("a secret of it has changed"),
-            () => None,
+        if !same {
+            Some("its spec has changed")
+        } else if restart_requested(self.stream, made.restart) {
+            Some(RESTART_REQUESTED)
+        } else if template() {
+            Some("its template has changed")
+        } else if secrets() {
+            Some("one of its secrets has changed")
+        } else {
+            None
         }
     }
 }

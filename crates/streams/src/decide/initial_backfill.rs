@@ -1,4 +1,4 @@
-//! The first backfill of a new stream, and the request for it.
+//! The initial backfill of a new stream and its request.
 
 use super::action::{Action, Decision, Mode};
 use super::build;
@@ -24,8 +24,8 @@ impl View<'_> {
         request.is_for(&self.class.kind, self.stream).then_some(request)
     }
 
-    /// The first backfill of a new stream: its Job goes before its request, which follows from the
-    /// stream and is made next, so that data flows as soon as can be.
+    /// Starts the initial backfill. Its Job is created before the request, whose name and content
+    /// are derived from the stream, so that data flows as early as possible.
     pub(super) fn start_initial_backfill(&self, execution: &Execution, ask: Action) -> Decision {
         let free =
             self.job().is_none() && self.cron_job().is_none() && self.observed.may_start_backfill();
@@ -45,7 +45,7 @@ impl View<'_> {
         }
     }
 
-    /// The request of a first backfill that is running, if a crash came between the two.
+    /// The request of an initial backfill that runs, if a crash came between the two.
     pub(super) fn missing_initial_request(&self) -> Option<Action> {
         let name = build::initial_request_name(self.stream);
         let first = |job: &Job| job.backfill_id.as_deref() == Some(&*name);

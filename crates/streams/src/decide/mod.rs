@@ -1,4 +1,4 @@
-//! Pure decisions: what is known of a stream, and the time, become commands and a status.
+//! Pure decisions: from an observation and the time to actions.
 
 pub mod action;
 pub mod build;

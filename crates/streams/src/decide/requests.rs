@@ -1,5 +1,5 @@
-//! What is left to do beside a stream's own way: requests that nobody needs or nobody can carry
-//! out, and whose turn it is.
+//! BackfillRequests that cannot be carried out or are no longer kept, and streams that another
+//! operator owns.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,8 +10,8 @@ use crate::model::observation::Observation;
 use crate::model::settings::Settings;
 use crate::model::stream::Stream;
 
-/// Requests for a stream that is not there: the completed ones go, the others say why they wait.
-/// Those that belong to it are left to the garbage collector.
+/// Handles requests for a stream that does not exist: completed ones are deleted, others get the
+/// reason why they wait. Those that the stream owned are left to the garbage collector.
 pub(super) fn without_stream(observed: &Observation<'_>) -> Decision {
     let (key, class_known) = (observed.key, observed.class.is_some());
     if class_known && !observed.streams_listed {
@@ -21,28 +21,29 @@ pub(super) fn without_stream(observed: &Observation<'_>) -> Decision {
         let name = &key.object_name.name;
         observed.class.is_some_and(|class| request.owners_of(&class.kind, name).next().is_some())
     };
-    let why = match class_known {
-        true => format!(
+    let why = if class_known {
+        format!(
             "There is no stream {} of class {} in namespace {}; the backfill starts when there is.",
             key.object_name.name, key.class, key.object_name.namespace
-        ),
-        false => format!("There is no StreamClass {}; check spec.streamClass.", key.class),
+        )
+    } else {
+        format!("There is no StreamClass {}; check spec.streamClass.", key.class)
     };
-    let of = |request: &BackfillRequest| match request.completed {
-        _ if request.deleting || owned(request) => None,
-        true if class_known => Some(Action::RemoveRequest {
-            request: request.object_name.clone(),
-            uid: request.uid.as_str().into(),
-        }),
-        false if request.phase != "Failed" => {
-            Some(Action::RefuseRequest { request: request.object_name.clone(), why: why.clone() })
+    let of = |request: &BackfillRequest| {
+        let (name, uid) = (request.object_name.clone(), request.uid.as_str().into());
+        if request.deleting || owned(request) {
+            None
+        } else if request.completed {
+            class_known.then_some(Action::RemoveRequest { request: name, uid })
+        } else {
+            let refuse = Action::RefuseRequest { request: name, why: why.clone() };
+            (request.phase != "Failed").then_some(refuse)
         }
-        _ => None,
     };
     Decision::of(observed.requests.iter().copied().filter_map(of))
 }
 
-/// Completed requests beyond those that are kept, the oldest first.
+/// Deletes the oldest completed requests beyond the number that is kept.
 pub(super) fn surplus_requests(view: &View<'_>) -> Vec<Action> {
     let completed = || view.requests().filter(|request| request.completed && !request.deleting);
     let surplus = completed().count().saturating_sub(view.observed.settings.requests_kept);
@@ -53,7 +54,7 @@ pub(super) fn surplus_requests(view: &View<'_>) -> Vec<Action> {
     remove.collect()
 }
 
-/// Until when another operator is left to act on a stream: it has written since this one leads.
+/// Until when a stream is left to another operator, which wrote to it after this one became leader.
 pub fn foreign_owner_until(
     settings: &Settings,
     leading_since: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! Streams that failed: they stay so until someone suspends them, or are started again, later each
-//! time, if they ask for that.
+//! Failed streams: they stay failed until they are suspended, or are restarted with growing delays
+//! if they have the annotation `mainstay.io/recover`.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,9 +17,9 @@ pub(super) enum Next {
     Stay(Decision),
 }
 
-/// Decides whether a failed stream is started again now. A Job that failed is removed; the Job of
-/// a restart is not mistaken for it, because the phase is no longer Failed when that is created
-/// (see [`View::leave_failed`]).
+/// Decides whether a failed stream is restarted now. A Job that failed is deleted. The Job of a
+/// restart cannot be mistaken for it: the phase is no longer Failed when it is created (see
+/// [`View::leave_failed`]).
 pub(super) fn after_failure(view: &View<'_>) -> Next {
     let job = view.job();
     if view.crash_looped() && view.stream.phase != Phase::Failed {
@@ -28,16 +28,16 @@ pub(super) fn after_failure(view: &View<'_>) -> Next {
     }
     match (job, restart(view)) {
         (None, next) => next,
-        // Nothing says that this one failed, and the stream may run.
+        // The Job has not failed and the stream may run, so it is kept.
         (Some(job), Next::Start) if job.failed().is_none() && !job.deleting => Next::Start,
         (Some(job), _) => Next::Stay(Decision::of(stop(job, StopReason::Failed))),
     }
 }
 
-/// Whether a failed stream may be started again, whatever is left of its Job.
+/// Whether a failed stream may be restarted, apart from any Job that is left.
 fn restart(view: &View<'_>) -> Next {
     if view.class.crd_version == CrdVersion::V1Beta1 {
-        // Whoever removes the annotation starts the stream.
+        // Removing the annotation restarts the stream.
         return if view.crash_looped() { Next::Stay(Decision::default()) } else { Next::Start };
     }
     if !view.stream.annotations.recover {
@@ -58,8 +58,7 @@ fn restart(view: &View<'_>) -> Next {
     }
 }
 
-/// A Job has failed: that is written down first, so that a crash can not lose it, and then the Job
-/// is removed.
+/// Records the failure of a Job before the Job is deleted, so that a crash cannot lose it.
 pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Action>) -> Decision {
     let mut actions = Vec::new();
     let mut requeue_at = None;
@@ -75,9 +74,10 @@ pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Action>) -> Decisi
             (failures, view.now)
         });
         let due = due(recovery, failures, at);
-        then = match failures > recovery.attempts {
-            true => format!(" It failed {failures} times, so it is not started again by itself."),
-            false => format!(" It is started again at {}.", seconds(due)),
+        then = if failures > recovery.attempts {
+            format!(" It failed {failures} times, so it is not started again by itself.")
+        } else {
+            format!(" It is started again at {}.", seconds(due))
         };
         requeue_at = (failures <= recovery.attempts).then_some(due);
     }
@@ -93,8 +93,8 @@ pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Action>) -> Decisi
     Decision { actions, requeue_at, ..Decision::default() }
 }
 
-/// The count that includes this failure, if it was noted before and the status could not be
-/// written after it.
+/// The recorded count of failures, if it includes this one already: the operator crashed, or the
+/// status could not be written, after the count was.
 fn noted_failure(view: &View<'_>) -> Option<(u32, Timestamp)> {
     let (_, noted) = view.stream.annotations.recovered?;
     let job = view.job()?;
@@ -102,7 +102,7 @@ fn noted_failure(view: &View<'_>) -> Option<(u32, Timestamp)> {
     view.stream.annotations.recovered.filter(|_| job.created < noted && *ended <= noted)
 }
 
-/// How often it has failed in a row, with this time.
+/// The number of consecutive failures, including this one.
 fn failures(view: &View<'_>, recovery: &Recovery) -> u32 {
     let Some((before, at)) = view.stream.annotations.recovered else { return 1 };
     let stable = SignedDuration::from_secs(recovery.stable_s.try_into().unwrap_or(i64::MAX));
@@ -110,9 +110,10 @@ fn failures(view: &View<'_>, recovery: &Recovery) -> u32 {
         let ended = job.ended.as_ref().map_or(view.now, |(_, at)| *at);
         ended.duration_since(job.created)
     });
-    match ran.unwrap_or_else(|| view.now.duration_since(at)) > stable {
-        true => 1,
-        false => before.saturating_add(1),
+    if ran.unwrap_or_else(|| view.now.duration_since(at)) > stable {
+        1
+    } else {
+        before.saturating_add(1)
     }
 }
 

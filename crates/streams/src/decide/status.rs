@@ -1,4 +1,4 @@
-//! What is said of a stream: its status, and an event for what is new.
+//! The status and the events of a stream.
 
 use super::action::{Action, Decision, K8sEvent};
 use super::stream::View;
@@ -8,10 +8,10 @@ use crate::model::phase::Phase;
 use crate::model::status::Status;
 
 impl View<'_> {
-    /// It goes on when something that is awaited has happened.
+    /// Waits for an event, and says for which.
     pub(super) fn wait(&self, why: impl Into<String>) -> Decision {
         let phase = match (self.stream.phase, self.open_request()) {
-            // Its first backfill is still to be asked for.
+            // The initial backfill has not been requested yet.
             (Phase::New, None) => Phase::New,
             _ => Phase::Pending,
         };
@@ -33,14 +33,14 @@ impl View<'_> {
         Decision { actions: self.write_status(status, event), ..Decision::default() }
     }
 
-    /// Something is in the way that only a change of the world removes.
+    /// Reports an error that only a change of the stream or of its dependencies resolves.
     pub(super) fn report_error(&self, reason: &'static str, why: impl Into<String>) -> Decision {
         let why = why.into();
         let phase = match (reason, self.stream.phase) {
-            // What is new stays so: its first backfill is still to come.
+            // A new stream stays new: its initial backfill has not started.
             (_, Phase::New) => Phase::New,
             ("NoValidBackend", _) => Phase::Pending,
-            // What runs goes on as it is.
+            // A running Job is not affected.
             (_, phase) => phase,
         };
         let status = Status::error(phase, self.stream, why.clone());
@@ -50,8 +50,8 @@ impl View<'_> {
         }
     }
 
-    /// Ends the phase Failed before a Job is created: a Job that is seen in that phase is one that
-    /// failed, and one that fails before its start is written down counts as a new failure.
+    /// Leaves the phase Failed before a Job is created: a Job in that phase is one that failed, and
+    /// one that fails before its start is recorded counts as another failure.
     pub(super) fn leave_failed(&self) -> Vec<Action> {
         if self.stream.phase != Phase::Failed {
             return Vec::new();
@@ -61,8 +61,7 @@ impl View<'_> {
         self.write_status(status, self.started(Phase::Pending))
     }
 
-    /// Writes the status and tells of it, if it is not written already. An event is for what is
-    /// new: another phase, or other trouble.
+    /// Writes the status unless it is current, with an event if the phase or the error is new.
     pub(super) fn write_status(&self, status: Status, event: K8sEvent) -> Vec<Action> {
         if status.is_of(self.stream, self.class.crd_version) {
             return Vec::new();
@@ -75,7 +74,7 @@ impl View<'_> {
         actions
     }
 
-    /// Why a stream runs that did not before.
+    /// The event of a stream that starts to run.
     pub(super) fn started(&self, now: Phase) -> K8sEvent {
         let name = self.name();
         match self.stream.phase {

@@ -1,12 +1,12 @@
-//! What is to be done about a stream: the phases and what may follow them.
+//! Decides what to do about a stream: its phases and their transitions.
 //!
-//! A look goes as far as it can without waiting: the phases that are only passed are not written.
-//! What is waited for (a Job that is still ending, say) is a phase that is.
+//! A reconcile proceeds as far as possible without waiting: intermediate phases are not written,
+//! only those that wait for something, such as a Job that is being deleted.
 
 use jiff::Timestamp;
 
 use super::action::{Action, Decision, K8sEvent, Mode, StopReason};
-use super::drift::ASKED;
+use super::drift::RESTART_REQUESTED;
 use super::requests::foreign_owner_until;
 use super::{build, requests, retry};
 use crate::model::backfill_request::BackfillRequest;
@@ -17,9 +17,9 @@ use crate::model::phase::Phase;
 use crate::model::spec_layout::{Backend, Execution};
 use crate::model::status::{Status, job_in_message, job_suffix};
 use crate::model::stream::Stream;
-use crate::model::{CrdVersion, NamespacedName};
+use crate::model::{CrdVersion, NamespacedName, STATE};
 
-/// What is known of one stream.
+/// A stream that exists and everything that its decision depends on.
 pub(super) struct View<'a> {
     pub observed: &'a Observation<'a>,
     pub class: &'a Class,
@@ -47,10 +47,10 @@ pub fn decide(observed: &Observation<'_>, now: Timestamp) -> Decision {
     decision
 }
 
-/// A backfill that is wanted.
+/// A requested backfill.
 enum Backfill<'a> {
     Requested(&'a BackfillRequest),
-    /// v1beta1: an annotation asks for it, or the stream is new.
+    /// v1beta1: an annotation requests it, or the stream is new.
     Reload,
 }
 
@@ -101,7 +101,7 @@ impl View<'_> {
         owner.is_some_and(|owner| *owner.uid == *self.stream.uid)
     }
 
-    /// A Job or CronJob of the stream's name that is not its own.
+    /// A Job or CronJob of the stream's name that the stream does not own.
     fn name_conflict(&self) -> Option<Decision> {
         let object_name = self.stream.object_name();
         let job = self.observed.job.map(|job| ("Job", &job.owner));
@@ -109,7 +109,7 @@ impl View<'_> {
         let stranger = |(_, owner): &(&str, &Option<_>)| !self.owns(owner.as_deref());
         let (what, owner) = job.filter(stranger).or(cron_job.filter(stranger))?;
         Some(match owner {
-            // It was of this stream before that was made anew: the garbage collector takes it.
+            // It belonged to an earlier stream of that name; the garbage collector deletes it.
             Some(owner) if *owner.kind == *self.class.kind && *owner.name == *object_name.name => {
                 self.wait(format!("The {what} of an earlier stream of that name is still ending."))
             }
@@ -161,11 +161,11 @@ impl View<'_> {
         Decision { actions, ..Decision::default() }
     }
 
-    /// Its Job has failed: that is written down first, so that a crash can not lose it.
+    /// Handles the failure of the stream's Job.
     fn failed(&self, execution: &Execution) -> Option<Decision> {
         let batch = matches!(execution.backend, Some(Backend::Batch { .. }));
         if batch && self.stream.phase != Phase::Backfilling {
-            // What a schedule's stream had before is no run of it.
+            // A Job from before the stream became a batch is not a run of the batch.
             return None;
         }
         let (why, stop) = match self.job() {
@@ -182,13 +182,14 @@ impl View<'_> {
         Some(retry::failed(self, &why, stop))
     }
 
-    /// The last Job of this stream that is gone; one of an earlier stream of that name is not its.
+    /// The last Job of this stream that was deleted. Jobs of an earlier stream of that name do not
+    /// count.
     fn last_job(&self) -> Option<&LastJob> {
         let last_job = self.observed.last_job?;
         last_job.owner.as_ref().is_none_or(|owner| **owner == *self.stream.uid).then_some(last_job)
     }
 
-    /// How the Job ended that the status speaks of and that is gone, as far as it is known.
+    /// How the deleted Job ended that the status names, if that is known.
     fn last_result(&self) -> Option<&JobResult> {
         let last_job = self.last_job()?;
         last_job
@@ -197,12 +198,12 @@ impl View<'_> {
             .filter(|_| self.job_in_status().is_none_or(|uid| *last_job.uid == *uid))
     }
 
-    /// The Job that the status names.
+    /// The uid of the Job that the status names.
     fn job_in_status(&self) -> Option<&str> {
         job_in_message(&self.stream.status.as_ref()?.message)
     }
 
-    /// A Job went while nobody looked: the events that it left may tell how it ended.
+    /// Looks up the result of a Job that was deleted unobserved, by the events that it left.
     fn look_up_job_result(&self) -> Option<Action> {
         if !matches!(self.stream.phase, Phase::Running | Phase::Backfilling) {
             return None;
@@ -219,7 +220,7 @@ impl View<'_> {
         Some(Action::LookUpJobResult { uid: uid.into() })
     }
 
-    /// The backfill that is to run, if one is; or what is to be asked for first.
+    /// The backfill that should run, if any; or the action that requests it.
     fn backfill(&self, execution: &Execution) -> Result<Option<Backfill<'_>>, Action> {
         let capture = matches!(execution.backend, Some(Backend::ChangeCapture { .. }));
         if self.class.crd_version == CrdVersion::V1Beta1 {
@@ -252,7 +253,7 @@ impl View<'_> {
             .filter(|request| request.is_for(&self.class.kind, self.stream))
     }
 
-    /// The oldest that is not completed.
+    /// The oldest open request.
     pub(super) fn open_request(&self) -> Option<&BackfillRequest> {
         self.requests().find(|request| !request.completed && !request.deleting)
     }
@@ -285,7 +286,7 @@ impl View<'_> {
                 let why = format!("Waiting: {many} backfills are running, and no more may.");
                 return Decision { waiting_for_backfill: true, ..self.wait(why) };
             }
-            // A class that is read without it has no layout that lacks one.
+            // Only a layout without a backend has no template for backfills.
             let Some(template) = &execution.backfill else { return self.no_backend() };
             return self.start(template, mode, request);
         };
@@ -294,35 +295,32 @@ impl View<'_> {
                 Some(request) => job.backfill_id.as_deref() == Some(&*request.object_name.name),
                 None => true,
             };
-        let reload_done = request.is_none() && self.state() == Some("reload-requested");
-        match ours {
-            _ if job.deleting => self.wait(ending(job)),
-            true if job.complete() => {
-                let mut actions: Vec<Action> =
-                    request.map(|r| self.complete(r)).into_iter().collect();
-                actions.extend(stop(job, StopReason::Ended));
-                Decision { actions, ..Decision::default() }
-            }
-            // The annotation has been answered.
-            true if reload_done => {
-                Decision::of([Action::Annotate { name: crate::model::STATE, value: None }])
-            }
-            true if restart_requested(self.stream, job.restart.as_deref()) => {
-                self.restart(job, ASKED)
-            }
-            true => self.backfilling(job, request),
-            false => {
-                let mut actions = Vec::new();
-                if self.stream.phase == Phase::Running {
-                    let message = format!("Backfill was requested for stream {}", self.name());
-                    let status = Status::new(Phase::Pending, self.stream, ending(job));
-                    actions =
-                        self.write_status(status, K8sEvent::normal("BackfillRequested", message));
-                }
-                actions.extend(stop(job, StopReason::Backfill));
-                Decision { actions, ..Decision::default() }
-            }
+        if job.deleting {
+            return self.wait(ending(job));
         }
+        let annotated = request.is_none() && self.state() == Some("reload-requested");
+        if !ours {
+            let mut actions = Vec::new();
+            if self.stream.phase == Phase::Running {
+                let message = format!("Backfill was requested for stream {}", self.name());
+                let status = Status::new(Phase::Pending, self.stream, ending(job));
+                actions = self.write_status(status, K8sEvent::normal("BackfillRequested", message));
+            }
+            actions.extend(stop(job, StopReason::Backfill));
+            return Decision { actions, ..Decision::default() };
+        }
+        if job.complete() {
+            let complete = request.map(|request| self.complete(request));
+            return Decision::of(complete.into_iter().chain(stop(job, StopReason::Ended)));
+        }
+        if annotated {
+            // The backfill has started, so the annotation has served its purpose.
+            return Decision::of([Action::Annotate { name: STATE, value: None }]);
+        }
+        if restart_requested(self.stream, job.restart.as_deref()) {
+            return self.restart(job, RESTART_REQUESTED);
+        }
+        self.backfilling(job, request)
     }
 
     /// Whether the status says that this request is being carried out.
@@ -401,12 +399,12 @@ impl View<'_> {
         Decision { actions, ..Decision::default() }
     }
 
-    /// Stops a Job so that it is started as it should be.
+    /// Stops a Job so that the current configuration is started instead.
     fn restart(&self, job: &Job, why: &str) -> Decision {
         let mut actions: Vec<Action> = stop(job, StopReason::Changed).into_iter().collect();
         if job.ended.is_none() {
             let status = Status::new(Phase::Pending, self.stream, ending(job));
-            let why = format!("The stream {} is started anew: {why}", self.name());
+            let why = format!("The stream {} is restarted: {why}", self.name());
             actions.extend(self.write_status(status, K8sEvent::normal("StreamRestarting", why)));
         }
         Decision { actions, ..Decision::default() }
@@ -445,9 +443,10 @@ impl View<'_> {
         let message = format!("The stream is scheduled: {}.{last}", cron_job.schedule);
         let mut status = Status::new(Phase::Scheduled, self.stream, message);
         status.error = failed;
-        let event = match failed && self.stream.phase == Phase::Scheduled {
-            true => K8sEvent::warning("ScheduledRunFailed", last.trim()),
-            false => self.started(Phase::Scheduled),
+        let event = if failed && self.stream.phase == Phase::Scheduled {
+            K8sEvent::warning("ScheduledRunFailed", last.trim())
+        } else {
+            self.started(Phase::Scheduled)
         };
         Decision { actions: self.write_status(status, event), ..Decision::default() }
     }
@@ -486,7 +485,7 @@ impl View<'_> {
     }
 }
 
-/// Someone asked for a restart since the Job was made.
+/// Whether a restart was requested after the Job was created.
 pub(super) fn restart_requested(stream: &Stream, made_with: Option<&str>) -> bool {
     let wished = stream.annotations.restart.as_deref();
     wished.is_some() && wished != made_with

@@ -1,5 +1,5 @@
-//! Why a stream is as it is, in words, and what would change it. Pure: everything that can be read
-//! goes in, sentences come out, the one that matters most first.
+//! Explains why a stream is in its state and how to change that. Pure: facts go in, sentences come
+//! out, the most important first.
 
 mod operator;
 mod progress;
@@ -14,7 +14,7 @@ use crate::model::job::{CronJob, Job};
 use crate::model::lease::Lease;
 use crate::model::stream::Stream;
 
-/// Everything that can be read of a stream.
+/// Everything that can be read about a stream.
 #[derive(Debug)]
 pub struct StreamFacts {
     pub now: Timestamp,
@@ -22,30 +22,30 @@ pub struct StreamFacts {
     pub class: Class,
     /// Whether a StreamClass names its kind.
     pub has_class: bool,
-    /// Where it says that it is suspended, and whether it does.
+    /// The field that suspends it; none if it is not suspended.
     pub suspended: Option<&'static str>,
-    /// The downtime that it is part of, and when that began.
+    /// The downtime that it is part of, and the start of that.
     pub downtime: Option<(String, Option<String>)>,
     pub job: Option<Job>,
     pub cron_job: Option<CronJob>,
-    /// Pods of its Job that are not getting ahead, and why.
+    /// Pods of its Job that make no progress, and why.
     pub stuck_pods: Vec<(String, String)>,
-    /// Of this stream, open or not.
+    /// Its requests, open and completed.
     pub requests: Vec<BackfillRequest>,
-    /// The templates that it names, and what is wrong with each, if anything is.
+    /// The templates that it names, and what is wrong with each.
     pub templates: Vec<(NamespacedName, Option<String>)>,
     pub operator: OperatorState,
     /// Newest first.
     pub events: Vec<Event>,
 }
 
-/// What is known of who acts.
+/// What is known about the operator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum OperatorState {
-    /// It was not allowed to look.
+    /// Leases are not readable (RBAC).
     #[default]
     Unknown,
-    /// No Lease of it is anywhere.
+    /// There is no Lease of an operator.
     None,
     Lease(NamespacedName, Lease),
 }
@@ -59,12 +59,12 @@ pub struct Event {
     pub by: String,
 }
 
-/// One thing to say.
+/// One reason for the state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Reason {
-    /// For scripts; does not change.
+    /// A stable code for scripts.
     pub code: &'static str,
-    /// A sentence or two.
+    /// One or two sentences.
     #[serde(rename = "says")]
     pub message: String,
     /// What would change it; empty if nothing needs to.
@@ -78,7 +78,7 @@ impl Reason {
     }
 }
 
-/// The one that matters most first. Never empty.
+/// The reasons, the most important first. Never empty.
 pub fn explain(facts: &StreamFacts) -> Vec<Reason> {
     let who = [operator::deleting, operator::unclassed, operator::operator, operator::class_state];
     let wish =
@@ -94,10 +94,11 @@ pub fn explain(facts: &StreamFacts) -> Vec<Reason> {
     if facts.stream.execution.is_ok() && !stopped {
         reasons.extend(say(&way));
         let templates = progress::templates(facts);
-        // The operator says the same of them, in fewer words.
-        match templates.is_empty() {
-            true => reasons.extend(progress::operator_error(facts)),
-            false => reasons.extend(templates),
+        // The operator's error repeats the same in fewer words.
+        if templates.is_empty() {
+            reasons.extend(progress::operator_error(facts))
+        } else {
+            reasons.extend(templates)
         }
         reasons.extend(say(&run));
     }
@@ -121,7 +122,7 @@ fn brief(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// As in `5 min ago` and `in 2 h`.
+/// Formats a time as in `5 min ago` and `in 2 h`.
 fn distance(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.as_second() - at.as_second();
     let long = match seconds.abs() {

@@ -1,4 +1,4 @@
-//! Whether anyone looks after a stream at all: its class, the operator, another one.
+//! Whether an operator manages the stream: its class, the operator, another operator.
 
 use super::{OperatorState, Reason, StreamFacts, distance};
 use crate::model::class::Class;
@@ -37,23 +37,22 @@ pub(super) fn class_state(facts: &StreamFacts) -> Option<Reason> {
     Some(Reason::new(
         "class-not-ready",
         format!("Its class {} is {phase}{why}. Its streams may not be watched.", class.name),
-        match class.phase.is_empty() {
-            true => "An operator makes it Ready; see whether one runs.",
-            false => {
-                "The operator tries again by itself; see the class with kubectl describe streamclass."
-            }
+        if class.phase.is_empty() {
+            "An operator makes it Ready; see whether one runs."
+        } else {
+            "The operator tries again by itself; see the class with kubectl describe streamclass."
         },
     ))
 }
 
-/// A Lease that nobody has renewed for this many times its duration is nobody's.
+/// A Lease that was not renewed for this many times its duration has no holder.
 const STALE_TIMES: i64 = 3;
 
 pub(super) fn operator(facts: &StreamFacts) -> Option<Reason> {
     let start = "Start one with `mainstay operator`, or look at its Deployment.";
     match &facts.operator {
         OperatorState::Unknown => None,
-        // Another operator may well be there, which uses none.
+        // An operator of another kind may run without a Lease.
         OperatorState::None if facts.stream.other_writer.is_some() => None,
         OperatorState::None => Some(Reason::new(
             "no-operator",
@@ -80,7 +79,7 @@ pub(super) fn operator(facts: &StreamFacts) -> Option<Reason> {
     }
 }
 
-/// Within this time before now, another writer counts as there.
+/// Another writer counts as active for this long after its last write.
 const RECENT_S: i64 = 15 * 60;
 
 pub(super) fn other_operator(facts: &StreamFacts) -> Option<Reason> {

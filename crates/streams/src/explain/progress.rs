@@ -1,4 +1,4 @@
-//! What is between a stream and its running: Jobs, templates, backfills, pods, schedules.
+//! What keeps a stream from running: Jobs, templates, backfills, pods, schedules.
 
 use jiff::tz::TimeZone;
 
@@ -9,7 +9,7 @@ use crate::model::phase::Phase;
 use crate::model::schedule::Schedule;
 use crate::model::spec_layout::Backend;
 
-/// Whether a Job of its name is someone else's.
+/// Whether a Job of the stream's name has another owner.
 pub(super) fn is_foreign(facts: &StreamFacts, job: &Job) -> bool {
     job.owner.as_ref().is_none_or(|owner| *owner.uid != *facts.stream.uid)
 }
@@ -73,7 +73,7 @@ pub(super) fn failed(facts: &StreamFacts) -> Option<Reason> {
     ))
 }
 
-/// What the operator says is in the way.
+/// The error in the stream's status.
 pub(super) fn operator_error(facts: &StreamFacts) -> Option<Reason> {
     let status = facts.stream.error_message()?;
     let field = status.split_whitespace().next().filter(|word| word.starts_with("spec."));
@@ -132,7 +132,7 @@ pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
                     "If it does not within seconds, see whether one runs.",
                 ));
             }
-            // That it failed is said already.
+            // Another reason reports the failure.
             Some(_) => return None,
         }
         return Some(Reason::new(
@@ -166,7 +166,7 @@ pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
                 first.object_name.name, first.object_name.namespace
             ),
         ),
-        // Why is said already.
+        // Another reason reports the error.
         (None, _) if facts.stream.error_message().is_some() => return None,
         (None, _) => Reason::new(
             "backfill-pending",
@@ -189,7 +189,7 @@ pub(super) fn schedule(facts: &StreamFacts) -> Option<Reason> {
     let execution = facts.stream.execution.as_ref().ok()?;
     let Some(Backend::Batch { schedule, .. }) = &execution.backend else { return None };
     let next = match Schedule::parse(schedule) {
-        // Kubernetes goes by the time of its controllers, which is UTC nearly everywhere.
+        // Kubernetes uses the time zone of its controllers, which is nearly always UTC.
         Ok(parsed) => match parsed.next(facts.now, &TimeZone::UTC) {
             Some(at) => format!("the next run is {} ({}, UTC)", brief(at), distance(facts.now, at)),
             None => "it is never due".into(),

@@ -1,4 +1,4 @@
-//! What the stream itself asks for: that it be left alone, stopped, or something that cannot be.
+//! What the stream itself requests: to be paused or suspended, or something impossible.
 
 use super::{Reason, StreamFacts, cli_ref};
 use crate::model::{DOWNTIME, DOWNTIME_BEGIN, PAUSE, STATE};
@@ -52,9 +52,10 @@ pub(super) fn suspended(facts: &StreamFacts) -> Option<Reason> {
         1 => " An open backfill request waits for it to go on.".into(),
         n => format!(" {n} open backfill requests wait for it to go on."),
     };
-    let message = match field.contains(STATE) {
-        true => format!("It is suspended: {field} says so.{still}{waiting}"),
-        false => format!("It is suspended: {field} is true.{still}{waiting}"),
+    let message = if field.contains(STATE) {
+        format!("It is suspended: {field} says so.{still}{waiting}")
+    } else {
+        format!("It is suspended: {field} is true.{still}{waiting}")
     };
     Some(Reason::new("suspended", message, format!("`mainstay stream start {}`", cli_ref(facts))))
 }

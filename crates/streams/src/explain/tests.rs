@@ -1,4 +1,4 @@
-//! One test for each thing that there is to say.
+//! A test for each reason.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn batch(schedule: &str) -> Value {
     spec
 }
 
-/// A stream that runs well.
+/// A stream that runs without problems.
 fn facts(spec: Value, phase: &str, message: &str) -> StreamFacts {
     let class = class(json!({ "phase": "Ready" }));
     let raw = json!({
@@ -112,7 +112,7 @@ fn cron_job(status: Value) -> CronJob {
     CronJob::of(serde_json::from_value::<RawCronJob>(raw).unwrap()).unwrap()
 }
 
-/// The first thing said has this code, and all of these words are in it.
+/// Asserts that the first reason has this code and contains these words.
 #[track_caller]
 fn assert_says(facts: &StreamFacts, code: &str, words: &[&str]) {
     let reasons = explain(facts);
@@ -184,7 +184,7 @@ fn a_failed_stream_says_what_kubernetes_said_of_its_job() {
 
 #[test]
 fn without_a_message_the_newest_warning_says_why_it_failed() {
-    // As the existing operator writes it.
+    // In the words of the existing operator.
     let mut facts = facts(capture(), "Failed", "The stream has failed.");
     facts.job = None;
     assert_says(&facts, "failed", &["nothing says why"]);
@@ -311,7 +311,7 @@ fn another_operator_that_writes_at_the_same_time_is_named() {
     let last = explain(&facts).pop().unwrap();
     assert_eq!(last.code, "another-operator");
     assert!(last.message.contains("arcane-operator, 60 s ago"), "{}", last.message);
-    // One that has been gone for long is no longer worth a word.
+    // A writer that has been silent for long is not mentioned.
     facts.now = "2026-11-16T12:30:00Z".parse().unwrap();
     if let OperatorState::Lease(_, lease) = &mut facts.operator {
         lease.renewed = facts.now;
@@ -353,7 +353,7 @@ fn what_kubernetes_refused_the_operator_is_passed_on() {
     facts.job = None;
     facts.stream.status.as_mut().unwrap().kind = "Error".into();
     assert_says(&facts, "refused", &["jobs.batch is forbidden"]);
-    // What is to be done is said once, and by its field where one is named.
+    // The fix is given once, with the field if one is named.
     facts.requests = vec![request("a", json!({}))];
     let message = "spec.secretRef.name is missing: the name of a Secret";
     facts.stream.status.as_mut().unwrap().message = message.into();

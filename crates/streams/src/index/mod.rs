@@ -1,5 +1,5 @@
-//! A plain picture of the cluster, changed by what watches tell and by the answers to our own
-//! writes. The newer of two sayings about one object counts, so that none undoes the other.
+//! An in-memory copy of the cluster's objects, fed by watches and by the responses to our own
+//! writes. The newer revision of an object wins, so that neither source undoes the other.
 
 mod read;
 
@@ -22,32 +22,32 @@ use crate::model::{ClassName, CrdVersion, Key, NamespacedName};
 #[derive(Debug, Default)]
 pub struct Index {
     pub settings: Settings,
-    /// Since when this process is the one that acts.
+    /// Since when this process leads.
     pub leading_since: Option<Timestamp>,
-    /// Grows with every change of a class or a stream.
+    /// Counts changes of classes and streams.
     version: u64,
     classes: HashMap<ClassName, Arc<Class>>,
     streams: HashMap<Key, Arc<Stream>>,
-    /// The classes of which all streams are known.
+    /// The classes whose streams have been listed.
     listed: HashSet<ClassName>,
     jobs: HashMap<NamespacedName, Job>,
     cron_jobs: HashMap<NamespacedName, CronJob>,
-    /// How the last run of a schedule ended.
+    /// The result of the last run of each CronJob.
     runs: HashMap<NamespacedName, (JobResult, Timestamp)>,
     requests: HashMap<NamespacedName, BackfillRequest>,
-    /// The names of the requests for what is called so, the oldest first.
+    /// The names of the requests for each stream name, the oldest first.
     requests_for: HashMap<NamespacedName, BTreeSet<(Timestamp, Arc<str>)>>,
     templates: HashMap<(CrdVersion, NamespacedName), Template>,
     secrets: HashMap<NamespacedName, Revision>,
-    /// Secrets are known, as far as they may be: they are asked for only when someone wants to be
-    /// started anew with them.
+    /// Secrets have been listed, or are not readable. They are watched only if a stream restarts on
+    /// changes of them.
     secrets_listed: bool,
     last_job: HashMap<NamespacedName, LastJob>,
-    /// Backfills that are running.
+    /// Names of the streams whose backfills are running.
     running_backfills: HashSet<NamespacedName>,
-    /// Streams that would start one if fewer were.
+    /// Streams whose backfills are held back by the limit.
     waiting: BTreeSet<Key>,
-    /// When Jobs were started anew because of a change, within the last minute.
+    /// The times of restarts because of changes, within the last minute.
     restarts: Vec<Timestamp>,
 }
 
@@ -56,7 +56,7 @@ impl Index {
         Index { settings, ..Index::default() }
     }
 
-    /// Takes in what a watch tells; the streams that it may matter to.
+    /// Applies a watch event. Returns the streams that it may affect.
     pub fn apply(&mut self, watched: &WatchTarget, event: WatchEvent) -> Vec<Key> {
         match event {
             WatchEvent::Snapshot(objects) => self.replace_all(watched, objects),
@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Takes in one object as it is now.
+    /// Applies the current state of one object.
     pub fn upsert(&mut self, object: Object) -> Vec<Key> {
         match object {
             Object::Class(class) => {
@@ -138,7 +138,7 @@ impl Index {
                 self.requests.insert(object_name, request);
                 vec![key]
             }
-            // Nobody writes templates but users, and those are event with their line.
+            // Only users write templates; those arrive with their CRD version, by a watch.
             Object::Template(_) => Vec::new(),
             Object::Secret(object_name, revision) => {
                 match self.secrets.insert(object_name.clone(), revision) {
@@ -160,14 +160,17 @@ impl Index {
             return Vec::new();
         }
         let known = self.jobs.get(&object_name);
-        let older = |known: &Job| match known.uid == job.uid {
-            true => known.revision >= job.revision,
-            false => known.created > job.created,
+        let older = |known: &Job| {
+            if known.uid == job.uid {
+                known.revision >= job.revision
+            } else {
+                known.created > job.created
+            }
         };
         if known.is_some_and(older) {
             return Vec::new();
         }
-        // Kubernetes counts pods in it, which changes nothing for anyone here.
+        // Kubernetes counts pods in the Job, which affects no decision.
         if let Some(known) = self.jobs.get_mut(&object_name) {
             known.revision = job.revision;
             if *known == job {
@@ -185,7 +188,7 @@ impl Index {
         affected
     }
 
-    /// A run of a schedule: only how the last one ended is kept.
+    /// Records the result of a CronJob's run.
     fn record_run(&mut self, job: &Job) -> Vec<Key> {
         let (Some((result, at)), Some(owner)) = (&job.ended, &job.owner) else { return Vec::new() };
         let object_name = NamespacedName::new(&job.object_name.namespace, &owner.name);
@@ -199,8 +202,8 @@ impl Index {
         key.into_iter().collect()
     }
 
-    /// Counts a place among the running backfills or not; those who may start one instead are
-    /// touched.
+    /// Records whether a backfill is running. Returns the waiting streams that may start one
+    /// instead.
     fn set_backfill_running(&mut self, object_name: &NamespacedName, active: bool) -> Vec<Key> {
         if active {
             self.running_backfills.insert(object_name.clone());
@@ -214,18 +217,19 @@ impl Index {
         self.waiting.iter().take(free).cloned().collect()
     }
 
-    /// A backfill is about to be started. Called with the lock under which that was decided, so
-    /// that no two take the last room.
+    /// Reserves a slot for a backfill, under the lock of the decision, so that two streams cannot
+    /// take the last one.
     pub fn reserve_backfill(&mut self, object_name: &NamespacedName) {
         self.running_backfills.insert(object_name.clone());
     }
 
-    /// It was not started after all.
+    /// Releases the slot of a backfill that was not started.
     pub fn release_backfill(&mut self, object_name: &NamespacedName) -> Vec<Key> {
         let active = |job: &Job| job.backfilling && job.ended.is_none();
-        match self.jobs.get(object_name).is_some_and(active) {
-            true => Vec::new(),
-            false => self.set_backfill_running(object_name, false),
+        if self.jobs.get(object_name).is_some_and(active) {
+            Vec::new()
+        } else {
+            self.set_backfill_running(object_name, false)
         }
     }
 
@@ -264,11 +268,12 @@ impl Index {
         users.map(|stream| stream.key.clone()).collect()
     }
 
-    /// All secrets have been event, or it is known that they will not be: who waited for that.
+    /// Marks secrets as listed or not readable. Returns the streams that waited for that.
     pub fn mark_secrets_listed(&mut self) -> Vec<Key> {
-        match std::mem::replace(&mut self.secrets_listed, true) {
-            true => Vec::new(),
-            false => self.users_of_secrets(|_| true),
+        if std::mem::replace(&mut self.secrets_listed, true) {
+            Vec::new()
+        } else {
+            self.users_of_secrets(|_| true)
         }
     }
 
@@ -315,7 +320,8 @@ impl Index {
         let mut affected = Vec::new();
         for (object_name, uid) in lost {
             affected.extend(self.remove(watched, &object_name, &uid));
-            // It went unseen, so how it ended is not known unless that was seen before.
+            // The deletion was not observed, so the result is unknown unless the end was seen
+            // before.
             if *watched == WatchTarget::Jobs
                 && let Some(last_job) = self.last_job.get_mut(&object_name)
                 && last_job.uid == uid
@@ -410,7 +416,7 @@ impl Index {
         }
     }
 
-    /// A Job's end that was asked for.
+    /// Records the result of a Job that was looked up.
     pub fn record_job_result(
         &mut self,
         object_name: &NamespacedName,
@@ -423,21 +429,22 @@ impl Index {
         );
     }
 
-    /// A stream waits for a backfill to end, or no longer does.
+    /// Records whether a stream waits for a backfill slot.
     pub fn set_waiting(&mut self, key: &Key, set_waiting: bool) {
-        match set_waiting {
-            true => self.waiting.insert(key.clone()),
-            false => self.waiting.remove(key),
+        if set_waiting {
+            self.waiting.insert(key.clone())
+        } else {
+            self.waiting.remove(key)
         };
     }
 
-    /// A Job was stopped because something changed.
+    /// Records a restart because of a change.
     pub fn record_restart(&mut self, now: Timestamp) {
         self.restarts.retain(|at| now.duration_since(*at).as_secs() < 60);
         self.restarts.push(now);
     }
 
-    /// The streams of a class that is no longer watched are forgotten, and nothing else.
+    /// Removes the streams of a class that is no longer watched.
     pub fn remove_streams(&mut self, class: &str) {
         self.version += 1;
         self.listed.remove(class);
@@ -460,7 +467,7 @@ fn identity(object: &Object) -> (NamespacedName, Box<str>) {
     }
 }
 
-/// Where a class stands: those of v1 are in no namespace.
+/// The object name of a class. Classes of v1 have no namespace.
 pub fn class_object_name(name: &str) -> NamespacedName {
     match name.split_once('/') {
         Some((namespace, name)) => NamespacedName::new(namespace, name),
@@ -468,7 +475,7 @@ pub fn class_object_name(name: &str) -> NamespacedName {
     }
 }
 
-/// The stream that a request is for, whether it is there or not.
+/// The key of the stream that a request names.
 fn stream_key(request: &BackfillRequest) -> Key {
     Key {
         class: request.class.as_str().into(),

@@ -1,4 +1,4 @@
-//! What the index can be asked.
+//! Reads of the index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Index {
         }
     }
 
-    /// When a Job may be started anew; none: now.
+    /// When a Job may be restarted because of a change; none: now.
     fn restart_at(&self, now: Timestamp) -> Option<Timestamp> {
         let max = self.settings.restarts_per_minute?;
         let recent: Vec<&Timestamp> =
@@ -78,13 +78,13 @@ impl Index {
         of.cloned().collect()
     }
 
-    /// All that may have to be looked at: streams, and what requests are for that is not there.
+    /// The keys of all streams, and of missing streams that requests name.
     pub fn all_keys(&self) -> Vec<Key> {
         let missing = self.missing(|_| true);
         self.streams.keys().cloned().chain(missing).collect()
     }
 
-    /// What requests of some classes are for, and is not there.
+    /// The missing streams that requests of some classes name.
     pub(super) fn missing(&self, of: impl Fn(&str) -> bool) -> HashSet<Key> {
         let requests = self.requests.values().filter(|request| of(&request.class));
         let keys = requests.map(stream_key);
@@ -114,7 +114,7 @@ impl Index {
         all.filter(|request| *request.class == *key.class)
     }
 
-    /// The class of a kind in a namespace.
+    /// The class that names a kind in a namespace.
     pub fn class_of(&self, kind: &str, namespace: &str) -> Option<&Arc<Class>> {
         let here = |class: &&Arc<Class>| class.namespace.as_deref().is_none_or(|n| n == namespace);
         self.classes

@@ -1,4 +1,4 @@
-//! Finds streams through their classes: all of them, or one by as much of its name as is needed.
+//! Finds streams through their classes: all of them, or one by name.
 
 use futures::StreamExt as _;
 use kernel::{Error, Result};
@@ -9,21 +9,21 @@ use crate::model::class::{Class, RawClass};
 use crate::model::stream::{RawStream, Stream};
 use crate::model::{CrdVersion, GROUP, NamespacedName};
 
-/// Classes asked at the same time: enough to be quick, few enough for the API server not to mind.
+/// Concurrent lists: enough to be fast, and few enough for the API server.
 const CONCURRENT_LISTS: usize = 8;
 
-/// Where to look.
+/// Where to search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     Everywhere,
     Namespace(String),
 }
 
-/// A stream, as it is and as it was understood.
+/// A stream, as JSON and parsed.
 #[derive(Debug, Clone)]
 pub struct FoundStream {
     pub class: Class,
-    /// Whether a StreamClass names its kind. If not, no operator looks at it.
+    /// Whether a StreamClass names its kind. Otherwise no operator manages it.
     pub has_class: bool,
     pub raw: Value,
     pub stream: Stream,
@@ -55,26 +55,26 @@ impl FoundStream {
     }
 }
 
-/// What came of asking for the streams of one class.
+/// Whether the streams of a class could be listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassAccess {
     Readable,
-    /// Nobody serves its kind: the CRD is not there.
+    /// The API server does not serve its kind: the CRD is missing.
     NotServed,
-    /// With what Kubernetes said.
+    /// With the message of Kubernetes.
     Forbidden(String),
 }
 
-/// Streams, and how each class was reached.
+/// Streams, and which classes could be listed.
 #[derive(Debug, Default)]
 pub struct Listing {
     pub streams: Vec<FoundStream>,
     pub classes: Vec<(Class, ClassAccess)>,
-    /// Objects that nobody can read as a stream, and why.
+    /// Objects that cannot be parsed as a stream, and why.
     pub unreadable: Vec<String>,
 }
 
-/// Where streams of a class are.
+/// The path of the streams of a class.
 pub fn streams_path(class: &Class, namespace: Option<&str>) -> String {
     let (group, version, plural) = (&class.group, &class.version, &class.plural);
     match namespace {
@@ -84,7 +84,7 @@ pub fn streams_path(class: &Class, namespace: Option<&str>) -> String {
 }
 
 impl Client {
-    /// The classes of both lines, by name.
+    /// The classes of both CRD versions, by name.
     pub async fn classes(&self) -> Result<Vec<Class>> {
         let mut classes = Vec::new();
         for (crd_version, path) in [
@@ -100,7 +100,7 @@ impl Client {
         Ok(classes)
     }
 
-    /// The streams of all classes; of some, if `only` says so.
+    /// Lists the streams of the classes that `only` accepts.
     pub async fn streams(
         &self,
         scope: &Scope,
@@ -125,7 +125,7 @@ impl Client {
             };
             for raw in raws {
                 match FoundStream::of(&class, true, raw) {
-                    // Two classes may name one kind: the first has it.
+                    // If two classes name the same kind, the first one counts.
                     Ok(found) if !known.insert(found.stream.uid.clone()) => {}
                     Ok(found) => listing.streams.push(found),
                     Err(error) => listing.unreadable.push(error.to_string()),
@@ -153,7 +153,7 @@ impl Client {
         self.list(&streams_path(class, namespace), selector).await
     }
 
-    /// The one stream of this name: `NAME`, or `KIND/NAME` or `CLASS/NAME` where there are several.
+    /// Finds one stream by `NAME`, or by `KIND/NAME` or `CLASS/NAME` if the name is ambiguous.
     pub async fn stream(&self, scope: &Scope, wanted: &str) -> Result<FoundStream> {
         let wanted = StreamQuery::parse(wanted)?;
         let selector = format!("&fieldSelector=metadata.name%3D{}", wanted.name);
@@ -171,14 +171,13 @@ impl Client {
         }
     }
 
-    /// The same stream as it is now; nothing if it is gone.
+    /// Reads a stream again; none if it is gone.
     pub async fn reload(&self, found: &FoundStream) -> Result<Option<FoundStream>> {
         let raw = self.get(&found.path()).await?;
         raw.map(|raw| FoundStream::of(&found.class, found.has_class, raw)).transpose()
     }
 
-    /// Streams of kinds in the group that no class names: they are what people ask about when
-    /// nothing happens.
+    /// Streams of kinds in the group that no class names. They never run, so users ask about them.
     async fn unclassed_streams(
         &self,
         scope: &Scope,
@@ -206,7 +205,7 @@ impl Client {
     }
 }
 
-/// A class that nobody made, for a kind that might be one of streams.
+/// A placeholder class for a kind that no class names.
 fn unnamed(resource: &Value, version: &str, named: &[Class]) -> Option<Class> {
     const OURS: [&str; 3] = ["StreamClass", "StreamingJobTemplate", "BackfillRequest"];
     let (plural, kind) = (resource["name"].as_str()?, resource["kind"].as_str()?);
@@ -221,7 +220,7 @@ fn unnamed(resource: &Value, version: &str, named: &[Class]) -> Option<Class> {
 }
 
 struct StreamQuery {
-    /// A class or a kind, in small letters.
+    /// A class or a kind, in lower case.
     of: Option<String>,
     name: String,
 }
@@ -287,7 +286,7 @@ impl StreamQuery {
     }
 }
 
-/// Whether this is how someone speaks of a class: by its name, its kind or its plural.
+/// Whether a class has this name, kind or plural.
 pub fn is_called(class: &Class, name: &str) -> bool {
     let name = name.to_lowercase();
     let short = class.name.rsplit('/').next().unwrap_or_default();
@@ -296,7 +295,7 @@ pub fn is_called(class: &Class, name: &str) -> bool {
         .any(|called| called.to_lowercase() == name)
 }
 
-/// Why the streams of a class were not seen.
+/// Why the streams of a class could not be listed.
 pub fn access_problem((class, access): &(Class, ClassAccess)) -> Option<String> {
     let Class { name, kind, plural, group, version, .. } = class;
     match access {

@@ -1,4 +1,4 @@
-//! What a stream's containers write.
+//! Reads the logs of a stream's containers.
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use kernel::{Error, Result};
@@ -7,19 +7,18 @@ use serde_json::Value;
 use super::find::FoundStream;
 use super::{Client, refused};
 
-/// How much, and from where.
+/// Which part of a log to read.
 #[derive(Debug, Clone, Default)]
 pub struct Tail {
     pub follow: bool,
-    /// Only this many lines from the end.
+    /// The number of lines from the end; none for all.
     pub lines: Option<i64>,
-    /// The first one, if it is not named.
+    /// The container; none for the first one.
     pub container: Option<String>,
 }
 
 impl Client {
-    /// The pod that a stream ran in last, if there is one: of its Job, or of the last run of its
-    /// schedule.
+    /// The last pod of a stream's Job, or of the last run of its CronJob.
     pub async fn last_pod(&self, found: &FoundStream) -> Result<Option<(String, Vec<String>)>> {
         let object_name = found.object_name();
         let mut pods = self.pods(&object_name.namespace, &object_name.name).await?;
@@ -43,7 +42,7 @@ impl Client {
         Ok(Some((name, names.collect())))
     }
 
-    /// Gives each line of a pod's log to `line`, until there are no more.
+    /// Passes each line of a pod's log to `line`.
     pub async fn logs(
         &self,
         namespace: &str,

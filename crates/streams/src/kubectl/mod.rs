@@ -1,5 +1,5 @@
-//! The API server, as a person at a command line uses it: what is there now, and a few changes.
-//! No watching, no server of ours.
+//! The Kubernetes client of the command line: reads the current state and writes requests of users.
+//! It needs no Mainstay server.
 
 pub mod find;
 pub mod logs;
@@ -13,22 +13,23 @@ use kernel::{Error, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-/// For one request.
+/// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Of one list; more come as further pages.
+/// Objects per page of a list.
 const PAGE: usize = 500;
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) kube: kube::Client,
-    /// Of the context, or `default`.
+    /// The namespace of the context, or `default`.
     pub namespace: String,
 }
 
 impl Client {
-    /// By a kubeconfig, or as kubectl would find one, or from within the cluster.
+    /// Connects by the given kubeconfig, the one that kubectl would use, or from within the
+    /// cluster.
     pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client> {
         kernel::outbound::install_tls();
         let options =
@@ -57,17 +58,17 @@ impl Client {
         Ok(Client { kube, namespace })
     }
 
-    /// One over a client that there is.
+    /// Wraps an existing client.
     pub fn over(kube: kube::Client, namespace: &str) -> Client {
         Client { kube, namespace: namespace.into() }
     }
 
-    /// What is at a path; nothing if it is not there, or if nobody serves such a kind.
+    /// Reads an object; none if it, or its kind, does not exist.
     pub async fn get(&self, path: &str) -> Result<Option<Value>> {
         not_found_as_none(self.send("GET", path, "", None).await)
     }
 
-    /// All items of a list, page after page; nothing if nobody serves such a kind.
+    /// Lists all objects, page by page; none if the kind does not exist.
     pub async fn list(&self, path: &str, selector: &str) -> Result<Option<Vec<Value>>> {
         let (mut items, mut next) = (Vec::new(), String::new());
         loop {
@@ -87,7 +88,7 @@ impl Client {
         self.send("POST", &format!("{path}?fieldManager={manager}"), JSON, Some(body)).await
     }
 
-    /// A merge patch; nothing if there is nothing to patch.
+    /// Applies a merge patch; none if the object does not exist.
     pub async fn merge(&self, path: &str, manager: &str, patch: &Value) -> Result<Option<Value>> {
         let path = format!("{path}?fieldManager={manager}");
         let merge = "application/merge-patch+json";
@@ -124,18 +125,19 @@ fn not_found_as_none(answer: Result<Value>) -> Result<Option<Value>> {
     }
 }
 
-/// What Kubernetes says names the verb and the resource: it is passed on as it is.
+/// Keeps the message of Kubernetes, which names the verb and the resource.
 pub(crate) fn refused(error: kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => match status.code {
-            401 => {
-                Error::Forbidden(format!("the API server does not know you: {}", status.message))
-            }
+            401 => Error::Forbidden(format!(
+                "the API server rejected the credentials: {}",
+                status.message
+            )),
             403 => Error::Forbidden(status.message.clone()),
             404 => Error::NotFound(status.message.clone()),
             409 => Error::Conflict(status.message.clone()),
             400..=499 if status.code != 429 => {
-                Error::Conflict(format!("the API server refuses it: {}", status.message))
+                Error::Conflict(format!("the API server refused the request: {}", status.message))
             }
             _ => Error::unavailable("the API server", status.message.clone()),
         },

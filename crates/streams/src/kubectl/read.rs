@@ -1,4 +1,4 @@
-//! Reads everything that explains a stream. What one may not read is left out.
+//! Reads everything that explains a stream. What the user may not read is left out.
 
 use futures::join;
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use crate::model::template::{RawTemplate, Template};
 use crate::model::{DOWNTIME_BEGIN, GROUP, NamespacedName};
 use crate::ports::kubernetes::lease as lease_wire;
 
-/// Events of one stream that are worth showing.
+/// The number of events that are shown.
 const EVENTS_MAX: usize = 20;
 
 impl Client {
@@ -80,8 +80,8 @@ impl Client {
         Ok(requests)
     }
 
-    /// Each template that the stream names, and what is wrong with it; an empty text if it is not
-    /// there.
+    /// The templates that the stream names, and what is wrong with each; empty text if one is
+    /// missing.
     async fn templates(
         &self,
         found: &FoundStream,
@@ -125,7 +125,7 @@ impl Client {
         let path = format!("/api/v1/namespaces/{}/events", found.object_name().namespace);
         let selector = format!("&fieldSelector=involvedObject.uid%3D{}", found.stream.uid);
         let mut raws = self.list(&path, &selector).await?.unwrap_or_default();
-        // Times are of whole seconds.
+        // Event times have a resolution of one second.
         raws.sort_by_key(|raw| {
             std::cmp::Reverse(raw["metadata"]["resourceVersion"].as_str().map(Revision::of))
         });
@@ -135,7 +135,7 @@ impl Client {
         Ok(events)
     }
 
-    /// Pods of a Job that wait for something.
+    /// The pods of a Job that make no progress.
     async fn stuck_pods(
         &self,
         namespace: &str,
@@ -147,7 +147,7 @@ impl Client {
         Ok(pods.iter().filter(of).filter_map(stuck).collect())
     }
 
-    /// The pods of the Job of this name, the newest last.
+    /// The pods of a Job, the newest last.
     pub async fn pods(&self, namespace: &str, job: &str) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{namespace}/pods");
         let selector = format!("&labelSelector=job-name%3D{job}");
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-/// What one may not read is not known, and no reason to say nothing.
+/// Returns none for what the user may not read.
 fn unless_forbidden<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -195,7 +195,7 @@ fn event(raw: &Value) -> Option<Event> {
     })
 }
 
-/// Why a pod does not get ahead, if it does not.
+/// Why a pod makes no progress, if so.
 fn stuck(pod: &Value) -> Option<(String, String)> {
     let status = &pod["status"];
     let name = pod["metadata"]["name"].as_str()?.to_owned();

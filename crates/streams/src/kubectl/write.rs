@@ -1,5 +1,5 @@
-//! What a person can ask of a stream: to stop, to start, to start anew, to backfill, and the
-//! downtimes of many at once. Only what is wanted is written; the operator does the rest.
+//! Requests of users: suspend, start, restart, backfill, downtimes. Only the desired state is
+//! written; the operator does the rest.
 
 use jiff::Timestamp;
 use kernel::{Error, Result};
@@ -10,11 +10,10 @@ use super::find::FoundStream;
 use crate::model::meta::seconds;
 use crate::model::{CrdVersion, DOWNTIME, DOWNTIME_BEGIN, GROUP, RESTART, STATE};
 
-/// The name under which people at a command line write: existing tools use it, too, so that one
-/// can end what the other began.
+/// The field manager. Existing tools use the same one, so that each can undo what the other did.
 pub const MANAGER: &str = "kubectl-arcane";
 
-/// Where a stream says that it is suspended.
+/// The field that suspends a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspendField {
     Spec,
@@ -61,7 +60,7 @@ impl FoundStream {
         SuspendField::of(&self.raw["spec"], self.class.crd_version)
     }
 
-    /// As far as it says so; what cannot be understood is not suspended.
+    /// Whether the stream is suspended. A value that is not a boolean does not suspend it.
     pub fn suspended(&self) -> bool {
         match self.suspend_field() {
             SuspendField::Spec => self.raw["spec"]["suspended"] == true,
@@ -85,7 +84,7 @@ impl Client {
         self.write(found, &found.suspend_field().patch(suspended)).await
     }
 
-    /// A new value is a new wish. A stream that has failed is started again by it, too.
+    /// Requests a restart with a new value. This also restarts a failed stream of v1beta1.
     pub async fn restart(&self, found: &FoundStream, now: Timestamp) -> Result<Value> {
         let mut patch = json!({ "metadata": { "annotations": { RESTART: now.to_string() } } });
         if found.class.crd_version == CrdVersion::V1Beta1
@@ -96,7 +95,7 @@ impl Client {
         self.write(found, &patch).await
     }
 
-    /// Makes the request. The class and the stream are there: that is how `found` was found.
+    /// Creates a BackfillRequest.
     pub async fn backfill(&self, found: &FoundStream, payload: Option<Value>) -> Result<Value> {
         if !found.has_class {
             let why = format!(
@@ -107,7 +106,7 @@ impl Client {
         }
         let object_name = found.object_name();
         if found.class.crd_version == CrdVersion::V1Beta1 {
-            // Before there were requests, an annotation asked for it.
+            // v1beta1 requests a backfill by annotation.
             if payload.is_some() {
                 let why =
                     "a stream of v1beta1 takes none: its backfills are asked for by an annotation";
@@ -145,13 +144,13 @@ impl Client {
         self.write(found, &downtime_patch(found.suspend_field(), Some((key, &since)))).await
     }
 
-    /// Ends a stream's part in a downtime: it goes on.
+    /// Ends a stream's part in a downtime.
     pub async fn end_downtime(&self, found: &FoundStream) -> Result<Value> {
         self.write(found, &downtime_patch(found.suspend_field(), None)).await
     }
 }
 
-/// In one write, so that there is no stream that is suspended for no known reason.
+/// One patch, so that no stream is suspended without a recorded reason.
 fn downtime_patch(suspend_field: SuspendField, of: Option<(&str, &str)>) -> Value {
     let mut patch = suspend_field.patch(of.is_some());
     let (key, since) = of.unzip();
@@ -160,7 +159,7 @@ fn downtime_patch(suspend_field: SuspendField, of: Option<(&str, &str)>) -> Valu
     patch
 }
 
-/// A downtime's name is the value of a label.
+/// Checks the key of a downtime, which is the value of a label.
 pub fn valid_downtime(key: &str) -> Result<()> {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let matches = key.len() <= 63

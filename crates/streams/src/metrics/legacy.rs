@@ -1,5 +1,5 @@
-//! The names of the existing operator, for dashboards that have them: what controller-runtime
-//! counts, with its labels.
+//! Metrics under the names of the existing operator (those of controller-runtime), for existing
+//! dashboards.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -65,9 +65,17 @@ impl Default for Legacy {
         let name = |part: &str| format!("controller_runtime_reconcile{part}");
         registry.register(name(""), "Reconciliations per controller", legacy.total.clone());
         registry.register(name("_errors"), "Reconciliations that failed", legacy.errors.clone());
-        registry.register(name("_time_seconds"), "How long they took", legacy.seconds.clone());
+        registry.register(
+            name("_time_seconds"),
+            "Duration of reconciliations",
+            legacy.seconds.clone(),
+        );
         registry.register("rest_client_requests", "Requests", legacy.requests.clone());
-        registry.register("workqueue_depth", "Waiting for a look", legacy.depth.clone());
+        registry.register(
+            "workqueue_depth",
+            "Items waiting in the work queue",
+            legacy.depth.clone(),
+        );
         registry.register("arcane_operator_stream_class", "Classes", legacy.classes.clone());
         legacy
     }
@@ -123,9 +131,9 @@ impl Legacy {
             self.classes.get_or_create(&labels).inc();
         }
         let mut own = String::new();
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = text::encode(&mut own, &self.registry);
-        // There is one end of everything, and it comes later.
+        // The end marker follows after our own metrics.
         let _ = write!(out, "{}", own.trim_end_matches("# EOF\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! The one count that the existing operator sends to DogStatsD.
+//! Sends the one count that the existing operator sends to DogStatsD.
 
 use std::io::{Error, Result};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn line(class: &Class) -> String {
     format!("arcane.operator.stream_class:1|c|#{tags}")
 }
 
-/// One packet for each class, to `udp://host:8125` or `unix:///path`.
+/// Sends one packet per class to `udp://host:8125` or `unix:///path`.
 pub async fn count(url: &str, classes: &[Arc<Class>]) -> Result<()> {
     let lines = classes.iter().map(|class| line(class));
     if let Some(address) = url.strip_prefix("udp://") {

@@ -1,4 +1,4 @@
-//! A BackfillRequest: someone wants a stream's data anew.
+//! A BackfillRequest: a request to load all data of a stream again.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -46,7 +46,7 @@ pub struct BackfillRequest {
     pub payload: Option<Value>,
     pub deleting: bool,
     pub phase: String,
-    /// Empty for what a user made; the garbage collector removes it with its owner.
+    /// Empty for requests of users. The garbage collector deletes owned requests with their owner.
     pub owners: Box<[Owner]>,
 }
 
@@ -68,7 +68,7 @@ impl BackfillRequest {
         }
     }
 
-    /// The first of a stream, before it is there.
+    /// The initial request of a stream, before it is created.
     pub fn initial(class: &Class, stream: &Stream, name: String) -> BackfillRequest {
         BackfillRequest {
             object_name: NamespacedName::new(&stream.object_name().namespace, &name),
@@ -85,14 +85,14 @@ impl BackfillRequest {
         }
     }
 
-    /// Whether it is for a stream, and not for an earlier one of the same kind and name: that one's
-    /// requests are deleted by the garbage collector, soon or later.
+    /// Whether the request is for this stream and not for an earlier one of the same kind and name,
+    /// whose requests the garbage collector deletes.
     pub fn is_for(&self, kind: &str, stream: &Stream) -> bool {
         let mut owners = self.owners_of(kind, &stream.object_name().name);
         owners.all(|owner| *owner.uid == *stream.uid)
     }
 
-    /// The owners among streams of a kind and a name.
+    /// The owner references to streams of a kind and name.
     pub fn owners_of<'r>(
         &'r self,
         kind: &'r str,
@@ -101,7 +101,7 @@ impl BackfillRequest {
         self.owners.iter().filter(move |owner| *owner.kind == *kind && *owner.name == *name)
     }
 
-    /// Its spec, as the other operator writes it in environments and hashes it.
+    /// The spec as the existing operator writes and hashes it.
     pub fn json(&self) -> String {
         let text = |text: &str| go_compatible_json(&Value::String(text.into()));
         let mut json =
@@ -117,7 +117,7 @@ impl BackfillRequest {
         json
     }
 
-    /// A stream's spec with the payload laid over it: objects are merged, all else is replaced.
+    /// Merges the payload into a stream's spec: objects are merged, everything else is replaced.
     pub fn over(&self, spec: &Value) -> Option<Value> {
         let payload = self.payload.as_ref()?;
         let mut spec = spec.clone();

@@ -1,32 +1,32 @@
-//! The CustomResourceDefinitions that streams stand on. The names, columns and enums are those of
-//! the existing ones, so that either can follow the other; what they lose of a template is kept.
+//! The CustomResourceDefinitions of streams. Names, columns and enums are those of the existing
+//! ones, so that either can replace the other; unknown fields of templates are preserved.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::GROUP;
 
-/// A name of a Kubernetes object is no longer than this.
+/// The longest name that Kubernetes allows.
 const NAME_CHARS_MAX: u32 = 253;
 
-/// All of them, in the order in which they are applied.
+/// All definitions, in the order of application.
 pub fn all() -> Vec<Value> {
     vec![classes(), templates(), requests()]
 }
 
-/// As `kubectl apply -f -` reads them.
+/// The definitions as input for `kubectl apply -f -`.
 pub fn yaml() -> String {
     let one = |crd: &Value| serde_yaml_ng::to_string(crd).expect("JSON is YAML");
     all().iter().map(one).collect::<Vec<_>>().join("---\n")
 }
 
-/// What differs from one to the next.
+/// The parts that differ between definitions.
 struct Definition {
     kind: &'static str,
     plural: &'static str,
     short: &'static str,
     scope: &'static str,
     description: &'static str,
-    /// A column's name, where it is, and of what type.
+    /// Name, JSON path and type of each printer column.
     columns: &'static [(&'static str, &'static str, &'static str)],
     spec: Value,
     status: Value,
@@ -231,8 +231,8 @@ fn templates() -> Value {
     .crd()
 }
 
-/// What of a Job's spec is worth a message of our own. The rest is kept as it is written, and
-/// Kubernetes looks at it when a Job is made: a copy of its schema would be behind it before long.
+/// Validates the fields of a Job's spec that deserve an error message of our own. Kubernetes
+/// validates the rest when a Job is created; a copy of its schema would soon be outdated.
 fn job_spec() -> Value {
     let container = open(
         &["name"],
@@ -318,7 +318,7 @@ fn object<const N: usize>(required: &[&str], properties: [(&str, Value); N]) -> 
     object
 }
 
-/// An object that keeps what its schema does not speak of.
+/// An object that preserves unknown fields.
 fn open<const N: usize>(required: &[&str], properties: [(&str, Value); N]) -> Value {
     let mut object = object(required, properties);
     object["x-kubernetes-preserve-unknown-fields"] = true.into();
@@ -348,8 +348,7 @@ fn with_description(mut schema: Value, description: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// `deploy/crds`: what `mainstay crds` prints, for those who apply files. With
-    /// `UPDATE_GENERATED=1` it is written instead of compared.
+    /// Compares `deploy/crds` with the output of `mainstay crds`. `UPDATE_GENERATED=1` rewrites it.
     #[test]
     fn the_files_in_deploy_are_what_is_generated() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// The names that clients of the existing definitions go by.
+    /// The names that clients of the existing definitions use.
     #[test]
     fn everything_that_others_go_by_is_as_it_was() {
         let all = all();

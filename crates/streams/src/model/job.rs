@@ -1,4 +1,4 @@
-//! Jobs and CronJobs, as much of them as decisions need.
+//! The parts of Jobs and CronJobs that decisions need.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -27,13 +27,13 @@ pub struct RawSpec {
 }
 
 impl RawSpec {
-    /// What its first container is told under a name.
+    /// The value of a variable of the first container.
     fn variable(&self, name: &str) -> Option<&str> {
         let first = self.template.spec.containers.first()?;
         first.env.iter().rfind(|variable| variable.name == name)?.value.as_deref()
     }
 
-    /// Of the stream's spec in its environment.
+    /// The canonical digest of the stream's spec in the environment.
     fn canonical_digest(&self) -> Option<Digest> {
         let spec: Value = serde_json::from_str(self.variable("STREAMCONTEXT__SPEC")?).ok()?;
         Some(canonical_digest(&spec, &[]))
@@ -75,9 +75,9 @@ pub struct RawStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobResult {
     Complete,
-    /// With what Kubernetes says of it.
+    /// With the reason and message of Kubernetes.
     Failed(Box<str>),
-    /// Someone removed it while it ran, or nothing tells how it ended.
+    /// The Job was deleted before it ended, or no event says how it ended.
     Removed,
 }
 
@@ -93,10 +93,10 @@ pub struct Job {
     pub stream: Option<Box<str>>,
     pub kind: Option<Box<str>>,
     pub backfilling: bool,
-    /// The request that it carries out.
+    /// The name of the request that the Job carries out.
     pub backfill_id: Option<Box<str>>,
     pub hash: Option<Box<str>>,
-    /// Of the spec in its environment, however that is spelt.
+    /// The canonical digest of the spec in its environment.
     pub canonical_digest: Option<Digest>,
     pub template_hash: Option<Box<str>>,
     pub secrets_hash: Option<Box<str>>,
@@ -106,7 +106,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Nothing, if it is no Job of a stream nor of a schedule.
+    /// Returns none unless it is a Job of a stream or of a CronJob.
     pub fn of(raw: RawJob) -> Option<Job> {
         let RawJob { metadata, spec, status } = raw;
         let owner = metadata.controller().cloned().map(Box::new);
@@ -212,7 +212,7 @@ pub struct CronJob {
 }
 
 impl CronJob {
-    /// Nothing, if nobody marked it as one of a stream.
+    /// Returns none unless it is a CronJob of a stream.
     pub fn of(raw: RawCronJob) -> Option<CronJob> {
         let RawCronJob { metadata, spec, status } = raw;
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);

@@ -34,7 +34,7 @@ pub struct Observation<'a> {
     /// Whether all streams of the class are known.
     pub streams_listed: bool,
     pub stream: Option<&'a Stream>,
-    /// The Job and the CronJob of the stream's name, whoever owns them.
+    /// The Job and the CronJob of the stream's name, including those of other owners.
     pub job: Option<&'a Job>,
     pub cron_job: Option<&'a CronJob>,
     pub last_job: Option<&'a LastJob>,

@@ -1,10 +1,10 @@
-//! The phases of a stream, as each line of CRDs spells them.
+//! The phases of a stream, as each CRD version spells them.
 
 use super::CrdVersion;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nothing has been written yet.
+    /// No phase has been written yet.
     New,
     Pending,
     Backfilling,
@@ -42,7 +42,7 @@ impl Phase {
         }
     }
 
-    /// By either spelling; what nobody writes counts as nothing written.
+    /// Parses either spelling; an unknown phase counts as new.
     pub fn of(label: &str) -> Phase {
         match label {
             "Pending" | "RESTARTING" | "TERMINATING" => Phase::Pending,

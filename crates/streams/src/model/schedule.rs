@@ -1,10 +1,11 @@
-//! When a schedule is due next, as Kubernetes reads schedules: five fields, or `@daily` and such.
+//! Parses schedules as Kubernetes does (five fields, or `@daily` and the like) and finds the next
+//! run.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-/// The minutes, hours, days, months and weekdays that fit: a bit for each.
+/// The matching minutes, hours, days, months and weekdays, one bit for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     minutes: u64,
@@ -12,18 +13,18 @@ pub struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// With both restricted, either is enough; with one, that one counts.
+    /// Days and weekdays are both restricted, so matching one of them is enough.
     either: bool,
 }
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// A schedule that is due on no day of these is never due: leap days come around in eight.
+/// How far to search: leap days recur within eight years.
 const YEARS_MAX: i16 = 8;
 
 impl Schedule {
-    /// Or what is wrong with it.
+    /// Returns what is wrong with an invalid schedule.
     pub fn parse(text: &str) -> Result<Schedule, String> {
         let text = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -51,7 +52,7 @@ impl Schedule {
         })
     }
 
-    /// The first time after this one, in a time zone; none if it is never due.
+    /// The first run after a time; none if the schedule never matches.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let from = zone.to_datetime(after).checked_add(1.minute()).ok()?;
         let from = from.with().second(0).subsec_nanosecond(0).build().ok()?;
@@ -94,7 +95,7 @@ fn field(what: &str, text: &str, min: u32, max: u32, names: &[&str]) -> Result<u
     let number = |part: &str| {
         let small = part.to_lowercase();
         let named = names.iter().position(|name| *name == small);
-        // Months are counted from one.
+        // Months start at one.
         let named = named.and_then(|i| u32::try_from(i).ok()).map(|i| i + min);
         let number = named.or_else(|| part.parse().ok());
         number.filter(|n| (min..=max).contains(n)).ok_or_else(|| wrong(part))
@@ -111,7 +112,7 @@ fn field(what: &str, text: &str, min: u32, max: u32, names: &[&str]) -> Result<u
         let (first, last) = match (range, range.split_once('-')) {
             ("*" | "?", _) => (min, max),
             (_, Some((first, last))) => (number(first)?, number(last)?),
-            // `5/10` means from 5 on.
+            // `5/10` means 5 and every tenth after it.
             (one, None) if step.is_some() => (number(one)?, max),
             (one, None) => (number(one)?, number(one)?),
         };
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schedule_is_due_when_cron_says_so() {
+    fn the_next_run_is_that_of_cron() {
         // 2026-11-16 is a Monday.
         for (schedule, next) in [
             ("*/15 * * * *", "2026-11-16T07:15:00Z"),
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_named() {
+    fn an_invalid_schedule_names_the_wrong_part() {
         for (bad, part) in [
             ("* * * *", "4 fields"),
             ("60 * * * *", "minute \"60\""),

@@ -1,15 +1,15 @@
-//! The part of a stream's spec that is for the operator, in its three layouts.
+//! Parses the part of a stream's spec that is for the operator, in its three layouts.
 
 use serde_json::Value;
 
 use super::{CrdVersion, NamespacedName};
 
-/// How a stream is to be run.
+/// How a stream is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     pub suspended: bool,
     pub backend: Option<Backend>,
-    /// Which template backfills are made from.
+    /// The template of backfill Jobs.
     pub backfill: Option<NamespacedName>,
 }
 
@@ -29,7 +29,7 @@ impl Backend {
     }
 }
 
-/// What is wrong, and where.
+/// An invalid field and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {what}")]
 pub struct Problem {
@@ -43,7 +43,7 @@ impl Problem {
     }
 }
 
-/// The parts of a spec that are null count as absent: charts write them so.
+/// A field that is null counts as absent: charts write such fields.
 fn part<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     value.get(name).filter(|part| !part.is_null())
 }
@@ -72,7 +72,7 @@ pub fn read(spec: &Value, namespace: &str, crd_version: CrdVersion) -> Result<Ex
 }
 
 struct Reader<'a> {
-    /// Of the stream: where templates are looked for unless they say otherwise.
+    /// The stream's namespace, the default for references to templates.
     namespace: &'a str,
 }
 
@@ -86,15 +86,16 @@ impl Reader<'_> {
                     "is missing: true or false (or give spec.execution.layoutVersion)",
                 ));
             }
-            // An annotation says it.
+            // An annotation suspends streams of v1beta1.
             (_, CrdVersion::V1Beta1) => false,
         };
         let template = self.template(spec, "jobTemplateRef", "spec")?;
-        // What it was called at first.
+        // The field's original name.
         let old = part(spec, "reloadingJobTemplateRef").is_some();
-        let name = match old && part(spec, "backfillJobTemplateRef").is_none() {
-            true => "reloadingJobTemplateRef",
-            false => "backfillJobTemplateRef",
+        let name = if old && part(spec, "backfillJobTemplateRef").is_none() {
+            "reloadingJobTemplateRef"
+        } else {
+            "backfillJobTemplateRef"
         };
         let backfill = match (part(spec, name), crd_version) {
             (None, CrdVersion::V1Beta1) => template.clone(),
@@ -131,13 +132,13 @@ impl Reader<'_> {
             {
                 self.template(capture, "backfillJobTemplateRef", within)?
             }
-            // A batch only ever backfills: its own template will do.
+            // All runs of a batch are backfills, so its own template is the default.
             (Backend::Batch { template, .. }, _) => template.clone(),
         };
         Ok(Execution { suspended, backend: Some(backend), backfill: Some(backfill) })
     }
 
-    /// The backend, and the fields that say which. A batch goes before change capture.
+    /// The backend and its fields. `batch` takes precedence over `changeCapture`.
     fn backend<'v>(&self, execution: &'v Value) -> Result<Option<(Backend, &'v Value)>, Problem> {
         let Some(backend) = part(execution, "streamingBackend") else { return Ok(None) };
         let at = |name: &str| format!("spec.execution.streamingBackend.{name}");

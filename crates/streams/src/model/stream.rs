@@ -1,4 +1,4 @@
-//! A stream definition, as much of it as decisions need.
+//! The parts of a stream definition that decisions need.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::{
     CrdVersion, Key, NamespacedName, PAUSE, RECOVER, RECOVERED, RESTART, RESTART_ON, STATE,
 };
 
-/// Our name in the fields that we write.
+/// The field manager of our writes.
 pub const MANAGER: &str = "mainstay";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Stream {
     pub generation: i64,
     pub created: Timestamp,
     pub deleting: bool,
-    /// As Go writes it: what Jobs are given, and what the hash is of.
+    /// The spec as JSON in Go's format: it is passed to Jobs and hashed.
     pub spec: Box<str>,
     pub hash: Box<str>,
     pub canonical_digest: Digest,
@@ -49,17 +49,17 @@ pub struct Stream {
     pub annotations: Annotations,
     pub phase: Phase,
     pub status: Option<Box<CurrentStatus>>,
-    /// Another operator's name and when it wrote the status last, if one did.
+    /// The field manager of another operator that wrote the status, and the time of its last write.
     pub other_writer: Option<Box<(String, Timestamp)>>,
 }
 
-/// What annotations ask for.
+/// The parsed annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Annotations {
     pub paused: bool,
     pub restart: Option<Box<str>>,
     pub recover: bool,
-    /// How often it has been started again, and when it last was.
+    /// Consecutive failures, and the time of the last.
     pub recovered: Option<(u32, Timestamp)>,
     pub on_template: bool,
     pub on_secrets: bool,
@@ -67,13 +67,13 @@ pub struct Annotations {
     pub state: Option<Box<str>>,
 }
 
-/// The status, as it is there.
+/// The status on the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentStatus {
     pub hash: Box<str>,
     pub kind: Box<str>,
     pub message: Box<str>,
-    /// When the phase last changed, where the CRD keeps that.
+    /// When the phase last changed, if the CRD keeps that.
     pub since: Option<Timestamp>,
 }
 
@@ -128,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// What its operator says is in its way; how it failed is told by the phase.
+    /// The error that the status reports, other than the failure of a Job.
     pub fn error_message(&self) -> Option<&str> {
         let status = self.status.as_deref()?;
         let is = status.is_error() && self.phase != Phase::Failed;
@@ -160,7 +160,7 @@ fn annotations(metadata: &RawMeta) -> Annotations {
 
 fn other_writer(metadata: &RawMeta) -> Option<Box<(String, Timestamp)>> {
     let writers = metadata.managed_fields.as_deref().unwrap_or_default().iter();
-    // Someone at a command line is no operator.
+    // Someone who uses kubectl is not an operator.
     let other = |name: &str| name != MANAGER && !name.starts_with("kubectl");
     let others = writers.filter(|w| w.subresource == "status" && other(&w.manager));
     let latest = others.filter_map(|writer| Some((writer.manager.clone(), writer.time?)));

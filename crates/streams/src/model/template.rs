@@ -1,4 +1,4 @@
-//! A StreamingJobTemplate: the Job that a stream's own is made from.
+//! A StreamingJobTemplate: the template of a stream's Job.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ pub struct RawTemplate {
 pub struct Template {
     pub object_name: NamespacedName,
     pub revision: Revision,
-    /// `metadata` (labels and annotations) and `spec` of the Job; or what is wrong with it.
+    /// `metadata` (labels and annotations) and `spec` of the Job; or why it is invalid.
     pub job: Result<Value, String>,
     pub hash: String,
 }
@@ -36,8 +36,8 @@ impl Template {
     }
 }
 
-/// The Job in a template. In v1 the spec is the Job; before, its metadata stood beside `template`.
-/// Either is taken wherever it stands, since charts of one line ship templates of the other.
+/// The Job in a template: the spec itself in v1, `spec.template` in v1beta1. Both are accepted in
+/// either version, since charts of one version ship templates of the other.
 fn job(spec: &Value, crd_version: CrdVersion) -> Result<Value, String> {
     let (wanted, found) = match crd_version {
         CrdVersion::V1 if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),

@@ -1,5 +1,5 @@
-//! The requests that the operator makes to the API server. `ports::kubernetes` implements the trait;
-//! the tests have a simulated server.
+//! The requests that the operator makes to the API server. `ports::kubernetes` implements the
+//! trait; the tests have a simulated server.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an operator tells a Mainstay server of its cluster: the words of both sides.
+//! The format of reports from operators to a Mainstay server.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,32 @@ use crate::model::phase::Phase;
 use crate::model::spec_layout::Backend;
 use crate::model::stream::{CurrentStatus, Stream};
 
-/// Where it is told.
+/// The path of the route.
 pub const PATH: &str = "/api/v1/streams/report";
-/// A definition that is longer is left out: it is in the cluster, for whoever needs it.
+/// Longer definitions are left out of reports.
 const DEFINITION_BYTES_MAX: usize = 16 << 10;
 
-/// Told as often as one likes: what is known already changes nothing.
+/// A report. Reports are idempotent.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Report {
     pub classes: Vec<ClassReport>,
     pub streams: Vec<StreamReport>,
-    /// The uids of streams and classes that are no more.
+    /// The uids of deleted streams and classes.
     pub gone: Vec<String>,
-    /// What there is, so that everything else can be forgotten.
+    /// What exists; everything else in range has been deleted.
     pub whole: Vec<Snapshot>,
 }
 
-/// All that there is of a kind with a uid from `from` up to, but not including, `to`; an empty
-/// `to` is the end. In ranges, so that no report is too long.
+/// All objects of a kind with a uid from `from` up to, but not including, `to`; an empty `to` is
+/// the end. In ranges, so that no report is too long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Whole)]
 pub struct Snapshot {
-    /// Classes; else streams.
+    /// Classes if true, streams otherwise.
     pub classes: bool,
-    /// Only in these namespaces; in all, if there are none.
+    /// Restricted to these namespaces; empty for all.
     pub namespaces: Vec<String>,
     pub from: String,
     pub to: String,
@@ -67,11 +67,11 @@ pub struct StreamReport {
     pub class_uid: String,
     pub phase: String,
     pub message: String,
-    /// Something is in the way, whatever the phase.
+    /// The condition is an error, whatever the phase.
     pub trouble: bool,
     pub suspended: bool,
     pub paused: bool,
-    /// `change-capture`, `batch`, or nothing.
+    /// `change-capture`, `batch`, or empty.
     pub backend: String,
     pub schedule: String,
     pub generation: i64,
@@ -79,7 +79,7 @@ pub struct StreamReport {
     pub created: Timestamp,
     #[schema(value_type = Option<String>)]
     pub since: Option<Timestamp>,
-    /// Its spec, unless that is very long.
+    /// The spec, unless it is very long.
     #[schema(value_type = Option<Object>)]
     pub definition: Option<Box<RawValue>>,
 }
@@ -140,7 +140,7 @@ impl StreamReport {
     }
 }
 
-/// One spelling for both lines.
+/// One spelling for both CRD versions.
 pub fn phase(phase: Phase) -> &'static str {
     match phase {
         Phase::New => "new",

@@ -1,8 +1,8 @@
-//! Tells a Mainstay server of the streams, for as long as this process is the one that acts.
+//! Reports the streams of a cluster to a Mainstay server while this process leads.
 //!
-//! What was told is compared with what is: so changes run together while the server is away, and
-//! nothing is kept for it but that. Beside everything else, and never in its way: the index is held
-//! for one walk through it, at most once a second and only if something changed.
+//! Compares what was sent with the index, so that changes coalesce while the server is unreachable
+//! and no queue is needed. The index is locked for one pass, at most once a second and only after
+//! changes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,37 +22,37 @@ use crate::model::stream::Stream;
 use crate::model::{ClassName, Key};
 use crate::reporting::report::{ClassReport, PATH, Report, Snapshot, StreamReport};
 
-/// How often what is, is compared with what was told.
+/// The interval of comparisons.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Between attempts, when the server does not take it.
+/// The longest delay of retries.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// In one report, so that it stays below what servers take.
+/// Limits of one report, so that servers accept it.
 const STREAMS_MAX: usize = 200;
 const BYTES_MAX: usize = 400 << 10;
-/// Uids in one range of a whole report: 40 bytes each.
+/// Uids in one range of a snapshot: 40 bytes each.
 const UIDS_MAX: usize = 5_000;
 
 pub struct Reporter {
     url: Url,
-    /// Read for each report, so that it can be replaced.
+    /// Read for each report, so that it can be rotated.
     token_file: PathBuf,
-    /// All that is seen; everything, if there are none.
+    /// The watched namespaces; empty for all.
     namespaces: Vec<String>,
     system: System,
 }
 
-/// What the server has been told.
+/// What the server has received.
 #[derive(Default)]
 struct Sent {
     classes: HashMap<ClassName, Arc<Class>>,
     streams: HashMap<Key, Arc<Stream>>,
-    /// That this is all there is.
+    /// A snapshot has been sent.
     whole: bool,
-    /// The index of which it has been told all.
+    /// The version of the index that was sent completely.
     version: Option<u64>,
 }
 
-/// What it has not been told.
+/// Changes that the server has not received.
 #[derive(Default)]
 struct Delta {
     classes: Vec<Arc<Class>>,
@@ -74,14 +74,13 @@ impl Reporter {
         Ok(Reporter { url, token_file, namespaces: namespaces.into(), system })
     }
 
-    /// Until `stop`. `acts` says whether this process is the one that speaks for the cluster, and
-    /// knows all of it.
+    /// Runs until `stop`. `acts` says whether this process leads and has listed everything.
     pub async fn run(self, index: &Mutex<Index>, acts: impl Fn() -> bool, stop: CancellationToken) {
         let mut sent = Sent::default();
         let mut wait = INTERVAL;
         while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
             if !acts() {
-                // Whoever acts meanwhile tells more: all is told again.
+                // Another leader reports meanwhile, so everything is sent again.
                 sent = Sent::default();
                 continue;
             }
@@ -91,14 +90,14 @@ impl Reporter {
                 Some(Ok(())) => INTERVAL,
                 Some(Err(error)) => {
                     let causes = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::warn!(%error, cause = causes, "the server was not told of the streams");
+                    tracing::warn!(%error, cause = causes, "sending a report to the server failed");
                     (wait * 2).min(RETRY_MAX)
                 }
             };
         }
     }
 
-    /// All that is new, a piece at a time.
+    /// Sends all changes, in parts.
     async fn send_changes(&self, index: &Mutex<Index>, sent: &mut Sent) -> Result<()> {
         let (delta, version) = {
             let index = index.lock();
@@ -107,7 +106,8 @@ impl Reporter {
             }
             (delta(&index, sent), index.version())
         };
-        // One that was made anew is told with the next, after the old one has gone.
+        // A stream that was created again is sent with the next report, after the old one was
+        // removed.
         let all = delta.gone_streams.is_empty();
         let classes = Report {
             classes: delta.classes.iter().map(|class| ClassReport::of(class)).collect(),
@@ -166,13 +166,13 @@ impl Reporter {
             status => {
                 let said = kernel::outbound::body(answer, 64 << 10).await.unwrap_or_default();
                 let said = String::from_utf8_lossy(&said).into_owned();
-                Err(Error::unavailable("the server", format!("it answered {status}: {said}")))
+                Err(Error::unavailable("the server", format!("it responded with {status}: {said}")))
             }
         }
     }
 }
 
-/// A stream that was made anew under its name is another: the old one is gone.
+/// A stream that was created again counts as another one: the old one is gone.
 fn delta(index: &Index, sent: &Sent) -> Delta {
     let mut delta = Delta::default();
     for class in index.classes() {
@@ -202,7 +202,7 @@ fn delta(index: &Index, sent: &Sent) -> Delta {
     delta
 }
 
-/// Everything that was told, in ranges that touch each other.
+/// Snapshots of everything that was sent, in adjacent ranges.
 fn snapshots(sent: &Sent, namespaces: &[String]) -> Vec<Snapshot> {
     let ranges = |classes: bool, mut uids: Vec<String>| {
         uids.sort_unstable();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_since_is_news() {
+    fn only_changes_since_the_last_report_are_sent() {
         let (mut index, mut sent) = (Index::new(Settings::default()), Sent::default());
         index.upsert(Object::Class(class()));
         index.upsert(stream("a", "u1", 1));
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(record_delta(&index, &mut sent), (0, 0));
         index.upsert(stream("a", "u1", 3));
         assert_eq!(record_delta(&index, &mut sent), (1, 0));
-        // Made anew: the old one goes first, the new one is told with the next.
+        // Created again: the old one is removed first, the new one is sent with the next report.
         index.upsert(stream("a", "u3", 4));
         assert_eq!(record_delta(&index, &mut sent), (0, 1));
         assert_eq!(record_delta(&index, &mut sent), (1, 0));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_cover_everything_and_touch_each_other() {
+    fn ranges_are_adjacent_and_cover_everything() {
         let mut sent = Sent::default();
         let mut index = Index::new(Settings::default());
         index.upsert(Object::Class(class()));

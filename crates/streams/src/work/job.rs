@@ -1,4 +1,4 @@
-//! Jobs and CronJobs are made, removed and asked after.
+//! Creates and deletes Jobs and CronJobs, and looks up their results.
 
 use serde_json::Value;
 

@@ -1,8 +1,7 @@
-//! One handler for each command: it makes the requests, and what the API server answers goes into
-//! the index at once, so that the next decision need not wait for a watch.
+//! A handler for each action. It sends the requests and applies the responses to the index at once,
+//! so that the next decision need not wait for a watch.
 //!
-//! Handlers may be called again with the same command: "it is there already" and "it is not there"
-//! are answers.
+//! Handlers are idempotent: an object that exists already or is gone already is not an error.
 
 mod job;
 mod request;
@@ -23,7 +22,7 @@ use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
 use crate::model::{Key, NamespacedName};
 use crate::ports::api_server::{ApiServer, Request, Response};
 
-/// Everything that a handler may use.
+/// The dependencies of the handlers.
 #[derive(Clone)]
 pub struct Effects {
     pub api: Arc<dyn ApiServer>,
@@ -31,22 +30,22 @@ pub struct Effects {
     pub ambient: Ambient,
 }
 
-/// What came of a command.
+/// The result of an action.
 #[derive(Debug, Default, PartialEq)]
 pub struct Executed {
-    /// Streams that it may matter to, beside the one that it was for.
+    /// Other streams that the action may affect.
     pub affected: Vec<Key>,
-    /// It was not carried out.
+    /// Why the action was not carried out.
     pub error: Option<ApiError>,
 }
 
 impl Effects {
-    /// Decides, and takes what the decision needs of what is limited, under one lock: no two
-    /// streams take the last room for a backfill. Others may go on because of it.
+    /// Decides and reserves limited resources under one lock, so that two streams cannot take the
+    /// last slot for a backfill. Returns the other streams that may proceed because of it.
     pub fn decide(&self, key: &Key) -> (Decision, Vec<Key>) {
         let now = self.now();
         let mut index = self.index.lock();
-        // What an earlier attempt took and did not use, or not as far as is known.
+        // Releases what an earlier attempt reserved and did not use.
         let affected = index.release_backfill(&key.object_name);
         let decision = decide(&index.observe(key, now), now);
         index.set_waiting(key, decision.waiting_for_backfill);
@@ -85,7 +84,8 @@ impl Effects {
     fn failed(&self, key: &Key, action: &Action, error: ApiError) -> Executed {
         let backfill = matches!(action, Action::StartJob { mode: Mode::Backfill(_), .. });
         let affected = match error {
-            // No answer: it may be running, and is counted as if until a watch tells.
+            // No response: the Job may be running and counts as such until a watch reports
+            // otherwise.
             ApiError::Unreachable(_) => Vec::new(),
             _ if backfill => self.index.lock().release_backfill(&key.object_name),
             _ => Vec::new(),
@@ -97,7 +97,7 @@ impl Effects {
         Timestamp::from_millisecond(self.ambient.now().millis()).unwrap_or_default()
     }
 
-    /// A request whose answer is an object, or nothing to know.
+    /// Sends a request and applies the object of its response.
     async fn learn(&self, send: Request) -> Result<Executed, ApiError> {
         match self.api.send(send).await? {
             Response::Object(object) => Ok(self.upsert(*object)),
@@ -109,7 +109,7 @@ impl Effects {
         Executed { affected: self.index.lock().upsert(object), ..Executed::default() }
     }
 
-    /// A removal. One that is carried out at once is known at once; a watch tells of the others.
+    /// Deletes an object. An immediate deletion is applied at once; a watch reports the others.
     async fn remove(&self, send: Request, watched: &WatchTarget) -> Result<Executed, ApiError> {
         let Request::Delete { object_name, uid, .. } = &send else {
             return Ok(Executed::default());
@@ -123,7 +123,7 @@ impl Effects {
     }
 
     fn gone(&self, watched: &WatchTarget, object_name: NamespacedName, uid: Box<str>) -> Executed {
-        // The version is one that no other saying is older than: there is nothing after an end.
+        // No event is newer than a deletion.
         let told = WatchEvent::Deleted(object_name, uid, crate::model::meta::Revision::of(""));
         Executed { affected: self.index.lock().apply(watched, told), ..Executed::default() }
     }

@@ -1,4 +1,4 @@
-//! BackfillRequests are made, completed, refused and removed.
+//! Creates, completes, refuses and deletes BackfillRequests.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ impl Effects {
         self.learn(Request::Create(ResourceKind::BackfillRequest, manifest.clone())).await
     }
 
-    /// One that was refused while there was no stream no longer says so.
+    /// Also clears the refusal of a request that was made before its stream.
     pub(super) async fn complete_request(
         &self,
         key: &Key,
@@ -31,7 +31,7 @@ impl Effects {
         self.patch_request(object_name, patch, false).await
     }
 
-    /// The condition is of the standard kind: the CRD is the operator's own.
+    /// The condition has the standard format: the CRD is the operator's own.
     pub(super) async fn refuse_request(
         &self,
         object_name: &NamespacedName,

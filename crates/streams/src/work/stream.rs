@@ -1,4 +1,4 @@
-//! What is written on a stream itself: its status, annotations, events.
+//! Writes a stream's status, annotations and events.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::status::Status;
 use crate::model::watch::ApiError;
 use crate::ports::api_server::{Request, ResourceKind};
 
-/// An event that cannot be written down is tried so often, and then let go: the status says it.
+/// Attempts to create an event. After that it is dropped: the status has the same information.
 const EVENT_ATTEMPTS: u32 = 3;
 
 impl Effects {
@@ -29,7 +29,7 @@ impl Effects {
             self.learn(Request::Patch { kind, object_name, patch, status: true }).await
         };
         match write(&patch).await {
-            // Some CRDs list the phases, and none is not among them.
+            // Some CRDs enumerate the phases without an empty one.
             Err(ApiError::Invalid(_)) if patch["status"]["phase"] == "" => {
                 patch["status"].as_object_mut().map(|status| status.shift_remove("phase"));
                 write(&patch).await
@@ -67,7 +67,7 @@ impl Effects {
         Ok(Executed::default())
     }
 
-    /// An event that is lost is no reason to do anything again.
+    /// A lost event is not worth a retry of the action.
     pub async fn publish_on(&self, subject: Subject<'_>, event: &K8sEvent) {
         for attempt in 1..=EVENT_ATTEMPTS {
             let manifest = build::event_manifest(subject, event, self.now());
@@ -78,7 +78,7 @@ impl Effects {
             let again = matches!(error, ApiError::Throttled(_) | ApiError::AlreadyExists);
             if attempt == EVENT_ATTEMPTS || !again {
                 let (reason, name) = (event.reason, subject.name);
-                tracing::warn!(reason, name, %error, "an event could not be written");
+                tracing::warn!(reason, name, %error, "creating an event failed");
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100 << attempt)).await;

@@ -36,7 +36,7 @@ pub fn anothers(job: &mut Value) {
     for_request("b0")(job);
 }
 
-pub const JOBS: [(&'static str, Option<Change>); 10] = [
+pub const JOBS: [(&str, Option<Change>); 10] = [
     ("none", None),
     ("running", Some(unchanged)),
     ("outdated", Some(outdated)),

@@ -15,10 +15,7 @@ fn read(name: &str) -> Option<Value> {
     let file = testkit::shared("data/golden/streams")?.join(name);
     let text = std::fs::read_to_string(file).unwrap();
     let value: Value = serde_yaml_ng::from_str(&text).unwrap();
-    match value["kind"] == "List" {
-        true => Some(value["items"][0].clone()),
-        false => Some(value),
-    }
+    if value["kind"] == "List" { Some(value["items"][0].clone()) } else { Some(value) }
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {

@@ -145,7 +145,7 @@ fn annotations_pause_and_restart() {
     world.stream_with("Running", capture("v1", false), wish.clone());
     world.job(JOB, |_| {});
     assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
-    assert!(cause(&world).ends_with("is started anew: that was asked for"), "{}", cause(&world));
+    assert!(cause(&world).ends_with("is restarted: a restart was requested"), "{}", cause(&world));
     world.job(JOB, |job| job["metadata"]["annotations"]["mainstay.io/restart"] = json!("2"));
     assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
     world.stream("Running", capture("v1", false));

@@ -78,7 +78,7 @@ fn the_status_and_the_events_of_streams_are_worded_as_they_were() {
         (
             capturing("Running", |world| { world.job(JOB, outdated); }),
             format!(
-                "Pending Warning/StreamPending Waiting until Job {JOB} has ended. | StreamRestarting The stream s1 is started anew: its spec has changed"
+                "Pending Warning/StreamPending Waiting until Job {JOB} has ended. | StreamRestarting The stream s1 is restarted: its spec has changed"
             ),
         ),
         (

@@ -71,9 +71,10 @@ impl ApiServer for Counting {
         };
         let asked = match &send {
             Request::Create(kind, manifest) => {
-                let of = match manifest["involvedObject"]["kind"] == "StreamClass" {
-                    true => " of a class",
-                    false => "",
+                let of = if manifest["involvedObject"]["kind"] == "StreamClass" {
+                    " of a class"
+                } else {
+                    ""
                 };
                 Some(format!("create {}{of} {}", name(kind), manifest["metadata"]["name"]))
             }

@@ -160,9 +160,10 @@ impl Run {
             names.shuffle(&mut self.random);
             names
         };
-        match calm {
-            true => names.into_iter().any(|name| self.turn_job(&name, true)),
-            false => names.first().is_some_and(|name| self.turn_job(name, false)),
+        if calm {
+            names.into_iter().any(|name| self.turn_job(&name, true))
+        } else {
+            names.first().is_some_and(|name| self.turn_job(name, false))
         }
     }
 

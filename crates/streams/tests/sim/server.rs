@@ -102,9 +102,10 @@ impl State {
         }
         let mut job = job.clone();
         let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
-        let (kind, fate) = match ok {
-            true => ("Complete", JobResult::Complete),
-            false => ("Failed", JobResult::Failed("BackoffLimitExceeded".into())),
+        let (kind, fate) = if ok {
+            ("Complete", JobResult::Complete)
+        } else {
+            ("Failed", JobResult::Failed("BackoffLimitExceeded".into()))
         };
         job["status"]["conditions"] = json!([{
             "type": kind, "status": "True", "reason": "BackoffLimitExceeded",

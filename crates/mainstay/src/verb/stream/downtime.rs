@@ -97,20 +97,20 @@ impl Declare {
         }
         let now = jiff::Timestamp::now();
         let (key, client, dry_run) = (&self.key, &client, self.dry_run);
-        let done = each(&taken, async |found: &FoundStream| match dry_run {
-            true => Ok(()),
-            false => client.declare_downtime(found, key, now).await.map(drop),
+        let done = each(&taken, async |found: &FoundStream| {
+            if dry_run { Ok(()) } else { client.declare_downtime(found, key, now).await.map(drop) }
         });
         let rows = done.await?;
         output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
         if self.cluster.output == Format::Table {
             let me = output::program();
-            output::say(&match dry_run {
-                true => format!("{} streams would be suspended", taken.len()),
-                false => format!(
+            output::say(&if dry_run {
+                format!("{} streams would be suspended", taken.len())
+            } else {
+                format!(
                     "{} streams are being suspended; `{me} stream downtime stop {key}` lets them go on",
                     taken.len()
-                ),
+                )
             });
         }
         Ok(())
@@ -129,15 +129,12 @@ async fn each(
             Err(error) => failed.push(format!("{}: {error}", called(found))),
         }
     }
-    match failed.is_empty() {
-        true => Ok(rows),
-        false => {
-            let text = failed.join("\n");
-            let done = rows.len();
-            Err(Error::Kernel(kernel::Error::Conflict(format!(
-                "{done} were changed, but not\n{text}"
-            ))))
-        }
+    if failed.is_empty() {
+        Ok(rows)
+    } else {
+        let text = failed.join("\n");
+        let done = rows.len();
+        Err(Error::Kernel(kernel::Error::Conflict(format!("{done} were changed, but not\n{text}"))))
     }
 }
 

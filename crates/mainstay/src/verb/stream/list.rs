@@ -57,11 +57,10 @@ impl List {
                     format!("there is no such stream in namespace {name}; -A looks in all")
                 }
             };
-            let classes = match listing.classes.is_empty() {
-                true => {
-                    format!("\nThere is no StreamClass either; `{me} crds` prints the definitions.")
-                }
-                false => String::new(),
+            let classes = if listing.classes.is_empty() {
+                format!("\nThere is no StreamClass either; `{me} crds` prints the definitions.")
+            } else {
+                String::new()
             };
             output::say(&format!("{place}{classes}"));
             return Ok(());

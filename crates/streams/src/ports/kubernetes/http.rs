@@ -1,4 +1,4 @@
-//! One request and its answer; what the API server says when it does not do it.
+//! Sends HTTP requests, and maps error responses to [`ApiError`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Kubernetes, REQUEST};
 use crate::model::watch::ApiError;
 
-/// More than any page of a list; nothing that answers so much is an API server.
+/// The longest response; no page of a list is longer.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 pub struct HttpRequest {
@@ -22,13 +22,13 @@ pub struct HttpRequest {
     pub representation: Representation,
 }
 
-/// How much of objects is sent.
+/// Which parts of objects the API server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     Full,
-    /// Only what all objects have; in a list.
+    /// Metadata only, in a list.
     MetadataList,
-    /// The same, in a watch.
+    /// Metadata only, in a watch.
     Metadata,
 }
 
@@ -43,7 +43,7 @@ impl HttpRequest {
     }
 }
 
-/// Of a `Status`.
+/// An error response: a `Status` object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ErrorStatus {
@@ -60,7 +60,7 @@ struct Details {
 }
 
 impl Kubernetes {
-    /// The whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn http(&self, http: HttpRequest) -> Result<Bytes, ApiError> {
         let whole = async {
             let body = self.open(http).await?.into_body();
@@ -70,11 +70,13 @@ impl Kubernetes {
         };
         match tokio::time::timeout(REQUEST, whole).await {
             Ok(answer) => answer,
-            Err(_) => Err(ApiError::Unreachable(format!("no answer in {} s", REQUEST.as_secs()))),
+            Err(_) => {
+                Err(ApiError::Unreachable(format!("no response within {} s", REQUEST.as_secs())))
+            }
         }
     }
 
-    /// An answer that goes on.
+    /// Sends a request and returns the response as a stream.
     pub async fn open(&self, http: HttpRequest) -> Result<Response<Body>, ApiError> {
         let accept = match http.representation {
             Representation::Full => "application/json",
@@ -109,7 +111,7 @@ impl Kubernetes {
 }
 
 fn unreachable(error: kube::Error) -> ApiError {
-    // The innermost one says what happened: "connection refused".
+    // The innermost cause says what happened: "connection refused".
     let mut cause: &dyn std::error::Error = &error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -129,10 +131,8 @@ fn response_error(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiEr
 }
 
 pub fn api_error(code: u16, status_error: ErrorStatus, wait: Option<Duration>) -> ApiError {
-    let message = match status_error.message.is_empty() {
-        true => format!("HTTP {code}"),
-        false => status_error.message,
-    };
+    let message =
+        if status_error.message.is_empty() { format!("HTTP {code}") } else { status_error.message };
     match code {
         404 => ApiError::NotFound,
         409 if status_error.reason == "AlreadyExists" => ApiError::AlreadyExists,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_is_told_for_what_it_is() {
+    fn each_error_response_is_mapped() {
         let seconds = |s| Some(Duration::from_secs(s));
         assert_eq!(status_error(404, None, "{}"), ApiError::NotFound);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How a Job ended that is there no more: the Job controller leaves an event for an hour.
+//! Looks up how a deleted Job ended: the Job controller's events outlive it by an hour.
 
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ struct Event {
     message: String,
 }
 
-/// The reasons of the condition `Failed`, which are those of the event too.
+/// The reasons of the condition `Failed` and of its event.
 const FAILED: [&str; 6] = [
     "BackoffLimitExceeded",
     "DeadlineExceeded",
@@ -42,9 +42,8 @@ impl Kubernetes {
         let path = Collection::of_kind(&ResourceKind::Event)?.path(Some(&object_name.namespace));
         let path = format!("{path}?limit=500&fieldSelector=involvedObject.uid%3D{}", segment(uid));
         let answer = self.http(HttpRequest::get(path)).await?;
-        let events: Events = serde_json::from_slice(&answer).map_err(|error| {
-            ApiError::Unreachable(format!("the events cannot be read: {error}"))
-        })?;
+        let events: Events = serde_json::from_slice(&answer)
+            .map_err(|error| ApiError::Unreachable(format!("invalid list of events: {error}")))?;
         Ok(told(&events.items))
     }
 }
@@ -54,8 +53,9 @@ fn told(events: &[Event]) -> JobResult {
     if let Some(Event { reason, message }) = failed {
         return JobResult::Failed(format!("{reason}: {message}").into());
     }
-    match events.iter().any(|event| event.reason == "Completed") {
-        true => JobResult::Complete,
-        false => JobResult::Removed,
+    if events.iter().any(|event| event.reason == "Completed") {
+        JobResult::Complete
+    } else {
+        JobResult::Removed
     }
 }

@@ -1,4 +1,4 @@
-//! The Lease that says who acts, as Kubernetes writes it.
+//! Reads and writes the Lease of leader election.
 
 use http::Method;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::model::lease::Lease;
 use crate::model::meta::RawMeta;
 use crate::model::watch::ApiError;
 
-/// By this label whoever asks finds it, whatever its name is.
+/// The label by which the Lease is found, whatever its name.
 pub const LABEL: (&str, &str) = ("mainstay.io/lease", "operator");
 
 #[derive(Deserialize)]
@@ -45,7 +45,7 @@ impl Kubernetes {
         }
     }
 
-    /// The version is the fence: whoever read an older one is refused.
+    /// The resource version is the fence: a write with an older one is a conflict.
     pub async fn write_lease(
         &self,
         object_name: &NamespacedName,
@@ -82,7 +82,7 @@ impl Kubernetes {
 
 fn read(answer: &[u8]) -> Result<Lease, ApiError> {
     let raw: Raw = serde_json::from_slice(answer)
-        .map_err(|error| ApiError::Unreachable(format!("the Lease cannot be read: {error}")))?;
+        .map_err(|error| ApiError::Unreachable(format!("invalid Lease: {error}")))?;
     Ok(raw.into())
 }
 

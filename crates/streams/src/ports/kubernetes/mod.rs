@@ -1,5 +1,5 @@
-//! A real API server. Requests are written by hand and answers are read straight into the types of
-//! `model`, which keep a fraction of them; kube's client brings connections, TLS and credentials.
+//! The client of a real API server. It parses responses straight into the types of `model`, which
+//! keep a fraction of them; kube's client brings connections, TLS and credentials.
 
 mod http;
 mod job_result;
@@ -29,28 +29,28 @@ use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
 use crate::ports::api_server::{ApiServer, Request, Response};
 use watch::Watch;
 
-/// Until a connection is there.
+/// The timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// After so long without a byte the other end is asked for one.
+/// The TCP keep-alive time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Any one request but a watch: the API server itself gives up after a minute, and target took ten
-/// seconds is better asked again.
+/// The timeout of any request but a watch. The API server itself gives up after a minute, but a
+/// request that took ten seconds is better sent again.
 const REQUEST: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct Kubernetes {
     client: Client,
     ambient: Ambient,
-    /// Only these, if there are any.
+    /// The watched namespaces; empty for all.
     namespaces: Arc<[String]>,
 }
 
-/// The cluster of a kubeconfig, or the one that this process runs in.
+/// Connects to the cluster of a kubeconfig, or to the one that this process runs in.
 pub async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Kubernetes> {
     let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let config = match kubeconfig {
         None if inside && context.is_none() => Config::incluster()
-            .map_err(|error| Error::unavailable("the cluster around this process", error))?,
+            .map_err(|error| Error::unavailable("the in-cluster API server", error))?,
         path => {
             let text = match &path {
                 Some(path) => Kubeconfig::read_from(path),
@@ -75,30 +75,30 @@ impl Kubernetes {
     pub fn with(mut config: Config) -> Result<Kubernetes> {
         kernel::outbound::install_tls();
         config.connect_timeout = Some(CONNECT);
-        // Whoever asks decides when to ask again, and wants to know.
+        // The controller decides about retries and records them.
         config.default_retry = false;
         let client = match config.proxy_url {
             Some(_) => Client::try_from(config),
             None => direct(config),
         };
-        let client = client.map_err(|error| Error::unavailable("the cluster", error))?;
+        let client = client.map_err(|error| Error::unavailable("the API server", error))?;
         Ok(Kubernetes { client, ambient: Ambient::system(), namespaces: Arc::new([]) })
     }
 
-    /// Sees nothing outside of these namespaces; all of them, if there are none.
+    /// Restricts watches to these namespaces; empty for all.
     pub fn within(mut self, namespaces: &[String]) -> Kubernetes {
         self.namespaces = namespaces.into();
         self
     }
 
-    /// For target the operator itself never asks.
+    /// For requests that the operator does not make.
     pub fn client(&self) -> &Client {
         &self.client
     }
 }
 
-/// As kube makes one, with connections that notice when nobody is at the other end: a watch waits
-/// for news without a word for a minute, and a router may have forgotten it long before.
+/// Builds a client like kube's, with TCP keep-alive: a watch is silent for up to a minute, and a
+/// router may drop an idle connection earlier.
 fn direct(config: Config) -> kube::Result<Client> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

@@ -1,4 +1,4 @@
-//! One watch of several namespaces, made of a watch of each.
+//! Merges the watches of several namespaces into one.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,9 +11,9 @@ use crate::model::watch::{Object, WatchEvent};
 
 struct MergedWatch {
     parts: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
-    /// What each has listed before all have; then none.
+    /// The first list of each namespace, until all have listed.
     gathering: Option<Vec<Option<Vec<Object>>>>,
-    /// Who is there: a part that lists again tells by what is missing.
+    /// The known objects: another list shows deletions by what it lacks.
     known: Vec<HashMap<NamespacedName, (Box<str>, Revision)>>,
     ready: VecDeque<WatchEvent>,
 }
@@ -90,7 +90,7 @@ impl MergedWatch {
         }
     }
 
-    /// A change in one part while others have not listed yet.
+    /// Applies a change in one namespace while others have not listed yet.
     fn gathered(&mut self, part: usize, told: WatchEvent) {
         self.note(part, &told);
         let Some(Some(objects)) = self.gathering.as_mut().map(|all| &mut all[part]) else {

@@ -1,4 +1,4 @@
-//! Where things are: the paths of the API server.
+//! The URL paths of the API server.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::model::watch::{ApiError, WatchTarget};
 use crate::model::{CrdVersion, GROUP, NamespacedName};
 use crate::ports::api_server::ResourceKind;
 
-/// A collection: `/apis/batch/v1`, and `jobs`.
+/// A collection, such as `/apis/batch/v1` and `jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
     base: String,
@@ -25,7 +25,7 @@ impl Collection {
         Collection { base, plural: plural.into(), crd: None }
     }
 
-    /// Group, version and plural are what users wrote in a class.
+    /// Group, version and plural come from users, in a class.
     fn custom(group: &str, version: &str, plural: &str) -> Collection {
         let (group, version, plural) = (segment(group), segment(version), segment(plural));
         let crd = Some(format!("{plural}.{group}"));
@@ -85,7 +85,7 @@ impl Collection {
         Collection::of("coordination.k8s.io", "v1", "leases")
     }
 
-    /// All of it, or what is in one namespace.
+    /// The path of all objects, or of those in one namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         match namespace.unwrap_or_default() {
             "" => format!("{}/{}", self.base, self.plural),
@@ -100,7 +100,7 @@ impl Collection {
     }
 }
 
-/// Nothing in it can be taken for another part of a path or of a query.
+/// Escapes a path segment, so that it cannot change the path or the query.
 pub fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     let dots = text.bytes().all(|byte| byte == b'.');

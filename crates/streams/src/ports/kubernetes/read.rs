@@ -1,4 +1,4 @@
-//! From what the API server sends to what is kept of it.
+//! Parses what the API server sends into the types of `model`.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use crate::model::watch::{Object, WatchEvent, WatchTarget};
 use crate::model::{self, NamespacedName};
 use crate::ports::api_server::ResourceKind;
 
-/// A page of a list. Its objects are read one at a time: one that is odd spoils no other.
+/// A page of a list. Objects are parsed one at a time: an invalid one does not affect the others.
 #[derive(Deserialize)]
 pub struct Page<'a> {
     pub metadata: PageMeta,
@@ -39,14 +39,14 @@ pub struct WatchLine<'a> {
     pub object: &'a RawValue,
 }
 
-/// One object.
+/// A parsed object.
 pub struct Decoded {
-    /// As the API server writes it.
+    /// The resource version as the API server wrote it.
     pub version: String,
     object_name: NamespacedName,
     uid: Box<str>,
     revision: Revision,
-    /// None if it is nothing to us.
+    /// None if the operator has no use for it.
     pub object: Option<Object>,
 }
 
@@ -61,7 +61,7 @@ impl Decoded {
         }
     }
 
-    /// What was ours and is no more is gone.
+    /// An object that is no longer of use counts as deleted.
     pub fn told(self) -> WatchEvent {
         match self.object {
             Some(object) => WatchEvent::Upserted(object.into()),
@@ -79,13 +79,13 @@ struct Anything {
     metadata: RawMeta,
 }
 
-/// Nothing, if it is not even an object of Kubernetes.
+/// Returns none if it is not a Kubernetes object.
 pub fn metadata(json: &str) -> Option<Decoded> {
     let anything: Anything = serde_json::from_str(json).ok()?;
     Some(Decoded::new(&anything.metadata))
 }
 
-/// An object that cannot be read is as good as none: its owner sees that nothing is done with it.
+/// Parses a watched object. One that cannot be parsed is logged and ignored.
 pub fn decode_watched(target: &WatchTarget, json: &str) -> Option<Decoded> {
     let decoded = match target {
         WatchTarget::Classes(crd_version) => class(json, *crd_version),
@@ -108,13 +108,13 @@ pub fn decode_watched(target: &WatchTarget, json: &str) -> Option<Decoded> {
         .inspect_err(|error| {
             let named =
                 metadata(json).map(|decoded| decoded.object_name.to_string()).unwrap_or_default();
-            tracing::warn!(object = named, %error, "an object cannot be read");
+            tracing::warn!(object = named, %error, "ignoring an object that cannot be parsed");
         })
         .ok()
         .or_else(|| metadata(json))
 }
 
-/// What answered one of our requests.
+/// Parses the response to a request.
 pub fn decode_response(
     kind: &ResourceKind,
     json: &str,

@@ -1,6 +1,5 @@
-//! A list, then a watch of what comes after it, without end: a watch that is cut goes on from the
-//! last version that it told, and only a version that the API server has forgotten means to list
-//! again.
+//! Lists and then watches, without end. An interrupted watch resumes from the last resource
+//! version; it lists again only if the API server no longer has that version.
 
 use std::time::Duration;
 
@@ -15,17 +14,17 @@ use super::paths::Collection;
 use super::read::{self, Page};
 use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
 
-/// Objects to a page: of Jobs, some megabytes.
+/// Objects per page: some megabytes of Jobs.
 const PAGE: usize = 500;
-/// A watch ends by itself after so long, and so does one whose server has forgotten it.
+/// The timeout of a watch, in case the server has dropped it.
 const WATCH_S: u64 = 290;
-/// Bookmarks come every minute; a connection that brings nothing for longer is dead.
+/// Bookmarks arrive every minute; a connection that is silent for longer is dead.
 const SILENT: Duration = Duration::from_secs(100);
-/// An object has at most 3 MB.
+/// The longest line. An object has at most 3 MB.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// How long after a failure it is tried again: twice as long each time, up to the second.
+/// First and longest delay of retries; it doubles each time.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// The same where only a person can help.
+/// The longest delay of errors that only a person can resolve.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 pub struct Watch {
@@ -34,20 +33,20 @@ pub struct Watch {
     namespace: Option<String>,
     state: State,
     failures: u32,
-    /// To be done before anything else.
+    /// A pause that is due before anything else.
     pause: Option<Pause>,
 }
 
 enum State {
     Start,
-    /// All up to this version has been told.
+    /// Everything up to this resource version has been reported.
     Version(String),
     Open(String, Lines),
 }
 
 enum Pause {
     For(Duration),
-    /// Until something happens to this CRD, and at least for so long.
+    /// Until this CRD changes, and at least for the given time.
     UntilCrd(String, Duration),
 }
 
@@ -71,10 +70,10 @@ impl Watch {
                 },
                 State::Version(version) => match self.open(&version).await {
                     Ok(lines) => self.state = State::Open(version, lines),
-                    // It is too old, or the kind has gone: the list will tell which.
+                    // The version is too old, or the kind is gone: the list shows which.
                     Err(ApiError::Conflict | ApiError::NotFound) => {}
                     Err(error) => {
-                        // Who may list and not watch is told by lists, if rarely.
+                        // Without permission to watch, repeated lists report changes.
                         if matches!(error, ApiError::Unreachable(_) | ApiError::Throttled(_)) {
                             self.state = State::Version(version);
                         }
@@ -89,7 +88,7 @@ impl Watch {
                     }
                     None => {
                         self.state = State::Version(version);
-                        // A server that ends every watch at once is not asked without end.
+                        // Does not spin on a server that ends every watch at once.
                         self.failures += 1;
                         self.pause =
                             (self.failures > 1).then(|| Pause::For(self.backoff(BACKOFF.1)));
@@ -113,7 +112,7 @@ impl Watch {
         WatchEvent::Error(error)
     }
 
-    /// With jitter, so that not all watches come back in the same moment.
+    /// With jitter, so that watches do not resume at the same moment.
     fn backoff(&self, most: Duration) -> Duration {
         let doubled = BACKOFF.0.saturating_mul(1 << self.failures.saturating_sub(1).min(16));
         doubled.min(most).mul_f64(0.5 + self.api.ambient.fraction() / 2.0)
@@ -125,15 +124,15 @@ impl Watch {
             Pause::UntilCrd(crd, at_least) => {
                 tokio::time::sleep(at_least).await;
                 if let Err(error) = self.crd(&crd).await {
-                    // Not allowed, as like as not: then by asking from time to time.
-                    tracing::debug!(crd, %error, "the CRD cannot be watched");
+                    // Probably not allowed: falls back to polling.
+                    tracing::debug!(crd, %error, "watching the CRD failed; polling");
                     tokio::time::sleep(self.backoff(BACKOFF_MAX)).await;
                 }
             }
         }
     }
 
-    /// Until the CRD is there or changes.
+    /// Waits until the CRD is created or changes.
     async fn crd(&mut self, name: &str) -> Result<(), ApiError> {
         let path = format!(
             "{}?watch=true&timeoutSeconds={WATCH_S}&allowWatchBookmarks=true&\
@@ -167,9 +166,8 @@ impl Watch {
                 path.push_str(&super::paths::segment(&next));
             }
             let page = self.api.http(self.http(path, Representation::MetadataList)).await?;
-            let page: Page<'_> = serde_json::from_slice(&page).map_err(|error| {
-                ApiError::Unreachable(format!("the list cannot be read: {error}"))
-            })?;
+            let page: Page<'_> = serde_json::from_slice(&page)
+                .map_err(|error| ApiError::Unreachable(format!("invalid list: {error}")))?;
             for item in &page.items {
                 let decoded = read::decode_watched(&self.target, item.get());
                 objects.extend(decoded.and_then(|decoded| decoded.object));
@@ -182,7 +180,7 @@ impl Watch {
         }
     }
 
-    /// Of secrets nobody needs to see more than that they are there.
+    /// Only the metadata of secrets is requested.
     fn http(&self, path: String, metadata: Representation) -> HttpRequest {
         match self.target {
             WatchTarget::Secrets => {
@@ -194,7 +192,7 @@ impl Watch {
 
     async fn open(&mut self, version: &str) -> Result<Lines, ApiError> {
         let path = Collection::of_target(&self.target)?.path(self.namespace.as_deref());
-        // Not all at once, all the time.
+        // Spreads the ends of watches over a minute.
         let seconds = WATCH_S - (self.api.ambient.fraction() * 60.0) as u64;
         let path = format!(
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
@@ -208,13 +206,14 @@ impl Watch {
         http: HttpRequest,
     ) -> Result<http::Response<kube::client::Body>, ApiError> {
         let opened = tokio::time::timeout(super::REQUEST, self.api.open(http)).await;
-        opened.unwrap_or_else(|_| Err(ApiError::Unreachable("a watch is not answered".into())))
+        opened
+            .unwrap_or_else(|_| Err(ApiError::Unreachable("no response to a watch request".into())))
     }
 
-    /// A line of the watch; where to go on from it is remembered.
+    /// Parses a line of the watch and remembers where to resume.
     fn read(&mut self, version: String, lines: Lines, line: &[u8]) -> Option<WatchEvent> {
         let Ok(line) = serde_json::from_slice::<read::WatchLine<'_>>(line) else {
-            tracing::warn!(target = ?self.target, "a watch brought a line that cannot be read");
+            tracing::warn!(resource = ?self.target, "invalid line in a watch");
             self.state = State::Version(version);
             self.failures += 1;
             self.pause = Some(Pause::For(self.backoff(BACKOFF.1)));
@@ -247,11 +246,11 @@ impl Watch {
     }
 }
 
-/// The lines of an answer, as they come.
+/// The lines of a streamed response.
 struct Lines {
     chunks: BoxStream<'static, Result<Bytes, String>>,
     held: BytesMut,
-    /// No end of a line is before this.
+    /// There is no newline before this offset.
     looked: usize,
 }
 
@@ -262,7 +261,7 @@ impl Lines {
         Lines { chunks, held: BytesMut::new(), looked: 0 }
     }
 
-    /// None at the end, however it came.
+    /// Returns none at the end of the response, whatever ended it.
     async fn next(&mut self) -> Option<BytesMut> {
         loop {
             if let Some(end) = self.held[self.looked..].iter().position(|byte| *byte == b'\n') {
@@ -278,7 +277,7 @@ impl Lines {
                     self.held.extend_from_slice(&chunk);
                 }
                 Ok(Some(Err(error))) => {
-                    tracing::debug!(error, "a watch was cut");
+                    tracing::debug!(error, "watch interrupted");
                     return None;
                 }
                 _ => return None,

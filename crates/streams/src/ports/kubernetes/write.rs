@@ -1,4 +1,4 @@
-//! What the operator changes: objects are created, deleted and patched.
+//! Creates, patches and deletes objects.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl Kubernetes {
             "propagationPolicy": if foreground { "Foreground" } else { "Background" },
         });
         let answer = self.http(HttpRequest::json(Method::DELETE, path, &options)).await?;
-        // The object, if it stays for a while, or a word that it has gone.
+        // The response is the object if it remains for a while, and a `Status` if it is gone.
         match serde_json::from_slice::<Value>(&answer) {
             Ok(said) if said["kind"] == "Status" => Ok(Response::Empty),
             _ => object(kind, &answer),
@@ -67,8 +67,7 @@ impl Kubernetes {
 }
 
 fn object(kind: &ResourceKind, answer: &[u8]) -> Result<Response, ApiError> {
-    let unreadable =
-        |error: String| ApiError::Unreachable(format!("an answer cannot be read: {error}"));
+    let unreadable = |error: String| ApiError::Unreachable(format!("invalid response: {error}"));
     let json = std::str::from_utf8(answer).map_err(|error| unreadable(error.to_string()))?;
     let object =
         read::decode_response(kind, json).map_err(|error| unreadable(error.to_string()))?;

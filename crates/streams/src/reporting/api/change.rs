@@ -1,4 +1,4 @@
-//! What a report makes of one object: a change, or none if all of it is known. Pure.
+//! Derives the change of one stored object from a report, if there is one.
 
 use kernel::change::{EventDraft, Write};
 use kernel::identity::Principal;
@@ -10,17 +10,17 @@ use crate::reporting::report::{ClassReport, StreamReport};
 pub const STREAM: &str = "stream";
 pub const STREAM_CLASS: &str = "stream-class";
 
-/// Of a description; lists show it.
+/// The longest description; lists show it.
 const DESCRIPTION_CHARS_MAX: usize = 300;
 
-/// Who reports, and of which cluster.
+/// The operator that reports, and its cluster.
 pub struct Author {
     pub cluster: String,
     pub org: String,
     pub subject: String,
 }
 
-/// An object as it should be.
+/// The desired state of an object.
 struct DesiredObject {
     name: String,
     phase: String,
@@ -36,12 +36,15 @@ impl Author {
     pub fn of(who: &Principal) -> Result<Author> {
         let cluster = who.agent_of.clone().filter(|cluster| !cluster.is_empty());
         let cluster = cluster.ok_or_else(|| {
-            Error::Forbidden("the token is of no cluster: `mainstay token --agent-of NAME`".into())
+            Error::Forbidden(
+                "the token names no cluster; create one with `mainstay token --agent-of NAME`"
+                    .into(),
+            )
         })?;
         Ok(Author { cluster, org: who.org.clone(), subject: who.subject.clone() })
     }
 
-    /// Nobody writes what another cluster reported.
+    /// Whether the object was reported by the same cluster; others may not change it.
     pub fn owns(&self, object: &Object) -> bool {
         object.org == self.org && object.labels.get("cluster") == Some(&self.cluster)
     }
@@ -108,7 +111,7 @@ impl Author {
         labels
     }
 
-    /// Nothing, if it is so already.
+    /// Creates or updates an object; an empty change if it is current.
     fn written(
         &self,
         key: &Key,
@@ -127,7 +130,7 @@ impl Author {
         object.description = desired.description.chars().take(DESCRIPTION_CHARS_MAX).collect();
         object.labels = desired.labels;
         object.deleted_at = None;
-        // Stores may write JSON differently: only what it means counts.
+        // Stores may format JSON differently, so values are compared.
         let same =
             |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
         let other_spec = !same(&object.spec, &desired.spec);
@@ -160,7 +163,7 @@ impl Author {
         }
     }
 
-    /// It is no more; its history stays.
+    /// Marks an object as deleted; its history is kept.
     pub fn end(&self, object: &Object, now: Timestamp) -> Change {
         let mut object = object.clone();
         object.phase = "deleted".into();

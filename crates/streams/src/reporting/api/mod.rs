@@ -1,5 +1,5 @@
-//! The server's side: an operator reports its cluster, and its streams appear beside everything
-//! else that the server knows: in lists, searches, events and the graph.
+//! The server's side of reports: operators report their streams, which appear in lists, searches,
+//! events and the graph.
 
 mod change;
 #[cfg(test)]
@@ -22,8 +22,8 @@ use utoipa_axum::routes;
 use crate::reporting::report::{Report, Snapshot};
 use change::{Author, STREAM, STREAM_CLASS};
 
-/// Streams as a domain of the server. It only writes down what operators say: what is wanted of a
-/// stream is written in its cluster.
+/// The streams domain of the server. It stores what operators report; the desired state of a stream
+/// is in its cluster.
 pub struct StreamsDomain;
 
 #[async_trait]
@@ -41,17 +41,17 @@ impl Domain for StreamsDomain {
     }
 }
 
-/// What became of a report.
+/// The result of a report.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Taken)]
 pub struct ReportResult {
-    /// How many objects were written.
+    /// The number of objects that were written.
     written: usize,
     /// Uids that belong to another cluster or organisation.
     refused: Vec<String>,
 }
 
-/// Takes an operator's report. What is known already is not written again.
+/// Stores an operator's report. Objects that are current are not written.
 #[utoipa::path(put, path = "/api/v1/streams/report", tag = "streams", request_body = Report,
     responses((status = 200, body = ReportResult)))]
 async fn report(
@@ -62,7 +62,7 @@ async fn report(
     Ok(Body(apply_report(app.store.as_ref(), &who, &sent.value, app.ambient.now()).await?))
 }
 
-/// How often a report is taken again because someone else wrote at the same time.
+/// Attempts when another report writes at the same time.
 const ATTEMPTS_MAX: usize = 5;
 
 async fn apply_report(
@@ -86,14 +86,14 @@ async fn apply_report(
         };
         match verdicts.into_iter().filter_map(Result::err).find(|refusal| !again(refusal)) {
             Some(refusal) => return Err(refusal.into()),
-            // What was refused is looked at again, what was taken changes nothing any more.
+            // Refused changes are computed again; accepted ones have no effect any more.
             None => continue,
         }
     }
-    Err(Error::Conflict("another report of this cluster is being taken".into()))
+    Err(Error::Conflict("concurrent reports of this cluster; retry".into()))
 }
 
-/// What a report changes of what is stored.
+/// The changes of the store that a report requires.
 async fn changes(
     store: &dyn Store,
     author: &Author,
@@ -138,7 +138,7 @@ async fn changes(
     Ok(changes)
 }
 
-/// What is stored of this cluster in a range, and is not there any more.
+/// The stored objects of this cluster in a range that no longer exist.
 async fn stale_objects(
     store: &dyn Store,
     author: &Author,

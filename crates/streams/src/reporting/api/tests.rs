@@ -1,4 +1,4 @@
-//! Reports, on a store in memory.
+//! Tests reports on an in-memory store.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ async fn a_change_is_an_event_that_says_what_happened() {
     ];
     assert_eq!(events(&store).await, said);
     assert_eq!(get(&store, "stream/u1").await.deleted_at, Some(NOW));
-    // Its class was away for a while, and with it the stream.
+    // Its class was removed for a while, and the stream with it.
     assert_eq!(told(&store, &report(vec![stream("u1", "running")])).await.written, 1);
     assert_eq!(get(&store, "stream/u1").await.deleted_at, None);
 }
@@ -120,7 +120,7 @@ async fn what_a_whole_report_does_not_name_is_gone_within_its_range() {
     let store = Memory::default();
     let all = ["a1", "a2", "b1", "b2"].map(|uid| stream(uid, "running"));
     told(&store, &report(all.into())).await;
-    // Another operator of this cluster has only other namespaces.
+    // Another operator of this cluster watches other namespaces.
     let other = Snapshot { namespaces: vec!["elsewhere".into()], ..whole("", "", &[]) };
     let other = Report { whole: vec![other], ..Report::default() };
     assert_eq!(told(&store, &other).await.written, 0);
