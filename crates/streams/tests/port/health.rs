@@ -1,4 +1,4 @@
-//! What the probes say, and what is counted.
+//! The responses of probes, and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// An empty cluster that tells nothing before it may.
+/// An empty cluster that sends no events until it is released.
 struct Empty {
     telling: watch::Receiver<bool>,
 }
@@ -48,8 +48,8 @@ async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn ready_means_that_everything_has_been_listed() {
-    let (tell, telling) = watch::channel(false);
+async fn ready_means_that_all_objects_are_listed() {
+    let (log, telling) = watch::channel(false);
     let address = "127.0.0.1:0".to_owned();
     let mut config = Config {
         probes_addr: address.clone(),
@@ -69,7 +69,7 @@ async fn ready_means_that_everything_has_been_listed() {
     for path in ["/health/ready", "/readyz"] {
         assert_eq!(get(probes, path).await.0, 503, "{path}");
     }
-    tell.send(true).unwrap();
+    log.send(true).unwrap();
     let ready = async {
         while get(probes, "/readyz").await != (200, "ok: acting".into()) {
             tokio::time::sleep(Duration::from_millis(10)).await;

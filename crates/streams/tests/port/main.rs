@@ -1,4 +1,4 @@
-//! Lists and watches against an API server that the test plays: what the real one does too rarely.
+//! Lists and watches against a scripted API server: situations that a real one rarely produces.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod health;
@@ -35,17 +35,17 @@ fn line(kind: &str, object: &Value) -> String {
     json!({ "type": kind, "object": object }).to_string() + "\n"
 }
 
-async fn next(told: &mut BoxStream<'static, WatchEvent>) -> WatchEvent {
-    let told = tokio::time::timeout(Duration::from_secs(60), told.next()).await;
-    told.expect("something is told").expect("a watch never ends")
+async fn next(event: &mut BoxStream<'static, WatchEvent>) -> WatchEvent {
+    let event = tokio::time::timeout(Duration::from_secs(60), event.next()).await;
+    event.expect("something is told").expect("a watch never ends")
 }
 
-fn names(told: &WatchEvent) -> Vec<String> {
+fn names(event: &WatchEvent) -> Vec<String> {
     let name = |object: &Object| match object {
         Object::BackfillRequest(request) => request.object_name.name.to_string(),
         other => panic!("{other:?}"),
     };
-    match told {
+    match event {
         WatchEvent::Snapshot(objects) => objects.iter().map(name).collect(),
         WatchEvent::Upserted(object) => vec![name(object)],
         other => panic!("{other:?}"),
@@ -53,7 +53,7 @@ fn names(told: &WatchEvent) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_comes_in_pages_and_a_cut_watch_goes_on_from_where_it_was() {
+async fn a_list_is_paged_and_an_interrupted_watch_resumes() {
     let object = request("b", 12).to_string();
     let half = &object[..object.len() / 2];
     let played = Played::new([
@@ -71,19 +71,19 @@ async fn a_list_comes_in_pages_and_a_cut_watch_goes_on_from_where_it_was() {
         ("resourceVersion=16", Reply::Lines(vec![line("ADDED", &request("c", 17))])),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(names(&next(&mut told).await), ["a", "b"]);
-    assert_eq!(names(&next(&mut told).await), ["a"]);
-    let WatchEvent::Deleted(object_name, uid, _) = next(&mut told).await else {
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a", "b"]);
+    assert_eq!(names(&next(&mut event).await), ["a"]);
+    let WatchEvent::Deleted(object_name, uid, _) = next(&mut event).await else {
         panic!("b is gone")
     };
     assert_eq!((object_name, &*uid), (NamespacedName::new("n", "b"), "b-uid"));
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    assert_eq!(names(&next(&mut event).await), ["c"]);
     played.all_asked();
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_means_to_list_again() {
+async fn an_expired_resource_version_causes_another_list() {
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
     let played = Played::new([
         ("limit=500", page(&[], "10", "")),
@@ -94,42 +94,42 @@ async fn a_version_that_is_forgotten_means_to_list_again() {
         ("resourceVersion=30", Reply::Hang),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(names(&next(&mut told).await), Vec::<String>::new());
-    assert_eq!(names(&next(&mut told).await), ["a"]);
-    assert_eq!(names(&next(&mut told).await), ["b"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), Vec::<String>::new());
+    assert_eq!(names(&next(&mut event).await), ["a"]);
+    assert_eq!(names(&next(&mut event).await), ["b"]);
 }
 
 #[tokio::test]
-async fn a_page_that_expired_means_to_begin_anew() {
+async fn an_expired_page_restarts_the_list() {
     let played = Played::new([
         ("limit=500", page(&[request("a", 1)], "", "next")),
         ("continue=next", Reply::json(410, &json!({ "code": 410, "reason": "Expired" }))),
         ("limit=500", page(&[request("b", 2)], "10", "")),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(next(&mut told).await, WatchEvent::Error(ApiError::Conflict));
-    assert_eq!(names(&next(&mut told).await), ["b"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::Conflict));
+    assert_eq!(names(&next(&mut event).await), ["b"]);
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_wait_is_given_its_time() {
+async fn a_retry_after_header_is_respected() {
     let played = Played::new([
         ("limit=500", Reply::json(429, &json!({ "code": 429 })).with("retry-after", "1")),
         ("limit=500", page(&[], "10", "")),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
     let begun = std::time::Instant::now();
     let busy = WatchEvent::Error(ApiError::Throttled(Some(Duration::from_secs(1))));
-    assert_eq!(next(&mut told).await, busy);
-    assert_eq!(next(&mut told).await, WatchEvent::Snapshot(Vec::new()));
+    assert_eq!(next(&mut event).await, busy);
+    assert_eq!(next(&mut event).await, WatchEvent::Snapshot(Vec::new()));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it was asked to wait");
 }
 
 #[tokio::test]
-async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
+async fn without_permission_to_watch_lists_are_repeated() {
     let forbidden = json!({ "code": 403, "message": "cannot watch" });
     let played = Played::new([
         ("limit=500", page(&[request("a", 1)], "10", "")),
@@ -138,18 +138,18 @@ async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
         ("resourceVersion=20", Reply::Lines(vec![line("ADDED", &request("c", 21))])),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(names(&next(&mut told).await), ["a"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a"]);
     assert_eq!(
-        next(&mut told).await,
+        next(&mut event).await,
         WatchEvent::Error(ApiError::Forbidden("cannot watch".into()))
     );
-    assert_eq!(names(&next(&mut told).await), ["b"]);
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    assert_eq!(names(&next(&mut event).await), ["b"]);
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_spoils_no_other() {
+async fn an_object_that_cannot_be_parsed_does_not_affect_others() {
     let mut odd = request("odd", 2);
     odd["spec"] = json!({ "streamClass": [1, 2], "streamId": {} });
     let played = Played::new([
@@ -160,16 +160,16 @@ async fn an_object_that_cannot_be_read_spoils_no_other() {
         ),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(names(&next(&mut told).await), ["a", "b"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a", "b"]);
     assert!(
-        matches!(next(&mut told).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"odd")
+        matches!(next(&mut event).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"odd")
     );
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_there_is_listed_when_its_crd_comes() {
+async fn a_missing_kind_is_listed_when_its_crd_is_created() {
     let crd = json!({ "metadata": { "name": "backfillrequests.streaming.sneaksanddata.com" } });
     let played = Played::new([
         ("limit=500", Reply::json(404, &json!({ "code": 404 }))),
@@ -177,13 +177,13 @@ async fn a_kind_that_is_not_there_is_listed_when_its_crd_comes() {
         ("limit=500", page(&[request("a", 1)], "10", "")),
     ])
     .await;
-    let mut told = played.api().watch(WatchTarget::BackfillRequests);
-    assert_eq!(next(&mut told).await, WatchEvent::Error(ApiError::NotFound));
-    assert_eq!(names(&next(&mut told).await), ["a"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::NotFound));
+    assert_eq!(names(&next(&mut event).await), ["a"]);
 }
 
 #[tokio::test]
-async fn several_namespaces_are_told_of_as_one() {
+async fn several_namespaces_are_merged_into_one_watch() {
     let at = |namespace: &str, name: &str, version: u32| {
         let mut request = request(name, version);
         request["metadata"]["namespace"] = json!(namespace);
@@ -200,18 +200,18 @@ async fn several_namespaces_are_told_of_as_one() {
     ])
     .await;
     let api = played.api().within(&["x".into(), "y".into()]);
-    let mut told = api.watch(WatchTarget::BackfillRequests);
-    let mut all = names(&next(&mut told).await);
+    let mut event = api.watch(WatchTarget::BackfillRequests);
+    let mut all = names(&next(&mut event).await);
     all.sort();
     assert_eq!(all, ["a", "b"]);
     assert!(
-        matches!(next(&mut told).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"a")
+        matches!(next(&mut event).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"a")
     );
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn refusals_and_lost_answers_are_told_apart() {
+async fn error_responses_and_lost_responses_are_distinguished() {
     let exists = json!({ "code": 409, "reason": "AlreadyExists" });
     let played = Played::new([
         ("POST", Reply::json(409, &exists)),
@@ -245,7 +245,7 @@ async fn refusals_and_lost_answers_are_told_apart() {
     };
     assert!(matches!(api.send(patch).await, Err(ApiError::Unreachable(_))));
     let failed = JobResult::Failed("BackoffLimitExceeded: it failed".into());
-    let fate = api.send(Request::JobResult { object_name, uid: "uid".into() }).await;
-    assert_eq!(fate, Ok(Response::JobResult(failed)));
+    let result = api.send(Request::JobResult { object_name, uid: "uid".into() }).await;
+    assert_eq!(result, Ok(Response::JobResult(failed)));
     played.all_asked();
 }

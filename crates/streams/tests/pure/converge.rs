@@ -147,7 +147,7 @@ fn restart_requested(job: &mut Value) {
     job["metadata"]["annotations"][STATE] = json!("restart-requested");
 }
 
-fn comes_to_rest(state: &State, crash_after: Option<usize>) -> usize {
+fn converges(state: &State, crash_after: Option<usize>) -> usize {
     match state.world().converge(crash_after) {
         Ok(story) => {
             assert!(story.created <= 1, "{} ({crash_after:?}): {story:#?}", state.name());
@@ -157,26 +157,26 @@ fn comes_to_rest(state: &State, crash_after: Option<usize>) -> usize {
     }
 }
 
-fn every_state_comes_to_rest(crd_version: CrdVersion) -> usize {
+fn every_state_converges(crd_version: CrdVersion) -> usize {
     states(crd_version, |state| {
-        let actions = comes_to_rest(state, None);
+        let actions = converges(state, None);
         // What the others add is seen without crashes.
         if state.cron_job == "none" && matches!(state.request, "none" | "open") {
             for crash_after in 1..=actions {
-                comes_to_rest(state, Some(crash_after));
+                converges(state, Some(crash_after));
             }
         }
     })
 }
 
 #[test]
-fn every_state_of_v1_comes_to_rest_with_at_most_one_job_created() {
-    assert!(every_state_comes_to_rest(CrdVersion::V1) > 7000);
+fn every_state_of_v1_converges_with_at_most_one_job_created() {
+    assert!(every_state_converges(CrdVersion::V1) > 7000);
 }
 
 #[test]
-fn every_state_of_v1beta1_comes_to_rest_with_at_most_one_job_created() {
-    assert!(every_state_comes_to_rest(CrdVersion::V1Beta1) > 7000);
+fn every_state_of_v1beta1_converges_with_at_most_one_job_created() {
+    assert!(every_state_converges(CrdVersion::V1Beta1) > 7000);
 }
 
 /// What became of a stream whose Jobs fail as long as their image is `broken`.
@@ -297,7 +297,7 @@ fn a_stream_of_v1beta1_is_started_once_when_its_crash_loop_is_taken_off() {
 }
 
 #[test]
-fn what_is_removed_by_hand_in_the_midst_of_an_attempt_ends_the_attempts_or_begins_them_again() {
+fn removing_the_annotations_ends_or_resets_the_attempts() {
     let mut life = Life::new(CrdVersion::V1, json!({ RECOVER: "true" }), false);
     life.run(3);
     life.world.annotate(RECOVERED, None);

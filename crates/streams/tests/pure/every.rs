@@ -1,4 +1,4 @@
-//! What holds in every state that a stream can be in, whoever brought it there.
+//! What holds in every state of a stream.
 
 use serde_json::{Value, json};
 use streams::decide::Action;
@@ -95,7 +95,7 @@ fn states(mut check: impl FnMut(&str, &World)) -> usize {
 }
 
 #[test]
-fn whatever_the_state_nothing_is_done_that_must_not_be() {
+fn no_decision_violates_an_invariant_in_any_state() {
     let count = states(|name, world| {
         let suspended = name.starts_with("suspended true");
         let job = world.index.job(&world.key().object_name).cloned();
@@ -142,14 +142,14 @@ fn whatever_the_state_nothing_is_done_that_must_not_be() {
 }
 
 #[test]
-fn a_stale_job_beside_a_schedule_does_not_end_the_schedule() {
+fn a_stale_job_does_not_end_the_cron_job() {
     let mut world = World::new();
     world.stream("Scheduled", batch("v1", false)).cron_job(|_| {}).job(JOB, failed);
     assert_eq!(world.does(), [format!("stop {JOB} Backend")]);
 }
 
 #[test]
-fn the_first_request_goes_with_its_stream() {
+fn the_initial_request_is_owned_by_its_stream() {
     let mut world = World::new();
     world.stream("", capture("v1", false)).job(JOB, for_request("s1-initial-backfill-0ddb0"));
     let Action::RequestInitialBackfill { manifest } = &world.decide().actions[0] else { panic!() };

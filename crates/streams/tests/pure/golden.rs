@@ -1,4 +1,4 @@
-//! What the existing operator really made, where that is at hand.
+//! Comparisons with objects that the existing operator created, where they are available.
 
 use serde_json::Value;
 use streams::decide::action::Mode;
@@ -42,7 +42,7 @@ fn the_hash_in_the_job_is_the_hash_of_the_stream() {
 }
 
 #[test]
-fn the_job_of_a_backfill_is_told_by_the_spec_before_it_was_rewritten() {
+fn the_job_of_a_backfill_matches_the_spec_before_it_was_rewritten() {
     let (Some(class), Some(stream), Some(raw)) =
         (class(), read("stream-running.yaml"), read("job-backfill.yaml"))
     else {
@@ -56,7 +56,7 @@ fn the_job_of_a_backfill_is_told_by_the_spec_before_it_was_rewritten() {
     let env = &raw["spec"]["template"]["spec"]["containers"][0]["env"];
     let spec = env.as_array().unwrap().iter().find(|v| v["name"] == "STREAMCONTEXT__SPEC").unwrap();
     let spec = spec["value"].as_str().unwrap();
-    // Both halves of the hash: of the spec as it was, and of the request.
+    // Both halves of the hash: of the original spec and of the request.
     let (first, second) = job.hash.as_deref().unwrap().split_once(':').unwrap();
     assert_eq!(build_hex(&md5_hex(spec.as_bytes())), first);
     let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
@@ -70,7 +70,7 @@ fn build_hex(text: &str) -> String {
     streams::model::hash::hex(text.as_bytes())
 }
 
-/// What the API server adds to a Job by itself.
+/// Fields that the API server adds to a Job.
 fn without_defaults(mut job: Value) -> Value {
     let metadata = job["metadata"].as_object_mut().unwrap();
     metadata.retain(|name, _| {
@@ -89,7 +89,7 @@ fn without_defaults(mut job: Value) -> Value {
 }
 
 #[test]
-fn jobs_are_made_as_the_existing_operator_makes_them() {
+fn jobs_equal_those_of_the_existing_operator() {
     let (Some(class), Some(stream), Some(template)) =
         (class(), read("stream-running.yaml"), read("template-after-prune.yaml"))
     else {
@@ -105,7 +105,7 @@ fn jobs_are_made_as_the_existing_operator_makes_them() {
 }
 
 #[test]
-fn backfill_jobs_are_made_as_the_existing_operator_makes_them() {
+fn backfill_jobs_equal_those_of_the_existing_operator() {
     let (Some(class), Some(stream), Some(template)) =
         (class(), read("stream-running.yaml"), read("template-after-prune.yaml"))
     else {

@@ -1,4 +1,4 @@
-//! Hashes equal those of the existing operator.
+//! Tests that hashes equal those of the existing operator.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn request() -> BackfillRequest {
 }
 
 #[test]
-fn known_values_have_the_known_hashes() {
+fn known_values_have_known_hashes() {
     assert_eq!(hash(&first()), "c570476a5d23a0f1a20a07de28983510");
     let odd = json!({ "q": "a<b && c>d", "n": 1.0 });
     assert_eq!(hash(&odd), "d40776248654bfef2b406522720e1d7e");
@@ -47,7 +47,7 @@ fn known_values_have_the_known_hashes() {
 }
 
 #[test]
-fn numbers_and_texts_are_written_as_go_writes_them() {
+fn numbers_and_strings_are_formatted_as_in_go() {
     for (value, status) in [
         ("1.0", "1"),
         ("-0.0", "0"),
@@ -76,13 +76,13 @@ fn numbers_and_texts_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn a_checksum_is_the_start_of_the_sum() {
+fn a_checksum_is_a_prefix_of_the_hash() {
     // sha256("abc") is ba7816bf 8f01…: in base 64 `ungWv48B…`.
     assert_eq!(checksum(b"abc"), "ungwv48");
 }
 
 #[test]
-fn what_the_existing_operator_rewrites_changes_nothing() {
+fn rewrites_of_the_existing_operator_do_not_change_the_digest() {
     let mut rewritten = json!({ "execution": {
         "layoutVersion": "v1",
         "suspended": false,
@@ -117,7 +117,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The rules, said another way: as JSON it means the same, it is in order, and it has none of the
+/// The rules, stated differently: the JSON has the same meaning, is sorted, and has none of the
 /// characters that Go escapes.
 fn keeps_the_rules(value: &Value, json: &str) {
     let read: Value = serde_json::from_str(json).unwrap();

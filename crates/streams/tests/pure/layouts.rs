@@ -1,4 +1,4 @@
-//! The three layouts, and what is said of mistakes in them.
+//! The three layouts of the spec, and the errors of invalid ones.
 
 use serde_json::{Value, json};
 use streams::model::spec_layout::{Backend, Execution, read};
@@ -15,7 +15,7 @@ fn problem(spec: &Value) -> String {
 }
 
 #[test]
-fn all_layouts_say_the_same() {
+fn all_layouts_are_parsed_to_the_same_execution() {
     for suspended in [false, true] {
         for layout in ["v0", "v1", "v2"] {
             let expected = Execution {
@@ -29,7 +29,7 @@ fn all_layouts_say_the_same() {
 }
 
 #[test]
-fn a_batch_goes_first_and_backfills_with_its_own_template_if_it_has_no_other() {
+fn a_batch_takes_precedence_and_its_own_template_is_the_default_for_backfills() {
     for (layout, backfill) in [("v1", "backfill"), ("v2", "batch")] {
         let mut spec = batch(layout, false);
         let schedule = "0 * * * *".into();
@@ -46,7 +46,7 @@ fn a_batch_goes_first_and_backfills_with_its_own_template_if_it_has_no_other() {
 }
 
 #[test]
-fn templates_are_in_the_streams_namespace_unless_they_say_otherwise() {
+fn templates_default_to_the_namespace_of_the_stream() {
     let mut spec = capture("v1", false);
     for path in [
         "/execution/backfillJobTemplateRef",
@@ -60,7 +60,7 @@ fn templates_are_in_the_streams_namespace_unless_they_say_otherwise() {
 }
 
 #[test]
-fn no_backend_is_none_and_no_mistake() {
+fn a_missing_backend_is_valid() {
     for spec in [
         json!({ "execution": { "layoutVersion": "v2", "streamingBackend": null } }),
         json!({ "execution": { "layoutVersion": "v2", "streamingBackend": { "batch": null, "changeCapture": null } } }),
@@ -71,7 +71,7 @@ fn no_backend_is_none_and_no_mistake() {
 }
 
 #[test]
-fn mistakes_name_the_field_and_say_what_would_be_right() {
+fn errors_name_the_field_and_a_valid_value() {
     let mut spec = capture("v1", false);
     spec["execution"]["layoutVersion"] = json!("v3");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The pure half: hashes, layouts, manifests and decisions, without any server.
+//! Tests without a server: hashes, layouts, manifests and decisions.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod again;

@@ -1,4 +1,4 @@
-//! What the existing operator got wrong, and what it does not have.
+//! Where decisions deliberately differ from those of the existing operator.
 
 use serde_json::json;
 use streams::decide::Action;
@@ -13,8 +13,8 @@ use streams::model::watch::Object;
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, now, outdated};
 
 #[test]
-fn a_job_that_is_ending_is_waited_for_and_never_taken_for_a_backfill() {
-    // The streaming Job ends with success while a backfill is asked for.
+fn a_job_that_is_being_deleted_is_awaited_and_never_mistaken_for_a_backfill() {
+    // The streaming Job succeeds while a backfill is requested.
     let mut world = World::new();
     world.stream("Pending", capture("v1", false)).request("b1", |_| {});
     world.job(JOB, |job| {
@@ -29,7 +29,7 @@ fn a_job_that_is_ending_is_waited_for_and_never_taken_for_a_backfill() {
 }
 
 #[test]
-fn requests_of_other_classes_are_not_ours_and_the_oldest_goes_first() {
+fn requests_of_other_classes_are_ignored_and_the_oldest_is_carried_out_first() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     world.request("other", |request| request["spec"]["streamClass"] = json!("class-b"));
@@ -41,7 +41,7 @@ fn requests_of_other_classes_are_not_ours_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn a_completion_that_is_taken_back_by_hand_starts_the_backfill_again() {
+fn a_completion_that_a_user_reverts_starts_the_backfill_again() {
     let mut world = World::new();
     world.stream("Pending", capture("v1", false));
     world.request("b1", |request| request["spec"]["completed"] = json!(true));
@@ -51,7 +51,7 @@ fn a_completion_that_is_taken_back_by_hand_starts_the_backfill_again() {
 }
 
 #[test]
-fn a_job_that_went_unseen_is_asked_after_and_its_end_counts() {
+fn the_result_of_a_job_that_was_deleted_unobserved_is_looked_up() {
     let backfilling =
         format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
     let mut world = World::new();
@@ -78,7 +78,7 @@ fn a_job_that_went_unseen_is_asked_after_and_its_end_counts() {
 }
 
 #[test]
-fn a_job_that_was_seen_to_end_needs_no_asking() {
+fn the_result_of_an_observed_job_is_not_looked_up() {
     let mut world = World::new();
     world.stream("Backfilling", capture("v1", false)).request("b1", |_| {});
     let message = format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
@@ -92,7 +92,7 @@ fn a_job_that_was_seen_to_end_needs_no_asking() {
 }
 
 #[test]
-fn what_is_written_is_not_written_again() {
+fn a_current_status_is_not_written_again() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     let Action::SetStatus(status) = world.decide().actions[0].clone() else { panic!() };
@@ -111,7 +111,7 @@ fn what_is_written_is_not_written_again() {
 }
 
 #[test]
-fn a_strangers_job_of_that_name_is_left_alone() {
+fn a_job_of_another_owner_is_not_changed() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false));
     world.job(JOB, |job| job["metadata"]["ownerReferences"][0]["uid"] = json!("before"));
@@ -125,7 +125,7 @@ fn a_strangers_job_of_that_name_is_left_alone() {
     assert_eq!(world.does(), ["Pending!", "W NameTaken"]);
 }
 
-/// What is said when a Job is stopped to be started anew.
+/// The message of the event when a Job is stopped to be restarted.
 fn cause(world: &World) -> String {
     let actions = world.decide().actions;
     let said = actions.iter().find_map(|action| match action {
@@ -153,7 +153,7 @@ fn annotations_pause_and_restart() {
 }
 
 #[test]
-fn a_new_template_or_secret_restarts_who_asked_for_that() {
+fn a_changed_template_or_secret_restarts_streams_with_the_annotation() {
     let wish = json!({ "mainstay.io/restart-on": "template, secrets" });
     let mut world = World::new();
     world.stream_with("Pending", capture("v1", false), wish.clone());
@@ -172,7 +172,7 @@ fn a_new_template_or_secret_restarts_who_asked_for_that() {
 }
 
 #[test]
-fn restarts_are_spread_over_minutes_if_wished() {
+fn restarts_are_limited_per_minute_if_configured() {
     let mut world = World::new();
     world.index.settings.restarts_per_minute = Some(1);
     world.stream("Running", capture("v1", false)).job(JOB, outdated);
@@ -185,7 +185,7 @@ fn restarts_are_spread_over_minutes_if_wished() {
 }
 
 #[test]
-fn no_more_backfills_than_may_run() {
+fn concurrent_backfills_are_limited() {
     let settings = Settings { backfills_max: Some(1), ..Settings::default() };
     let mut world = World::new();
     world.index.settings = settings;
@@ -201,7 +201,7 @@ fn no_more_backfills_than_may_run() {
 }
 
 #[test]
-fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
+fn recovery_is_opt_in_backs_off_and_ends() {
     let wish = |recovered: &str| json!({ "mainstay.io/recover": "true", "mainstay.io/recovered": recovered });
     let mut world = World::new();
     world.stream_with("Running", capture("v1", false), json!({ "mainstay.io/recover": "true" }));
@@ -220,7 +220,7 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
     world.stream_with("Failed", capture("v1", false), wish("8 2026-11-16T01:00:00Z"));
     assert!(world.decide().actions.is_empty(), "it has been tried often enough");
 
-    // A short life counts on, a long one counts anew.
+    // A short run adds to the count, a long one resets it.
     for (created, count) in [("2026-11-16T07:59:00Z", 4), ("2026-11-16T07:00:00Z", 1)] {
         let mut world = World::new();
         world.stream_with("Running", capture("v1", false), wish("3 2026-11-16T07:50:00Z"));
@@ -233,7 +233,7 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
 }
 
 #[test]
-fn completed_requests_are_kept_in_number() {
+fn a_limited_number_of_completed_requests_is_kept() {
     let mut world = World::new();
     world.index.settings.requests_kept = 2;
     let message = format!("The stream is currently running in Job {JOB}.");
@@ -258,7 +258,7 @@ fn completed_requests_are_kept_in_number() {
 }
 
 #[test]
-fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
+fn a_request_for_a_missing_stream_is_refused_and_a_completed_one_is_deleted() {
     let mut world = World::new();
     world.request("b1", |_| {}).request("b2", |request| request["spec"]["completed"] = json!(true));
     assert_eq!(world.does(), ["refuse n/b1", "remove n/b2"]);
@@ -274,7 +274,7 @@ fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
 }
 
 #[test]
-fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
+fn a_stream_is_left_to_another_operator_until_that_is_silent() {
     let mut world = World::new();
     world.stream("", capture("v1", false));
     let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
@@ -291,7 +291,7 @@ fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
 }
 
 #[test]
-fn before_v1_annotations_say_what_is_wanted() {
+fn annotations_hold_the_desired_state_in_v1beta1() {
     let state = |state: &str| json!({ "arcane/state": state });
     let mut world = World::of(CrdVersion::V1Beta1, &[]);
     for name in ["stream", "backfill"] {
@@ -333,7 +333,7 @@ fn before_v1_annotations_say_what_is_wanted() {
 }
 
 #[test]
-fn a_failed_run_of_a_schedule_reaches_the_stream() {
+fn a_failed_run_of_a_cron_job_is_reported_in_the_status() {
     let mut world = World::new();
     world.stream("Scheduled", batch("v1", false)).cron_job(|_| {});
     let raw = json!({
@@ -358,7 +358,7 @@ fn an_empty_index_decides_nothing() {
 }
 
 #[test]
-fn pods_that_kubernetes_counts_in_a_job_touch_nobody_and_its_end_does() {
+fn pod_counts_of_a_job_affect_no_stream_and_its_end_does() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     let mut job = world.index.job(&world.key().object_name).unwrap().clone();

@@ -1,4 +1,4 @@
-//! A picture of a cluster that tests put together.
+//! A cluster that tests put together, with the index of an operator that watches it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use streams::model::{CrdVersion, GROUP, Key, NamespacedName};
 pub const JOB: &str = "11111111-1111-1111-1111-111111111111";
 pub const NOW: &str = "2026-11-16T08:00:00Z";
 
-/// Read once: the tests of every state make tens of thousands of worlds. They fit both versions.
+/// Parsed once: the tests of every state create tens of thousands of worlds.
 static TEMPLATES: LazyLock<Vec<(&str, Value, Template)>> = LazyLock::new(|| {
     let read = |name: &'static str| {
         let raw = json!({
@@ -221,13 +221,13 @@ impl World {
         decide(&self.index.observe(&self.key(), self.now), self.now)
     }
 
-    /// A short account of what would be done.
+    /// The actions of the next decision, in brief.
     pub fn does(&self) -> Vec<String> {
         self.decide().actions.iter().map(brief).collect()
     }
 }
 
-/// An index that knows the class and that it has no streams yet.
+/// An index that has listed the class and no streams.
 pub fn index(class: &Class) -> Index {
     let mut index = Index::default();
     let classes = WatchEvent::Snapshot(vec![Object::Class(class.clone())]);
@@ -273,7 +273,7 @@ fn reference(name: &str) -> Value {
     json!({ "apiGroup": GROUP, "kind": "StreamingJobTemplate", "name": name, "namespace": "t" })
 }
 
-/// A spec in each of the layouts.
+/// A change-capture spec in one of the layouts.
 pub fn capture(layout: &str, suspended: bool) -> Value {
     let mut spec = match layout {
         "v0" => json!({
@@ -312,7 +312,7 @@ pub fn batch(layout: &str, suspended: bool) -> Value {
     spec
 }
 
-/// Changes of a Job.
+/// Changes of a Job's manifest.
 pub fn ended(kind: &'static str) -> impl FnOnce(&mut Value) {
     move |job| {
         job["status"]["conditions"] = json!([{

@@ -1,4 +1,4 @@
-//! A cluster that writes down kind it is asked.
+//! An API server client that records its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use streams::ports::api_server::{ApiServer, Request, ResourceKind, Response};
 
 pub struct Counting {
     api: Arc<dyn ApiServer>,
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
     lists: Mutex<Vec<String>>,
     dead: AtomicBool,
 }
@@ -21,32 +21,32 @@ impl Counting {
     pub fn new(api: Arc<dyn ApiServer>) -> Arc<Counting> {
         Arc::new(Counting {
             api,
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             lists: Mutex::default(),
             dead: AtomicBool::new(false),
         })
     }
 
-    /// All requests but lists, watches and kind is about the Lease.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    /// All requests except lists, watches and those of the Lease.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 
     pub fn of(&self, prefix: &str) -> usize {
-        self.asked.lock().iter().filter(|asked| asked.starts_with(prefix)).count()
+        self.requests.lock().iter().filter(|requests| requests.starts_with(prefix)).count()
     }
 
     pub fn lists(&self) -> Vec<String> {
         self.lists.lock().clone()
     }
 
-    /// From now on nothing gets out.
+    /// From now on no request is sent.
     pub fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
     }
 
-    pub fn forget(&self) {
-        self.asked.lock().clear();
+    pub fn clear(&self) {
+        self.requests.lock().clear();
     }
 }
 
@@ -69,7 +69,7 @@ impl ApiServer for Counting {
             ResourceKind::BackfillRequest => "request",
             ResourceKind::Event => "event",
         };
-        let asked = match &send {
+        let requests = match &send {
             Request::Create(kind, manifest) => {
                 let of = if manifest["involvedObject"]["kind"] == "StreamClass" {
                     " of a class"
@@ -88,7 +88,7 @@ impl ApiServer for Counting {
             Request::JobResult { object_name, .. } => Some(format!("fate {object_name}")),
             Request::ReadLease(_) | Request::WriteLease(..) => None,
         };
-        self.asked.lock().extend(asked);
+        self.requests.lock().extend(requests);
         self.api.send(send).await
     }
 }

@@ -38,14 +38,14 @@ async fn a_failing_stream_gets_one_job_per_attempt_and_recovers_when_its_templat
     };
     until("it has failed three times", async || failures().await == 3).await;
     stage.until_phase("s1", "Failed").await;
-    assert_eq!(running.counting.of("create job"), 3, "{:#?}", running.counting.asked());
+    assert_eq!(running.counting.of("create job"), 3, "{:#?}", running.counting.requests());
     let mended = json!({ "spec": { "spec": { "template": { "spec": {
         "restartPolicy": "Never", "containers": [{ "name": "stream", "image": "mock:hang" }],
     } } } } });
     let templates = stage.of("StreamingJobTemplate", "streamingjobtemplates");
     templates.patch("broken", &PatchParams::default(), &Patch::Merge(mended)).await.unwrap();
     stage.until_phase("s1", "Running").await;
-    assert_eq!(running.counting.of("create job"), 4, "{:#?}", running.counting.asked());
+    assert_eq!(running.counting.of("create job"), 4, "{:#?}", running.counting.requests());
     assert!(stage.events("s1").await.iter().any(|reason| reason == "StreamRecovered"));
     running.stop().await;
 }

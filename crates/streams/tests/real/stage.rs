@@ -1,4 +1,4 @@
-//! A namespace with templates, and operators that see nothing else.
+//! A namespace with templates, and operators that watch only it.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -25,8 +25,8 @@ use crate::counting::Counting;
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
-/// One server for all tests that run at a time; it ends with the last of them. Its kinds are there
-/// from the beginning, so that the garbage collector knows them.
+/// One server for all concurrent tests; it stops with the last of them. Its CRDs exist from the
+/// start, so that the garbage collector knows them.
 static SERVER: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
 
 pub async fn server() -> Option<Arc<Server>> {
@@ -71,7 +71,7 @@ pub async fn connect(access: &Access) -> Kubernetes {
     Kubernetes::with(config).unwrap()
 }
 
-/// Waits for something to be so, for at most a minute.
+/// Waits for a condition, for at most a minute.
 pub async fn until<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
     assert!(until_or_not(is).await, "in a minute it was never so: {what}");
 }
@@ -90,7 +90,7 @@ pub struct Stage {
     pub client: Client,
     pub namespace: String,
     pub kind: (String, String),
-    /// It lasts as long as someone is on it.
+    /// Keeps the server running.
     pub _server: Option<Arc<Server>>,
 }
 
@@ -154,7 +154,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Backfills with one template, then streams with another.
+    /// A spec with templates for streaming and for backfills.
     pub fn spec(&self, stream: &str, backfill: &str) -> Value {
         let template = |name: &str| json!({ "name": name, "namespace": self.namespace });
         json!({
@@ -248,14 +248,14 @@ impl Stage {
         Running::start(Arc::new(api), self.config()).await
     }
 
-    /// One that comes through another port.
+    /// An operator that connects through another port.
     pub async fn operator_as(&self, access: &Access) -> Running {
         let api = connect(access).await.within(std::slice::from_ref(&self.namespace));
         Running::start(Arc::new(api), self.config()).await
     }
 }
 
-/// Stopped with the value; better by [`Running::stop`].
+/// An operator. Dropping it requests a shutdown; [`Running::stop`] also waits for it.
 pub struct Running {
     pub operator: Arc<Operator>,
     pub counting: Arc<Counting>,
@@ -283,7 +283,7 @@ impl Running {
         self.task.take().unwrap().await.unwrap();
     }
 
-    /// As `kill -9` would: nothing is finished, nothing is given back.
+    /// Like `kill -9`: nothing is finished and the Lease is not released.
     pub fn kill(self) {
         self.counting.die();
     }

@@ -1,4 +1,4 @@
-//! An API server that refuses, asks to wait, and whose answers are lost.
+//! An API server that fails, throttles and loses responses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use streams::ports::api_server::{ApiServer, Request, Response};
 
 use crate::stage::{Running, Stage, connect, until};
 
-/// Of three requests one is carried out and answered; of one object, never six in a row are not:
-/// waits double, and a test has a minute.
+/// One of three requests succeeds. At most five in a row fail for one object: delays double, and a
+/// test has a minute.
 struct Stormy {
     api: Arc<dyn ApiServer>,
     chance: Ambient,
@@ -55,7 +55,7 @@ impl ApiServer for Stormy {
             1 => Err(ApiError::Throttled(Some(Duration::from_millis(30)))),
             2 => Err(ApiError::Conflict),
             3 => Err(ApiError::Unreachable("it never arrived".into())),
-            // The worst: done, and nobody knows.
+            // The worst case: carried out, but the response is lost.
             4 | 5 => {
                 let _ = self.api.send(send).await;
                 Err(ApiError::Unreachable("the answer was lost".into()))
@@ -66,7 +66,7 @@ impl ApiServer for Stormy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_stream_comes_through_a_storm_with_the_jobs_it_should_have() {
+async fn every_stream_gets_its_jobs_despite_failing_requests() {
     let Some(stage) = Stage::new().await else { return };
     let api = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
     let stormy =
@@ -99,7 +99,7 @@ async fn every_stream_comes_through_a_storm_with_the_jobs_it_should_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_fail_without_end_delay_no_other() {
+async fn streams_that_always_fail_do_not_delay_others() {
     let Some(stage) = Stage::new().await else { return };
     let mut config = stage.config();
     config.settings.recovery.first_s = 1;

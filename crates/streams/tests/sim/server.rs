@@ -1,5 +1,5 @@
-//! An API server in memory, with the controllers that matter to Jobs. Everything that it does is a
-//! step that the simulator takes when it likes.
+//! An in-memory API server with the controllers that matter to Jobs. Each of its steps is taken by
+//! the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +32,13 @@ pub struct State {
     pub objects: BTreeMap<(Kind, String), Value>,
     version: u64,
     uids: u64,
-    /// What happened to each kind, in order: the object, and whether it is its end.
+    /// The changes of each kind, in order: the object, and whether it was deleted.
     pub log: Vec<(Kind, Value, bool)>,
-    /// How Jobs ended, as their events tell.
+    /// How Jobs ended, as their events say.
     pub ends: BTreeMap<String, JobResult>,
-    /// Requests that a Job has carried out to its end.
+    /// Requests that a Job has completed.
     pub carried_out: BTreeSet<String>,
-    /// The answers to so many calls are lost, after the call was carried out or before.
+    /// Loses the response to the next request, after (true) or before (false) carrying it out.
     pub lose: Option<bool>,
     pub jobs_made: usize,
     pub wrong: Vec<String>,
@@ -94,7 +94,7 @@ impl State {
         self.objects.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
 
-    /// A Job ends, as its pods did.
+    /// Ends a Job.
     pub fn finish(&mut self, name: &str, ok: bool) {
         let Some(job) = self.get(Kind::Job, name) else { return };
         if job["status"]["conditions"].is_array() {
@@ -102,7 +102,7 @@ impl State {
         }
         let mut job = job.clone();
         let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
-        let (kind, fate) = if ok {
+        let (kind, result) = if ok {
             ("Complete", JobResult::Complete)
         } else {
             ("Failed", JobResult::Failed("BackoffLimitExceeded".into()))
@@ -116,11 +116,11 @@ impl State {
             let id = env.iter().find(|v| v["name"] == "STREAMCONTEXT__BACKFILL_ID").unwrap();
             self.carried_out.insert(id["value"].as_str().unwrap().to_owned());
         }
-        self.ends.insert(uid, fate);
+        self.ends.insert(uid, result);
         self.put(Kind::Job, job);
     }
 
-    /// The garbage collector: what belongs to a stream that is gone goes.
+    /// The garbage collector: deletes what belongs to a deleted stream.
     pub fn collect(&mut self) -> bool {
         let uids: BTreeSet<String> = self
             .objects
@@ -170,8 +170,8 @@ impl Server {
         }
     }
 
-    /// What a watch tells of an entry of the log.
-    pub fn told(&self, kind: Kind, value: &Value, end: bool) -> WatchEvent {
+    /// The watch event of an entry of the log.
+    pub fn event(&self, kind: Kind, value: &Value, end: bool) -> WatchEvent {
         if !end {
             return WatchEvent::Upserted(self.object(kind, value).into());
         }
@@ -244,7 +244,7 @@ impl Server {
         }
     }
 
-    /// What must hold of every Job that is made, whatever was missed.
+    /// Checks what must hold of every Job that is created.
     fn check_job(&self, state: &mut State, manifest: &Value) {
         state.jobs_made += 1;
         let name = name(manifest);
@@ -290,9 +290,9 @@ impl ApiServer for Server {
     async fn send(&self, send: Request) -> Result<Response, ApiError> {
         let mut state = self.state.lock();
         match state.lose.take() {
-            // It never arrived.
+            // The request was not delivered.
             Some(false) => Err(ApiError::Unreachable("cut".into())),
-            // The answer was lost.
+            // The response was lost.
             Some(true) => {
                 let _ = self.execute(&mut state, &send);
                 Err(ApiError::Unreachable("cut".into()))
