@@ -50,7 +50,7 @@ async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
     has(&stage.ok(&["stop", "orders", "--wait"]), &["orders is Suspended"]);
     has(&stage.ok(&["start", "orders", "--wait"]), &["orders is Running"]);
     let before = stage.get("jobs", "orders")["metadata"]["uid"].clone();
-    has(&stage.ok(&["restart", "orders", "--wait"]), &["started anew"]);
+    has(&stage.ok(&["restart", "orders", "--wait"]), &["being restarted"]);
     assert_ne!(stage.get("jobs", "orders")["metadata"]["uid"], before);
     has(&stage.ok(&["backfill", "orders", "--wait"]), &["has been backfilled"]);
 

@@ -38,10 +38,10 @@ async fn streams_are_found_changed_and_explained_without_a_server_or_an_operator
         &told,
         &["spec.suspended is true", "stream start FlatStream/orders -n prod", "No operator"],
     );
-    has(&stage.ok(&["start", "orders", "rich"]), &["orders goes on", "rich goes on"]);
+    has(&stage.ok(&["start", "orders", "rich"]), &["orders is being resumed", "rich is being resumed"]);
     assert_eq!(stage.get("flat-streams", "orders")["spec"]["suspended"], false);
     assert_eq!(stage.get("rich-streams", "rich")["spec"]["execution"]["suspended"], false);
-    has(&stage.ok(&["restart", "orders"]), &["started anew"]);
+    has(&stage.ok(&["restart", "orders"]), &["being restarted"]);
     let restart =
         &stage.get("flat-streams", "orders")["metadata"]["annotations"]["mainstay.io/restart"];
     assert!(restart.is_string(), "{restart}");
@@ -150,7 +150,7 @@ async fn a_downtime_suspends_many_and_lets_the_same_ones_go_on() {
     let details = stage.ok(&["downtime", "details", "move"]);
     has(&details, &["sales-a", "sales-b"]);
     assert!(!details.contains("other") && !details.contains("sales-off"), "{details}");
-    has(&stage.ok(&["downtime", "stop", "move"]), &["2 streams go on"]);
+    has(&stage.ok(&["downtime", "stop", "move"]), &["resumed 2 streams"]);
     let one = stage.get("rich-streams", "sales-b");
     assert_eq!(one["spec"]["execution"]["suspended"], false);
     assert!(one["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty));

@@ -45,8 +45,8 @@ pub enum WatchChange {
 
 impl Classes {
     /// Applies a watch event. Returns the classes that changed.
-    pub fn apply(&mut self, crd_version: CrdVersion, told: WatchEvent) -> Vec<ClassName> {
-        match told {
+    pub fn apply(&mut self, crd_version: CrdVersion, event: WatchEvent) -> Vec<ClassName> {
+        match event {
             WatchEvent::Snapshot(objects) => {
                 self.listed_versions[crd_version as usize] = true;
                 let mut changed: Vec<ClassName> = Vec::new();

@@ -21,7 +21,7 @@ fn of_kind(name: &str, version: u32, kind: &str) -> Class {
     class(name, version, json!({ "apiVersion": "v1", "kindRef": kind, "pluralName": kind }))
 }
 
-fn told(classes: &mut Classes, all: Vec<Class>) -> Vec<WatchChange> {
+fn apply_list(classes: &mut Classes, all: Vec<Class>) -> Vec<WatchChange> {
     let objects = all.into_iter().map(Object::Class).collect();
     classes.apply(CrdVersion::V1, WatchEvent::Snapshot(objects));
     classes.watch_changes(&CancellationToken::new())
@@ -36,7 +36,7 @@ fn names(watch_changes: &[WatchChange]) -> Vec<String> {
     watch_changes.iter().map(name).collect()
 }
 
-fn stands(classes: &Classes, name: &str) -> Option<ClassStatus> {
+fn status_of(classes: &Classes, name: &str) -> Option<ClassStatus> {
     let class = classes.get(name).unwrap().clone();
     class_status(ClassFacts {
         class: &class,
@@ -49,52 +49,52 @@ fn stands(classes: &Classes, name: &str) -> Option<ClassStatus> {
 }
 
 #[test]
-fn edits_are_followed_and_what_is_the_same_is_left_alone() {
+fn edits_change_the_watches_and_equal_classes_do_not() {
     let mut classes = Classes::default();
-    let watch_changes = told(&mut classes, vec![of_kind("a", 1, "A")]);
+    let watch_changes = apply_list(&mut classes, vec![of_kind("a", 1, "A")]);
     assert_eq!(names(&watch_changes), ["follow a A"]);
-    assert_eq!(names(&told(&mut classes, vec![of_kind("a", 2, "A")])), Vec::<String>::new());
-    let watch_changes = told(&mut classes, vec![of_kind("a", 3, "B")]);
+    assert_eq!(names(&apply_list(&mut classes, vec![of_kind("a", 2, "A")])), Vec::<String>::new());
+    let watch_changes = apply_list(&mut classes, vec![of_kind("a", 3, "B")]);
     assert_eq!(names(&watch_changes), ["leave a A", "follow a B"]);
     let spec = json!({
         "apiVersion": "v1", "kindRef": "B", "pluralName": "B", "secretRefs": ["secret"],
     });
-    assert_eq!(names(&told(&mut classes, vec![class("a", 4, spec)])), ["renew a B"]);
-    assert_eq!(names(&told(&mut classes, Vec::new())), ["leave a B"]);
+    assert_eq!(names(&apply_list(&mut classes, vec![class("a", 4, spec)])), ["renew a B"]);
+    assert_eq!(names(&apply_list(&mut classes, Vec::new())), ["leave a B"]);
 }
 
 #[test]
-fn of_two_with_one_kind_the_one_that_is_followed_stays_and_the_other_says_why_it_is_not() {
+fn of_two_classes_with_one_kind_the_watched_one_stays_and_the_other_reports_why() {
     let mut classes = Classes::default();
-    told(&mut classes, vec![of_kind("b", 1, "K")]);
-    let watch_changes = told(&mut classes, vec![of_kind("a", 2, "K"), of_kind("b", 1, "K")]);
+    apply_list(&mut classes, vec![of_kind("b", 1, "K")]);
+    let watch_changes = apply_list(&mut classes, vec![of_kind("a", 2, "K"), of_kind("b", 1, "K")]);
     assert_eq!(names(&watch_changes), Vec::<String>::new());
-    let second = stands(&classes, "a").unwrap();
+    let second = status_of(&classes, "a").unwrap();
     assert_eq!((second.phase, second.reason), (ClassPhase::Failed, "KindTaken"));
     assert!(second.message.contains("StreamClass b"), "{}", second.message);
-    let watch_changes = told(&mut classes, vec![of_kind("a", 2, "K")]);
+    let watch_changes = apply_list(&mut classes, vec![of_kind("a", 2, "K")]);
     assert_eq!(names(&watch_changes), ["leave b K", "follow a K"]);
 }
 
 #[test]
-fn a_class_says_what_is_missing() {
+fn a_class_reports_what_is_missing() {
     let mut classes = Classes::default();
     let half = class("half", 1, json!({ "apiVersion": "v1", "kindRef": "K" }));
-    let watch_changes = told(&mut classes, vec![half, of_kind("a", 1, "A")]);
+    let watch_changes = apply_list(&mut classes, vec![half, of_kind("a", 1, "A")]);
     assert_eq!(names(&watch_changes), ["follow a A"]);
-    let half = stands(&classes, "half").unwrap();
+    let half = status_of(&classes, "half").unwrap();
     assert_eq!(half.phase, ClassPhase::Failed);
     assert_eq!(half.message, "spec.pluralName is empty: the plural in the kind's CRD");
-    assert_eq!(stands(&classes, "a"), None, "nothing is known yet");
+    assert_eq!(status_of(&classes, "a"), None, "nothing is known yet");
     let stop = CancellationToken::new();
     assert!(classes.set_watch_state("a", &stop, WatchState::Failed(ApiError::NotFound)));
-    let missing = stands(&classes, "a").unwrap();
+    let missing = status_of(&classes, "a").unwrap();
     assert_eq!((missing.phase, missing.reason), (ClassPhase::Pending, "KindMissing"));
     let away = WatchState::Failed(ApiError::Unreachable("x".into()));
     classes.set_watch_state("a", &stop, away);
-    assert_eq!(stands(&classes, "a"), None, "that passes, and is not written");
+    assert_eq!(status_of(&classes, "a"), None, "that passes, and is not written");
     classes.set_watch_state("a", &stop, WatchState::Synced);
-    assert_eq!(stands(&classes, "a").unwrap().phase, ClassPhase::Ready);
+    assert_eq!(status_of(&classes, "a").unwrap().phase, ClassPhase::Ready);
     stop.cancel();
     assert!(
         !classes.set_watch_state("a", &stop, WatchState::Unknown),
@@ -103,13 +103,13 @@ fn a_class_says_what_is_missing() {
 }
 
 #[test]
-fn a_class_that_the_existing_operator_left_ready_is_not_written_to() {
+fn a_class_that_is_ready_is_not_written() {
     let mut ready = of_kind("a", 1, "A");
     ready.phase = "Ready".into();
     let mut classes = Classes::default();
-    told(&mut classes, vec![ready.clone()]);
+    apply_list(&mut classes, vec![ready.clone()]);
     classes.set_watch_state("a", &CancellationToken::new(), WatchState::Synced);
-    let class_status = stands(&classes, "a").unwrap();
+    let class_status = status_of(&classes, "a").unwrap();
     assert!(class_status.is_of(&ready));
     ready.message = "There is no CustomResourceDefinition".into();
     assert!(!class_status.is_of(&ready), "an old complaint is taken back");

@@ -21,7 +21,7 @@ pub const REQUIRED: [WatchTarget; 5] = [
 
 pub struct SyncState {
     /// The state of each watch.
-    told: Mutex<BTreeMap<&'static str, State>>,
+    event: Mutex<BTreeMap<&'static str, State>>,
     synced: watch::Sender<bool>,
 }
 
@@ -48,20 +48,20 @@ pub struct Blocked {
 
 impl Default for SyncState {
     fn default() -> SyncState {
-        SyncState { told: Mutex::default(), synced: watch::Sender::new(false) }
+        SyncState { event: Mutex::default(), synced: watch::Sender::new(false) }
     }
 }
 
 impl SyncState {
     /// Records a watch event. Returns whether the blocking error changed.
-    pub fn record(&self, target: &WatchTarget, told: &WatchEvent) -> bool {
-        if !matches!(told, WatchEvent::Snapshot(_) | WatchEvent::Error(_)) {
+    pub fn record(&self, target: &WatchTarget, event: &WatchEvent) -> bool {
+        if !matches!(event, WatchEvent::Snapshot(_) | WatchEvent::Error(_)) {
             return false;
         }
-        let mut all = self.told.lock();
+        let mut all = self.event.lock();
         let state = all.entry(name(target)).or_default();
         let before = (state.error.clone(), state.works_since);
-        match told {
+        match event {
             // Without permission to read v1beta1 there are no templates of it.
             WatchEvent::Error(ApiError::Forbidden(_))
                 if *target == WatchTarget::Templates(CrdVersion::V1Beta1) =>
@@ -93,7 +93,7 @@ impl SyncState {
     }
 
     pub fn blocked(&self) -> Option<Blocked> {
-        let all = self.told.lock();
+        let all = self.event.lock();
         all.values().find_map(|state| {
             let said = state.error.clone()?;
             let requeue_at = state.works_since.map(|works_since| works_since + STABLE_AFTER);

@@ -81,14 +81,14 @@ pub(super) fn failed(view: &View<'_>, why: &str, stop: Option<Action>) -> Decisi
         };
         requeue_at = (failures <= recovery.attempts).then_some(due);
     }
-    let message = format!("The stream has failed: {why}.{then}");
-    let status = Status::new(Phase::Failed, view.stream, message);
+    let status = format!("The stream has failed: {why}.{then}");
+    let status = Status::new(Phase::Failed, view.stream, status);
     let what = match view.stream.phase {
         Phase::Backfilling => "backfill",
         _ => "streaming",
     };
-    let told = format!("The {what} job {} has failed: {why}.{then}", view.name());
-    actions.extend(view.write_status(status, K8sEvent::warning("StreamingJobFailed", told)));
+    let message = format!("The {what} job {} has failed: {why}.{then}", view.name());
+    actions.extend(view.write_status(status, K8sEvent::warning("StreamingJobFailed", message)));
     actions.extend(stop);
     Decision { actions, requeue_at, ..Decision::default() }
 }

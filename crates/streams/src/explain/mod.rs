@@ -80,19 +80,20 @@ impl Reason {
 
 /// The reasons, the most important first. Never empty.
 pub fn explain(facts: &StreamFacts) -> Vec<Reason> {
-    let who = [operator::deleting, operator::unclassed, operator::operator, operator::class_state];
-    let wish =
+    let operator =
+        [operator::deleting, operator::unclassed, operator::operator, operator::class_state];
+    let requested =
         [requested::paused, requested::spec_error, requested::suspended, requested::no_backend];
-    let way = [progress::foreign_job, progress::ending, progress::failed];
-    let run = [progress::backfill, progress::stuck, progress::schedule];
-    let say = |parts: &[fn(&StreamFacts) -> Option<Reason>]| -> Vec<Reason> {
+    let blocking = [progress::foreign_job, progress::ending, progress::failed];
+    let running = [progress::backfill, progress::stuck, progress::schedule];
+    let collect = |parts: &[fn(&StreamFacts) -> Option<Reason>]| -> Vec<Reason> {
         parts.iter().filter_map(|part| part(facts)).collect()
     };
-    let mut reasons = say(&who);
-    reasons.extend(say(&wish));
+    let mut reasons = collect(&operator);
+    reasons.extend(collect(&requested));
     let stopped = facts.suspended.is_some() || facts.downtime.is_some();
     if facts.stream.execution.is_ok() && !stopped {
-        reasons.extend(say(&way));
+        reasons.extend(collect(&blocking));
         let templates = progress::templates(facts);
         // The operator's error repeats the same in fewer words.
         if templates.is_empty() {
@@ -100,9 +101,9 @@ pub fn explain(facts: &StreamFacts) -> Vec<Reason> {
         } else {
             reasons.extend(templates)
         }
-        reasons.extend(say(&run));
+        reasons.extend(collect(&running));
     }
-    reasons.extend(say(&[progress::running, operator::other_operator]));
+    reasons.extend(collect(&[progress::running, operator::other_operator]));
     if reasons.is_empty() {
         reasons.push(progress::nothing_known(facts));
     }

@@ -144,7 +144,7 @@ fn requests() -> Value {
         plural: "backfillrequests",
         short: "bfr",
         scope: "Namespaced",
-        description: "Someone wants all data of a stream anew. It is carried out once.",
+        description: "A request to load all data of a stream again. It is carried out once.",
         columns: &[
             ("StreamClass", ".spec.streamClass", "string"),
             ("StreamId", ".spec.streamId", "string"),
@@ -168,7 +168,7 @@ fn requests() -> Value {
                     json!({
                         "type": "boolean",
                         "default": false,
-                        "description": "Set by the operator when the backfill has ended well.",
+                        "description": "Set by the operator when the backfill has succeeded.",
                     }),
                 ),
                 (
@@ -177,7 +177,7 @@ fn requests() -> Value {
                         "type": "object",
                         "nullable": true,
                         "x-kubernetes-preserve-unknown-fields": true,
-                        "description": "Laid over the stream's spec for this backfill: objects are merged, all else is replaced.",
+                        "description": "Merged into the stream's spec for this backfill: objects are merged, everything else is replaced.",
                     }),
                 ),
             ],

@@ -124,8 +124,8 @@ impl Effects {
 
     fn gone(&self, watched: &WatchTarget, object_name: NamespacedName, uid: Box<str>) -> Executed {
         // No event is newer than a deletion.
-        let told = WatchEvent::Deleted(object_name, uid, crate::model::meta::Revision::of(""));
-        Executed { affected: self.index.lock().apply(watched, told), ..Executed::default() }
+        let event = WatchEvent::Deleted(object_name, uid, crate::model::meta::Revision::of(""));
+        Executed { affected: self.index.lock().apply(watched, event), ..Executed::default() }
     }
 
     fn stream(&self, key: &Key) -> Option<(Arc<Class>, Arc<Stream>)> {

@@ -1,6 +1,6 @@
-//! `mainstay stream downtime …`: many streams are suspended under one name, and the same ones go on
+//! `mainstay stream downtime …`: suspends many streams under one name and resumes the same ones
 //! later. Labels and annotations are those of the kubectl plugin, so that either can end what the
-//! other began.
+//! other started.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use streams::kubectl::write::valid_downtime;
 use streams::model::class::Class;
 use streams::model::{DOWNTIME, DOWNTIME_BEGIN};
 
-use super::{ClusterArgs, called, list};
+use super::{ClusterArgs, display_name, list};
 use crate::error::{Error, Result};
 use crate::output::{self, Format, ago, text};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Suspend all streams whose names begin so, until the downtime is stopped
+    /// Suspend all streams with a name prefix, until the downtime is stopped
     Declare(Declare),
-    /// Let the streams of a downtime go on
+    /// Resume the streams of a downtime
     Stop(One),
     /// List the downtimes
     List(ClusterArgs),
@@ -36,18 +36,18 @@ Examples:
   mainstay stream downtime declare db-move --prefix sales- -A
   mainstay stream downtime stop db-move -A
 
-Streams that are suspended already, or part of another downtime, are left as they are: they do not
-go on when this downtime ends.")]
+Streams that are suspended already, or part of another downtime, are not changed: they are not
+resumed when this downtime ends.")]
 pub struct Declare {
-    /// What the downtime is called
+    /// Name of the downtime
     key: String,
-    /// The beginning of the streams' names; an empty text takes all of them
+    /// Prefix of the streams' names; empty for all streams
     #[arg(long, value_name = "TEXT")]
     prefix: String,
     /// Only streams of this class or kind
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Only say which streams it would be
+    /// Only print which streams would be suspended
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct Declare {
 
 #[derive(Debug, Args)]
 pub struct One {
-    /// What the downtime is called
+    /// Name of the downtime
     key: String,
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -89,7 +89,7 @@ impl Declare {
                 Some(key) => format!("is part of the downtime {key}"),
                 None => "is suspended already".to_owned(),
             };
-            output::say(&format!("left as it is: {} {why}", called(found)));
+            output::say(&format!("not changed: {} {why}", display_name(found)));
         }
         if taken.is_empty() {
             output::say("no stream was suspended");
@@ -108,7 +108,7 @@ impl Declare {
                 format!("{} streams would be suspended", taken.len())
             } else {
                 format!(
-                    "{} streams are being suspended; `{me} stream downtime stop {key}` lets them go on",
+                    "{} streams are being suspended; `{me} stream downtime stop {key}` resumes them",
                     taken.len()
                 )
             });
@@ -117,7 +117,7 @@ impl Declare {
     }
 }
 
-/// Does something to each stream; what cannot be done to one does not keep it from the others.
+/// Applies a change to each stream; an error of one does not affect the others.
 async fn each(
     streams: &[FoundStream],
     act: impl AsyncFn(&FoundStream) -> kernel::Result<()>,
@@ -126,7 +126,7 @@ async fn each(
     for found in streams {
         match act(found).await {
             Ok(()) => rows.push(list::row(found)),
-            Err(error) => failed.push(format!("{}: {error}", called(found))),
+            Err(error) => failed.push(format!("{}: {error}", display_name(found))),
         }
     }
     if failed.is_empty() {
@@ -134,7 +134,9 @@ async fn each(
     } else {
         let text = failed.join("\n");
         let done = rows.len();
-        Err(Error::Kernel(kernel::Error::Conflict(format!("{done} were changed, but not\n{text}"))))
+        Err(Error::Kernel(kernel::Error::Conflict(format!(
+            "{done} streams were changed; failed:\n{text}"
+        ))))
     }
 }
 
@@ -158,7 +160,7 @@ impl One {
         if found.is_empty() {
             let place = match &scope {
                 Scope::Everywhere => "in any namespace".to_owned(),
-                Scope::Namespace(name) => format!("in namespace {name}; -A looks in all"),
+                Scope::Namespace(name) => format!("in namespace {name}; use -A for all"),
             };
             let message = format!("no stream is part of a downtime called {} {place}", self.key);
             return Err(kernel::Error::coded(0, kernel::Class::NotFound, message).into());
@@ -174,7 +176,7 @@ impl One {
         let count = rows.len();
         output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
         if self.cluster.output == Format::Table {
-            output::say(&format!("{count} streams go on"));
+            output::say(&format!("resumed {count} streams"));
         }
         Ok(())
     }
@@ -211,7 +213,7 @@ async fn list_all(args: &ClusterArgs) -> Result<()> {
     }))
 }
 
-/// One row for each downtime, with the begin of its first stream.
+/// One row per downtime, with the earliest start of its streams.
 fn downtimes(found: &[FoundStream]) -> Vec<Value> {
     let mut by_key: BTreeMap<&str, Vec<&FoundStream>> = BTreeMap::new();
     for one in found {

@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 use streams::kubectl::find::{FoundStream, Scope, access_problem, is_called};
 use streams::model::spec_layout::Backend;
 
-use super::{ClusterArgs, called};
+use super::{ClusterArgs, display_name};
 use crate::error::Result;
 use crate::output::{self, Format, ago, text};
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only of this class or kind
+    /// Only streams of this class or kind
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Only in this phase, or in one of several: Failed,Suspended
+    /// Only streams in these phases, as in Failed,Suspended
     #[arg(long, value_name = "PHASE")]
     phase: Option<String>,
-    /// Only with these labels, as kubectl takes them
+    /// Only streams with these labels, in kubectl's syntax
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     selector: Option<String>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ impl List {
             let place = match &scope {
                 Scope::Everywhere => "there is no such stream in any namespace".to_owned(),
                 Scope::Namespace(name) => {
-                    format!("there is no such stream in namespace {name}; -A looks in all")
+                    format!("there is no such stream in namespace {name}; use -A for all")
                 }
             };
             let classes = if listing.classes.is_empty() {
@@ -69,7 +69,7 @@ impl List {
     }
 }
 
-/// What is worth knowing of a stream at a glance.
+/// The summary of a stream.
 pub fn row(found: &FoundStream) -> Value {
     let (stream, object_name) = (&found.stream, found.object_name());
     let execution = stream.execution.as_ref().ok();
@@ -81,7 +81,7 @@ pub fn row(found: &FoundStream) -> Value {
     let written = stream.status.as_deref();
     let problem = stream.execution.as_ref().err().map(|problem| problem.to_string());
     json!({
-        "key": called(found),
+        "key": display_name(found),
         "namespace": &*object_name.namespace,
         "name": &*object_name.name,
         "kind": &*found.class.kind,
@@ -120,7 +120,7 @@ pub fn table(format: Format, rows: &Value) -> String {
     })
 }
 
-/// What someone should know who reads no further.
+/// The text of the NOTE column.
 fn note(one: &Value) -> String {
     let phase = text(&one["phase"]).to_lowercase();
     match (&one["problem"], &one["downtime"]) {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_note_is_what_someone_should_know() {
+    fn the_note_shows_problems() {
         for (row, said) in [
             (json!({ "phase": "Running", "message": "fine" }), ""),
             (json!({ "phase": "Failed", "message": "exit 1" }), "exit 1"),

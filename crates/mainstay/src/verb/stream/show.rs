@@ -6,7 +6,7 @@ use streams::explain::{self, Reason, StreamFacts};
 use streams::kubectl::Client;
 use streams::kubectl::find::FoundStream;
 
-use super::{ClusterArgs, called, list};
+use super::{ClusterArgs, display_name, list};
 use crate::error::Result;
 use crate::output::{self, Format};
 
@@ -30,9 +30,9 @@ impl One {
 
     pub async fn describe(self) -> Result<()> {
         let (client, found) = self.cluster.find(&self.stream).await?;
-        let (facts, reasons) = explained(&client, &found).await?;
+        let (facts, reasons) = explain_stream(&client, &found).await?;
         if self.cluster.output == Format::Table {
-            return output::print(&told(&found, &facts, &reasons));
+            return output::print(&description(&found, &facts, &reasons));
         }
         let events = facts.events.iter().map(|event| {
             json!({
@@ -54,25 +54,28 @@ impl One {
         });
         output::print(&match self.cluster.output {
             Format::Yaml => output::yaml(&all),
-            Format::Name => called(&found),
+            Format::Name => display_name(&found),
             _ => output::json(&all),
         })
     }
 }
 
-/// What there is to say of a stream now.
-pub async fn explained(client: &Client, found: &FoundStream) -> Result<(StreamFacts, Vec<Reason>)> {
+/// Reads the facts about a stream and explains them.
+pub async fn explain_stream(
+    client: &Client,
+    found: &FoundStream,
+) -> Result<(StreamFacts, Vec<Reason>)> {
     let facts = client.facts(found, jiff::Timestamp::now()).await?;
     let reasons = explain::explain(&facts);
     Ok((facts, reasons))
 }
 
-/// The commands in a sentence, as this program is called.
+/// Replaces the program name in suggested commands by the one in use.
 pub fn as_called(text: &str) -> String {
     text.replace("`mainstay ", &format!("`{} ", output::program()))
 }
 
-fn told(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> String {
+fn description(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> String {
     let object_name = found.object_name();
     let line = |name: &str, value: String| match value.as_str() {
         "" => String::new(),
@@ -81,7 +84,7 @@ fn told(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> String 
     let row = list::row(found);
     let of = |field: &str| output::text(&row[field]);
     let phase = if of("phase").is_empty() { "none yet".into() } else { of("phase") };
-    let mut out = format!("{} in namespace {}\n", called(found), object_name.namespace);
+    let mut out = format!("{} in namespace {}\n", display_name(found), object_name.namespace);
     out += &line("Phase", phase);
     for reason in reasons {
         out += &format!("\n{}\n", reason.message);
@@ -119,12 +122,12 @@ fn told(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> String 
     out
 }
 
-/// Requests are kept for a while; the last few are enough to show.
+/// The number of requests that are shown.
 const REQUESTS_MAX: usize = 5;
 
-/// The first thing to say of a stream, for a person who waited in vain.
+/// The most important reason for the state of a stream.
 pub async fn headline(client: &Client, found: &FoundStream) -> String {
-    match explained(client, found).await {
+    match explain_stream(client, found).await {
         Ok((_, reasons)) => reasons.first().map_or_else(String::new, |first| {
             as_called(&format!("{} {}", first.message, first.fix))
         }),
@@ -132,7 +135,7 @@ pub async fn headline(client: &Client, found: &FoundStream) -> String {
     }
 }
 
-/// An object that was written, in the format that was asked for.
+/// Prints an object that was written, in the requested format.
 pub fn written(format: Format, object: &Value, said: &str) -> Result<()> {
     match format {
         Format::Table => {

@@ -44,11 +44,11 @@ impl Kubernetes {
         let answer = self.http(HttpRequest::get(path)).await?;
         let events: Events = serde_json::from_slice(&answer)
             .map_err(|error| ApiError::Unreachable(format!("invalid list of events: {error}")))?;
-        Ok(told(&events.items))
+        Ok(result_of(&events.items))
     }
 }
 
-fn told(events: &[Event]) -> JobResult {
+fn result_of(events: &[Event]) -> JobResult {
     let failed = events.iter().find(|event| FAILED.contains(&event.reason.as_str()));
     if let Some(Event { reason, message }) = failed {
         return JobResult::Failed(format!("{reason}: {message}").into());

@@ -21,42 +21,42 @@ struct MergedWatch {
 pub fn merged(parts: Vec<BoxStream<'static, WatchEvent>>) -> BoxStream<'static, WatchEvent> {
     let count = parts.len();
     let parts = parts.into_iter().enumerate();
-    let parts = parts.map(|(part, told)| told.map(move |told| (part, told)).boxed());
-    let namespaces = MergedWatch {
+    let parts = parts.map(|(part, event)| event.map(move |event| (part, event)).boxed());
+    let merged = MergedWatch {
         parts: futures::stream::select_all(parts),
         gathering: Some((0..count).map(|_| None).collect()),
         known: vec![HashMap::new(); count],
         ready: VecDeque::new(),
     };
-    futures::stream::unfold(namespaces, async |mut namespaces| {
+    futures::stream::unfold(merged, async |mut merged| {
         loop {
-            if let Some(told) = namespaces.ready.pop_front() {
-                return Some((told, namespaces));
+            if let Some(event) = merged.ready.pop_front() {
+                return Some((event, merged));
             }
-            let (part, told) = namespaces.parts.next().await?;
-            namespaces.take(part, told);
+            let (part, event) = merged.parts.next().await?;
+            merged.receive(part, event);
         }
     })
     .boxed()
 }
 
 impl MergedWatch {
-    fn take(&mut self, part: usize, told: WatchEvent) {
-        match told {
-            WatchEvent::Snapshot(objects) => self.all(part, objects),
+    fn receive(&mut self, part: usize, event: WatchEvent) {
+        match event {
+            WatchEvent::Snapshot(objects) => self.relist(part, objects),
             WatchEvent::Error(error) => self.ready.push_back(WatchEvent::Error(error)),
-            one if self.gathering.is_some() => self.gathered(part, one),
+            one if self.gathering.is_some() => self.apply_to_gathering(part, one),
             one => {
-                self.note(part, &one);
+                self.track(part, &one);
                 self.ready.push_back(one);
             }
         }
     }
 
-    fn note(&mut self, part: usize, told: &WatchEvent) {
-        match told {
+    fn track(&mut self, part: usize, event: &WatchEvent) {
+        match event {
             WatchEvent::Upserted(object) => {
-                let (object_name, uid, revision) = who(object);
+                let (object_name, uid, revision) = identity(object);
                 self.known[part].insert(object_name, (uid, revision));
             }
             WatchEvent::Deleted(object_name, ..) => {
@@ -66,10 +66,10 @@ impl MergedWatch {
         }
     }
 
-    fn all(&mut self, part: usize, objects: Vec<Object>) {
+    fn relist(&mut self, part: usize, objects: Vec<Object>) {
         let now = objects
             .iter()
-            .map(who)
+            .map(identity)
             .map(|(object_name, uid, revision)| (object_name, (uid, revision)));
         let before = std::mem::replace(&mut self.known[part], now.collect());
         let Some(gathering) = &mut self.gathering else {
@@ -91,24 +91,24 @@ impl MergedWatch {
     }
 
     /// Applies a change in one namespace while others have not listed yet.
-    fn gathered(&mut self, part: usize, told: WatchEvent) {
-        self.note(part, &told);
+    fn apply_to_gathering(&mut self, part: usize, event: WatchEvent) {
+        self.track(part, &event);
         let Some(Some(objects)) = self.gathering.as_mut().map(|all| &mut all[part]) else {
             return;
         };
-        let object_name = match &told {
-            WatchEvent::Upserted(object) => who(object).0,
+        let object_name = match &event {
+            WatchEvent::Upserted(object) => identity(object).0,
             WatchEvent::Deleted(object_name, ..) => object_name.clone(),
             WatchEvent::Snapshot(_) | WatchEvent::Error(_) => return,
         };
-        objects.retain(|object| who(object).0 != object_name);
-        if let WatchEvent::Upserted(object) = told {
+        objects.retain(|object| identity(object).0 != object_name);
+        if let WatchEvent::Upserted(object) = event {
             objects.push(*object);
         }
     }
 }
 
-fn who(object: &Object) -> (NamespacedName, Box<str>, Revision) {
+fn identity(object: &Object) -> (NamespacedName, Box<str>, Revision) {
     match object {
         Object::Class(class) => {
             let name = class.name.rsplit('/').next().unwrap_or_default();

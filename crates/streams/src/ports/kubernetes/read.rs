@@ -62,14 +62,14 @@ impl Decoded {
     }
 
     /// An object that is no longer of use counts as deleted.
-    pub fn told(self) -> WatchEvent {
+    pub fn into_event(self) -> WatchEvent {
         match self.object {
             Some(object) => WatchEvent::Upserted(object.into()),
             None => WatchEvent::Deleted(self.object_name, self.uid, self.revision),
         }
     }
 
-    pub fn gone(self) -> WatchEvent {
+    pub fn into_deleted(self) -> WatchEvent {
         WatchEvent::Deleted(self.object_name, self.uid, self.revision)
     }
 }

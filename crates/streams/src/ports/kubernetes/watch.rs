@@ -82,8 +82,8 @@ impl Watch {
                 },
                 State::Open(version, mut lines) => match lines.next().await {
                     Some(line) => {
-                        if let Some(told) = self.read(version, lines, &line) {
-                            return told;
+                        if let Some(event) = self.read(version, lines, &line) {
+                            return event;
                         }
                     }
                     None => {
@@ -240,8 +240,8 @@ impl Watch {
         self.state = State::Open(decoded.version.clone(), lines);
         match line.kind {
             "BOOKMARK" => None,
-            "DELETED" => Some(decoded.gone()),
-            _ => Some(decoded.told()),
+            "DELETED" => Some(decoded.into_deleted()),
+            _ => Some(decoded.into_event()),
         }
     }
 }

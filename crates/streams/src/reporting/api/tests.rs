@@ -58,7 +58,7 @@ fn whole(from: &str, to: &str, uids: &[&str]) -> Snapshot {
     }
 }
 
-async fn told(store: &Memory, report: &Report) -> ReportResult {
+async fn reported(store: &Memory, report: &Report) -> ReportResult {
     apply_report(store, &operator("prod", "acme"), report, NOW).await.unwrap()
 }
 
@@ -75,8 +75,8 @@ async fn get(store: &Memory, key: &str) -> Object {
 async fn a_report_is_written_once_however_often_it_comes() {
     let store = Memory::default();
     let first = report(vec![stream("u1", "pending"), stream("u2", "running")]);
-    assert_eq!(told(&store, &first).await.written, 3);
-    assert_eq!(told(&store, &first).await, ReportResult::default());
+    assert_eq!(reported(&store, &first).await.written, 3);
+    assert_eq!(reported(&store, &first).await, ReportResult::default());
     let object = get(&store, "stream/u1").await;
     assert_eq!((object.phase.as_str(), object.org.as_str()), ("pending", "acme"));
     assert_eq!((object.generation, object.observed), (3, 3));
@@ -93,14 +93,14 @@ async fn a_report_is_written_once_however_often_it_comes() {
 #[tokio::test]
 async fn a_change_is_an_event_that_says_what_happened() {
     let store = Memory::default();
-    told(&store, &report(vec![stream("u1", "pending")])).await;
-    told(&store, &report(vec![stream("u1", "running")])).await;
+    reported(&store, &report(vec![stream("u1", "pending")])).await;
+    reported(&store, &report(vec![stream("u1", "running")])).await;
     let mut suspended = stream("u1", "running");
     suspended.suspended = true;
-    assert_eq!(told(&store, &report(vec![suspended])).await.written, 1);
+    assert_eq!(reported(&store, &report(vec![suspended])).await.written, 1);
     let gone = Report { gone: vec!["u1".into(), "never-known".into()], ..Report::default() };
-    assert_eq!(told(&store, &gone).await.written, 1);
-    assert_eq!(told(&store, &gone).await.written, 0);
+    assert_eq!(reported(&store, &gone).await.written, 1);
+    assert_eq!(reported(&store, &gone).await.written, 0);
     let said = [
         "mainstay.stream-class.created c1",
         "mainstay.stream.created u1",
@@ -111,7 +111,7 @@ async fn a_change_is_an_event_that_says_what_happened() {
     assert_eq!(events(&store).await, said);
     assert_eq!(get(&store, "stream/u1").await.deleted_at, Some(NOW));
     // Its class was removed for a while, and the stream with it.
-    assert_eq!(told(&store, &report(vec![stream("u1", "running")])).await.written, 1);
+    assert_eq!(reported(&store, &report(vec![stream("u1", "running")])).await.written, 1);
     assert_eq!(get(&store, "stream/u1").await.deleted_at, None);
 }
 
@@ -119,28 +119,28 @@ async fn a_change_is_an_event_that_says_what_happened() {
 async fn what_a_whole_report_does_not_name_is_gone_within_its_range() {
     let store = Memory::default();
     let all = ["a1", "a2", "b1", "b2"].map(|uid| stream(uid, "running"));
-    told(&store, &report(all.into())).await;
+    reported(&store, &report(all.into())).await;
     // Another operator of this cluster watches other namespaces.
     let other = Snapshot { namespaces: vec!["elsewhere".into()], ..whole("", "", &[]) };
     let other = Report { whole: vec![other], ..Report::default() };
-    assert_eq!(told(&store, &other).await.written, 0);
+    assert_eq!(reported(&store, &other).await.written, 0);
     let first = Report { whole: vec![whole("", "b", &["a2"])], ..Report::default() };
-    assert_eq!(told(&store, &first).await.written, 1);
+    assert_eq!(reported(&store, &first).await.written, 1);
     let rest = Report { whole: vec![whole("b", "", &[])], ..Report::default() };
-    assert_eq!(told(&store, &rest).await.written, 2);
+    assert_eq!(reported(&store, &rest).await.written, 2);
     assert!(get(&store, "stream/a2").await.deleted_at.is_none());
     assert!(get(&store, "stream-class/c1").await.deleted_at.is_none());
     let other = Report {
         whole: vec![Snapshot { classes: true, ..whole("", "", &[]) }],
         ..Report::default()
     };
-    assert_eq!(told(&store, &other).await.written, 1);
+    assert_eq!(reported(&store, &other).await.written, 1);
 }
 
 #[tokio::test]
 async fn an_operator_speaks_of_its_own_cluster_only() {
     let store = Memory::default();
-    told(&store, &report(vec![stream("u1", "running")])).await;
+    reported(&store, &report(vec![stream("u1", "running")])).await;
     for other in [operator("test", "acme"), operator("prod", "umbrella")] {
         let lie = report(vec![stream("u1", "failed")]);
         let result = apply_report(&store, &other, &lie, NOW).await.unwrap();
