@@ -301,6 +301,11 @@ impl View<'_> {
         let annotated = request.is_none() && self.state() == Some("reload-requested");
         if !ours {
             let mut actions = Vec::new();
+            if request.is_none() && !annotated {
+                // The Job requests the backfill by an annotation, which is deleted with it.
+                let value = Some("reload-requested".into());
+                actions.push(Action::Annotate { name: STATE, value });
+            }
             if self.stream.phase == Phase::Running {
                 let message = format!("Backfill was requested for stream {}", self.name());
                 let status = Status::new(Phase::Pending, self.stream, ending(job));
@@ -487,8 +492,8 @@ impl View<'_> {
 
 /// Whether a restart was requested after the Job was created.
 pub(super) fn restart_requested(stream: &Stream, made_with: Option<&str>) -> bool {
-    let wished = stream.annotations.restart.as_deref();
-    wished.is_some() && wished != made_with
+    let requested = stream.annotations.restart.as_deref();
+    requested.is_some() && requested != made_with
 }
 
 fn ending(job: &Job) -> String {

@@ -6,6 +6,7 @@ use streams::index::Index;
 use streams::model::CrdVersion;
 use streams::model::job::JobResult;
 use streams::model::meta::Revision;
+use streams::model::phase::Phase;
 use streams::model::settings::Settings;
 use streams::model::stream::CurrentStatus;
 use streams::model::watch::Object;
@@ -330,6 +331,19 @@ fn annotations_hold_the_desired_state_in_v1beta1() {
             "stop 22222222-2222-2222-2222-222222222222 Failed",
         ]
     );
+}
+
+#[test]
+fn a_job_of_v1beta1_that_requests_a_reload_is_replaced_by_a_backfill() {
+    for state in ["schema-mismatch", "reload-requested"] {
+        let mut world = World::of(CrdVersion::V1Beta1, &[]);
+        world.stream("RUNNING", capture("v0", false));
+        world.job(JOB, |job| job["metadata"]["annotations"]["arcane/state"] = json!(state));
+        let story = world.converge(None).unwrap();
+        assert!(story.steps.contains(&"start Backfill(None)".into()), "{story:#?}");
+        let stream = world.index.stream(&world.key()).unwrap();
+        assert_eq!((stream.phase, &stream.annotations.state), (Phase::Backfilling, &None));
+    }
 }
 
 #[test]
