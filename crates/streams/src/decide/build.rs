@@ -68,8 +68,8 @@ pub fn job_manifest(
 /// The manifest of a CronJob. Each run is a backfill whose id is the name of its Job.
 pub fn cron_job_manifest(job_inputs: &JobInputs<'_>, schedule: &str) -> Result<Value, String> {
     let mut made = job_inputs.template_job()?;
-    let nobody = json!({ "streamClass": "", "streamId": "" });
-    let mut variables = job_inputs.variables(Some(go_compatible_json(&nobody)))?;
+    let no_request = json!({ "streamClass": "", "streamId": "" });
+    let mut variables = job_inputs.variables(Some(go_compatible_json(&no_request)))?;
     variables.push(variable("STREAMCONTEXT__BACKFILL", "true".into()));
     variables.push(json!({
         "name": "STREAMCONTEXT__BACKFILL_ID",
@@ -331,7 +331,7 @@ fn list<'c>(
     }
     match there {
         Value::Array(items) => Ok(items),
-        _ => Err(format!("StreamingJobTemplate {template}: {name} of a container is no list")),
+        _ => Err(format!("StreamingJobTemplate {template}: {name} of a container is not a list")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pure decisions: from an observation and the time to actions.
 
 pub mod action;
+mod backfill;
 pub mod build;
 pub mod class;
 mod drift;

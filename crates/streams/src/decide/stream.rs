@@ -6,7 +6,6 @@
 use jiff::Timestamp;
 
 use super::action::{Action, Decision, K8sEvent, Mode, StopReason};
-use super::drift::RESTART_REQUESTED;
 use super::requests::foreign_owner_until;
 use super::{build, requests, retry};
 use crate::model::backfill_request::BackfillRequest;
@@ -17,7 +16,7 @@ use crate::model::phase::Phase;
 use crate::model::spec_layout::{Backend, Execution};
 use crate::model::status::{Status, job_in_message, job_suffix};
 use crate::model::stream::Stream;
-use crate::model::{CrdVersion, NamespacedName, STATE};
+use crate::model::{CrdVersion, NamespacedName};
 
 /// A stream that exists and everything that its decision depends on.
 pub(super) struct View<'a> {
@@ -45,13 +44,6 @@ pub fn decide(observed: &Observation<'_>, now: Timestamp) -> Decision {
         decision.actions = requests::surplus_requests(&view);
     }
     decision
-}
-
-/// A requested backfill.
-enum Backfill<'a> {
-    Requested(&'a BackfillRequest),
-    /// v1beta1: an annotation requests it, or the stream is new.
-    Reload,
 }
 
 impl View<'_> {
@@ -190,7 +182,7 @@ impl View<'_> {
     }
 
     /// How the deleted Job ended that the status names, if that is known.
-    fn last_result(&self) -> Option<&JobResult> {
+    pub(super) fn last_result(&self) -> Option<&JobResult> {
         let last_job = self.last_job()?;
         last_job
             .result
@@ -204,7 +196,7 @@ impl View<'_> {
     }
 
     /// Looks up the result of a Job that was deleted unobserved, by the events that it left.
-    fn look_up_job_result(&self) -> Option<Action> {
+    pub(super) fn look_up_job_result(&self) -> Option<Action> {
         if !matches!(self.stream.phase, Phase::Running | Phase::Backfilling) {
             return None;
         }
@@ -220,30 +212,6 @@ impl View<'_> {
         Some(Action::LookUpJobResult { uid: uid.into() })
     }
 
-    /// The backfill that should run, if any; or the action that requests it.
-    fn backfill(&self, execution: &Execution) -> Result<Option<Backfill<'_>>, Action> {
-        let capture = matches!(execution.backend, Some(Backend::ChangeCapture { .. }));
-        if self.class.crd_version == CrdVersion::V1Beta1 {
-            let wanted = self.state() == Some("reload-requested")
-                || self.stream.phase == Phase::New && self.job().is_none()
-                || self.job().is_some_and(|job| {
-                    job.backfilling && !job.complete()
-                        || matches!(
-                            job.state.as_deref(),
-                            Some("schema-mismatch" | "reload-requested")
-                        )
-                });
-            return Ok(wanted.then_some(Backfill::Reload));
-        }
-        if let Some(open) = self.open_request() {
-            return Ok(Some(Backfill::Requested(open)));
-        }
-        if self.stream.phase == Phase::New && capture && self.initial_request().is_none() {
-            return Err(self.request_initial_backfill());
-        }
-        Ok(None)
-    }
-
     /// The requests for this stream, the oldest first.
     pub(super) fn requests(&self) -> impl Iterator<Item = &BackfillRequest> {
         self.observed
@@ -256,115 +224,6 @@ impl View<'_> {
     /// The oldest open request.
     pub(super) fn open_request(&self) -> Option<&BackfillRequest> {
         self.requests().find(|request| !request.completed && !request.deleting)
-    }
-
-    fn run_backfill(&self, execution: &Execution, backfill: &Backfill<'_>) -> Decision {
-        if let Some(cron_job) = self.cron_job() {
-            return match stop_schedule(cron_job) {
-                Some(stop) => Decision::of([stop]),
-                None => self.wait("Its CronJob is ending, then the backfill starts."),
-            };
-        }
-        let (mode, request) = match backfill {
-            Backfill::Requested(request) => {
-                (Mode::Backfill(Some((*request.object_name.name).into())), Some(*request))
-            }
-            Backfill::Reload => (Mode::Backfill(None), None),
-        };
-        let Some(job) = self.job() else {
-            if let Some(JobResult::Complete) = self.last_result()
-                && self.stream.phase == Phase::Backfilling
-                && let Some(request) = request.filter(|request| self.status_names(request))
-            {
-                return Decision::of([self.complete(request)]);
-            }
-            if let Some(ask) = self.look_up_job_result() {
-                return Decision::of([ask]);
-            }
-            if !self.observed.may_start_backfill() {
-                let many = self.observed.running_backfills;
-                let why = format!("Waiting: {many} backfills are running, and no more may.");
-                return Decision { waiting_for_backfill: true, ..self.wait(why) };
-            }
-            // Only a layout without a backend has no template for backfills.
-            let Some(template) = &execution.backfill else { return self.no_backend() };
-            return self.start(template, mode, request);
-        };
-        let ours = job.backfilling
-            && match request {
-                Some(request) => job.backfill_id.as_deref() == Some(&*request.object_name.name),
-                None => true,
-            };
-        if job.deleting {
-            return self.wait(ending(job));
-        }
-        let annotated = request.is_none() && self.state() == Some("reload-requested");
-        if !ours {
-            let mut actions = Vec::new();
-            if request.is_none() && !annotated {
-                // The Job requests the backfill by an annotation, which is deleted with it.
-                let value = Some("reload-requested".into());
-                actions.push(Action::Annotate { name: STATE, value });
-            }
-            if self.stream.phase == Phase::Running {
-                let message = format!("Backfill was requested for stream {}", self.name());
-                let status = Status::new(Phase::Pending, self.stream, ending(job));
-                actions = self.write_status(status, K8sEvent::normal("BackfillRequested", message));
-            }
-            actions.extend(stop(job, StopReason::Backfill));
-            return Decision { actions, ..Decision::default() };
-        }
-        if job.complete() {
-            let complete = request.map(|request| self.complete(request));
-            return Decision::of(complete.into_iter().chain(stop(job, StopReason::Ended)));
-        }
-        if annotated {
-            // The backfill has started, so the annotation has served its purpose.
-            return Decision::of([Action::Annotate { name: STATE, value: None }]);
-        }
-        if restart_requested(self.stream, job.restart.as_deref()) {
-            return self.restart(job, RESTART_REQUESTED);
-        }
-        self.backfilling(job, request)
-    }
-
-    /// Whether the status says that this request is being carried out.
-    pub(super) fn status_names(&self, request: &BackfillRequest) -> bool {
-        let status = self.stream.status.as_ref();
-        status.is_some_and(|status| status.message.ends_with(&*request.object_name.name))
-    }
-
-    fn complete(&self, request: &BackfillRequest) -> Action {
-        Action::CompleteRequest { name: (*request.object_name.name).into() }
-    }
-
-    fn backfilling(&self, job: &Job, request: Option<&BackfillRequest>) -> Decision {
-        let job = job_suffix(&job.uid);
-        let message = match request {
-            Some(request) => format!(
-                "The stream is currently backfilling data{job}, request ID: {}",
-                request.object_name.name
-            ),
-            None => format!("The stream is currently backfilling data{job}."),
-        };
-        let mut status = Status::new(Phase::Backfilling, self.stream, message);
-        status.hash = build::configuration_hash(self.stream, request);
-        let name = self.name();
-        let event = match self.stream.phase {
-            Phase::New => K8sEvent::normal(
-                "StreamCreated",
-                format!("Backfill was requested for the new stream definition: {name}"),
-            ),
-            Phase::Pending => K8sEvent::normal(
-                "BackfillStarted",
-                format!("Backfill for stream {name} has started"),
-            ),
-            _ => K8sEvent::normal(
-                "BackfillRequested",
-                format!("Backfill was requested for stream {name}"),
-            ),
-        };
-        Decision { actions: self.write_status(status, event), ..Decision::default() }
     }
 
     fn run_stream(&self, template: &NamespacedName) -> Decision {
@@ -405,7 +264,7 @@ impl View<'_> {
     }
 
     /// Stops a Job so that the current configuration is started instead.
-    fn restart(&self, job: &Job, why: &str) -> Decision {
+    pub(super) fn restart(&self, job: &Job, why: &str) -> Decision {
         let mut actions: Vec<Action> = stop(job, StopReason::Changed).into_iter().collect();
         if job.ended.is_none() {
             let status = Status::new(Phase::Pending, self.stream, ending(job));
@@ -456,7 +315,7 @@ impl View<'_> {
         Decision { actions: self.write_status(status, event), ..Decision::default() }
     }
 
-    fn no_backend(&self) -> Decision {
+    pub(super) fn no_backend(&self) -> Decision {
         let mut actions = Vec::new();
         actions.extend(self.job().and_then(|job| stop(job, StopReason::Backend)));
         actions.extend(self.cron_job().and_then(stop_schedule));
@@ -496,7 +355,7 @@ pub(super) fn restart_requested(stream: &Stream, made_with: Option<&str>) -> boo
     requested.is_some() && requested != made_with
 }
 
-fn ending(job: &Job) -> String {
+pub(super) fn ending(job: &Job) -> String {
     format!("Waiting until Job {} has ended.", job.uid)
 }
 
@@ -505,6 +364,6 @@ pub(super) fn stop(job: &Job, why: StopReason) -> Option<Action> {
     (!job.deleting).then(|| Action::StopJob { uid: job.uid.clone(), running, why })
 }
 
-fn stop_schedule(cron_job: &CronJob) -> Option<Action> {
+pub(super) fn stop_schedule(cron_job: &CronJob) -> Option<Action> {
     (!cron_job.deleting).then(|| Action::StopSchedule { uid: cron_job.uid.clone() })
 }

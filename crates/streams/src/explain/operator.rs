@@ -7,8 +7,8 @@ pub(super) fn deleting(facts: &StreamFacts) -> Option<Reason> {
     facts.stream.deleting.then(|| {
         Reason::new(
             "deleting",
-            "It is being deleted; its Job goes with it.",
-            "It is gone once the finalizers in its metadata are.",
+            "It is being deleted, and its Job with it.",
+            "It is gone once the finalizers in its metadata are removed.",
         )
     })
 }
@@ -18,7 +18,7 @@ pub(super) fn unclassed(facts: &StreamFacts) -> Option<Reason> {
     (!facts.has_class).then(|| {
         Reason::new(
             "class-missing",
-            format!("No StreamClass names the kind {kind}, so no operator looks at it."),
+            format!("No StreamClass names the kind {kind}, so no operator manages it."),
             format!(
                 "Apply a StreamClass with apiGroupRef {group}, apiVersion {version}, kindRef {kind} \
                  and pluralName {plural}."
@@ -32,15 +32,15 @@ pub(super) fn class_state(facts: &StreamFacts) -> Option<Reason> {
     if !facts.has_class || class.phase.eq_ignore_ascii_case("ready") {
         return None;
     }
-    let phase = if class.phase.is_empty() { "not looked at yet" } else { &class.phase };
+    let phase = if class.phase.is_empty() { "not reconciled yet" } else { &class.phase };
     let why = if class.message.is_empty() { String::new() } else { format!(": {}", class.message) };
     Some(Reason::new(
         "class-not-ready",
         format!("Its class {} is {phase}{why}. Its streams may not be watched.", class.name),
         if class.phase.is_empty() {
-            "An operator makes it Ready; see whether one runs."
+            "An operator makes it Ready; check that one runs."
         } else {
-            "The operator tries again by itself; see the class with kubectl describe streamclass."
+            "The operator retries automatically; see the class with kubectl describe streamclass."
         },
     ))
 }
@@ -49,7 +49,7 @@ pub(super) fn class_state(facts: &StreamFacts) -> Option<Reason> {
 const STALE_TIMES: i64 = 3;
 
 pub(super) fn operator(facts: &StreamFacts) -> Option<Reason> {
-    let start = "Start one with `mainstay operator`, or look at its Deployment.";
+    let start = "Start one with `mainstay operator`, or check its Deployment.";
     match &facts.operator {
         OperatorState::Unknown => None,
         // An operator of another kind may run without a Lease.
@@ -65,7 +65,7 @@ pub(super) fn operator(facts: &StreamFacts) -> Option<Reason> {
             let (holder, ago) = (&lease.holder, distance(facts.now, lease.renewed));
             if lease.holder.is_empty() {
                 let message = format!(
-                    "No operator is running: the last one gave back the Lease {object_name} {ago}."
+                    "No operator is running: the last one released the Lease {object_name} {ago}."
                 );
                 return Some(Reason::new("no-operator", message, start));
             }
@@ -91,7 +91,7 @@ pub(super) fn other_operator(facts: &StreamFacts) -> Option<Reason> {
         (true, true) => Some(Reason::new(
             "another-operator",
             format!(
-                "Another operator writes its status, too: {name}, {}.",
+                "Another operator also writes its status: {name}, {}.",
                 distance(facts.now, *at)
             ),
             format!("Stop one of the two; `kubectl get deploy -A` may show what {name} is."),
@@ -99,10 +99,10 @@ pub(super) fn other_operator(facts: &StreamFacts) -> Option<Reason> {
         (false, _) if facts.operator == OperatorState::None => Some(Reason::new(
             "another-operator",
             format!(
-                "It is looked after by another operator, which wrote its status as {name} {}.",
+                "Another operator manages it, which wrote its status as {name} {}.",
                 distance(facts.now, *at)
             ),
-            "What is said here is how Mainstay would see it.",
+            "The rest of this explanation is how Mainstay would treat it.",
         )),
         _ => None,
     }

@@ -19,12 +19,12 @@ pub(super) fn foreign_job(facts: &StreamFacts) -> Option<Reason> {
     let whose = match (&job.owner, &job.kind) {
         (Some(owner), _) => format!("belongs to {} {}", owner.kind, owner.name),
         (None, Some(kind)) => format!("is of a {kind}"),
-        (None, None) => "belongs to nobody".into(),
+        (None, None) => "has no owner".into(),
     };
     Some(Reason::new(
         "name-taken",
-        format!("A Job of its name is there and {whose}: a stream's Job has the stream's name."),
-        "Give one of the two another name, or remove that Job.",
+        format!("A Job of its name exists and {whose}: a stream's Job has the stream's name."),
+        "Rename one of the two, or delete that Job.",
     ))
 }
 
@@ -33,12 +33,12 @@ pub(super) fn ending(facts: &StreamFacts) -> Option<Reason> {
     Some(Reason::new(
         "old-job-ending",
         format!(
-            "It waits for its old Job (uid {}, made {}) to end before it starts another.",
+            "It waits for its old Job (uid {}, created {}) to end before it starts another.",
             job.uid,
             distance(facts.now, job.created)
         ),
-        "It goes on by itself; a pod may take its termination grace period, and one on a lost node \
-         needs a forced deletion.",
+        "It continues automatically; a pod may take its termination grace period, and one on a lost \
+         node needs a forced deletion.",
     ))
 }
 
@@ -54,16 +54,16 @@ pub(super) fn failed(facts: &StreamFacts) -> Option<Reason> {
     let status = status.trim_start_matches([':', '.', ' ']).trim_end_matches('.');
     let why = by_job.or(Some(status).filter(|text| !text.is_empty()));
     let why = why.or(of_event.map(|event| event.message.trim_end_matches('.')));
-    let why = why.unwrap_or("nothing says why");
+    let why = why.unwrap_or("the reason is unknown");
     let annotations = &facts.stream.annotations;
     let again = match (annotations.recover, &annotations.recovered) {
         (true, _) if why.contains("started again") => String::new(),
         (true, Some((times, at))) => {
             let ago = distance(facts.now, *at);
-            format!(" It is started again by itself: {times} failures so far, the last {ago}.")
+            format!(" It is restarted automatically: {times} consecutive failures, the last {ago}.")
         }
-        (true, None) => " It is started again by itself after a while.".into(),
-        (false, _) => " It stays so until someone acts.".into(),
+        (true, None) => " It is restarted automatically after a delay.".into(),
+        (false, _) => " It stays failed until it is restarted.".into(),
     };
     let cli_ref = cli_ref(facts);
     Some(Reason::new(
@@ -78,11 +78,10 @@ pub(super) fn operator_error(facts: &StreamFacts) -> Option<Reason> {
     let status = facts.stream.error_message()?;
     let field = status.split_whitespace().next().filter(|word| word.starts_with("spec."));
     let fix = match field {
-        Some(field) => format!("Correct {field}; it is looked at again at once."),
-        None => "It is tried again when something of it changes, and by itself, ever more slowly."
-            .into(),
+        Some(field) => format!("Correct {field}; it is reconciled again at once."),
+        None => "It is retried after a change, and automatically with growing delays.".into(),
     };
-    let message = format!("The operator says: {}.", status.trim_end_matches('.'));
+    let message = format!("The operator reports: {}.", status.trim_end_matches('.'));
     Some(Reason::new("refused", message, fix))
 }
 
@@ -94,14 +93,14 @@ pub(super) fn templates(facts: &StreamFacts) -> Vec<Reason> {
                 "template-missing",
                 format!("The StreamingJobTemplate {object_name} that it names does not exist."),
                 format!(
-                    "Make it, or name another: `kubectl get sjt -n {}` lists those there are.",
+                    "Create it, or name another: `kubectl get sjt -n {}` lists the existing ones.",
                     object_name.namespace
                 ),
             ),
             problem => Reason::new(
                 "template-wrong",
                 format!("The StreamingJobTemplate {object_name} cannot be used: {problem}."),
-                "Correct the template; the stream is looked at again when it changes.",
+                "Correct the template; the stream is reconciled again when it changes.",
             ),
         })
     });
@@ -128,8 +127,8 @@ pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
                 let ago = distance(facts.now, *at);
                 return Some(Reason::new(
                     "backfill-ended",
-                    format!("Its backfill{by} ended well {ago}; the operator is to go on."),
-                    "If it does not within seconds, see whether one runs.",
+                    format!("Its backfill{by} succeeded {ago}; the operator continues."),
+                    "If it does not within seconds, check that an operator runs.",
                 ));
             }
             // Another reason reports the failure.
@@ -155,12 +154,15 @@ pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
     Some(match (capped, first.phase.as_str()) {
         (Some(message), _) => Reason::new(
             "backfill-cap",
-            format!("{asked}, but as many run as may at once: {}.", message.trim_end_matches('.')),
-            "It begins when another has ended; the operator's setting says how many may run.",
+            format!(
+                "{asked}, but the limit of concurrent backfills is reached: {}.",
+                message.trim_end_matches('.')
+            ),
+            "It starts when another has ended; the setting is operator.backfills-max.",
         ),
         (None, "Failed") => Reason::new(
             "request-refused",
-            format!("{asked}, which cannot be carried out; its conditions say why."),
+            format!("{asked}, which cannot be carried out; see its conditions."),
             format!(
                 "kubectl describe bfr {} -n {}",
                 first.object_name.name, first.object_name.namespace
@@ -170,8 +172,8 @@ pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
         (None, _) if facts.stream.error_message().is_some() => return None,
         (None, _) => Reason::new(
             "backfill-pending",
-            format!("{asked}; its Job is not there yet."),
-            "The operator makes it; if it does not within seconds, look at the events.",
+            format!("{asked}; its Job does not exist yet."),
+            "The operator creates it; if it does not within seconds, check the events.",
         ),
     })
 }
@@ -180,7 +182,7 @@ pub(super) fn stuck(facts: &StreamFacts) -> Option<Reason> {
     let (pod, why) = facts.stuck_pods.first()?;
     Some(Reason::new(
         "pod-waiting",
-        format!("Its Job is there, but the pod {pod} does not get ahead: {why}."),
+        format!("Its Job is there, but the pod {pod} makes no progress: {why}."),
         format!("kubectl describe pod {pod} -n {}", facts.stream.object_name().namespace),
     ))
 }
@@ -206,22 +208,22 @@ pub(super) fn schedule(facts: &StreamFacts) -> Option<Reason> {
     let Some(cron_job) = &facts.cron_job else {
         return Some(Reason::new(
             "schedule-pending",
-            format!("It runs by the schedule {schedule:?}, but its CronJob is not there yet."),
-            "The operator makes it; if it does not within seconds, look at the events.",
+            format!("It runs by the schedule {schedule:?}, but its CronJob does not exist yet."),
+            "The operator creates it; if it does not within seconds, check the events.",
         ));
     };
     let ran = match (cron_job.last_run, cron_job.last_success) {
         (None, _) => "it has not run yet".into(),
         (Some(run), Some(success)) if success >= run => {
-            format!("the last run was {}, and ended well", distance(facts.now, run))
+            format!("the last run was {}, and succeeded", distance(facts.now, run))
         }
         (Some(run), Some(success)) => format!(
-            "the last run was {}, the last that ended well {}",
+            "the last run was {}, the last success {}",
             distance(facts.now, run),
             distance(facts.now, success)
         ),
         (Some(run), None) => {
-            format!("the last run was {}, and none has ended well", distance(facts.now, run))
+            format!("the last run was {}, and none has succeeded", distance(facts.now, run))
         }
     };
     Some(Reason::new(
@@ -249,18 +251,18 @@ pub(super) fn nothing_known(facts: &StreamFacts) -> Reason {
     match (facts.stream.phase, message.filter(|text| !text.is_empty())) {
         (Phase::New, _) => Reason::new(
             "new",
-            "No operator has looked at it yet.",
-            "One does within a second if it runs, and if it may read this kind.",
+            "No operator has reconciled it yet.",
+            "A running operator with permission to read this kind does within a second.",
         ),
         (_, Some(message)) => Reason::new(
             "waiting",
-            format!("Its Job is not there. The operator says: {message}"),
-            "If nothing changes within seconds, look at the events.",
+            format!("Its Job does not exist. The operator reports: {message}"),
+            "If nothing changes within seconds, check the events.",
         ),
         (_, None) => Reason::new(
             "waiting",
-            "Its Job is not there.",
-            "The operator makes it; if it does not within seconds, look at the events.",
+            "Its Job does not exist.",
+            "The operator creates it; if it does not within seconds, check the events.",
         ),
     }
 }

@@ -9,7 +9,7 @@ pub(super) fn paused(facts: &StreamFacts) -> Option<Reason> {
         Reason::new(
             "paused",
             format!(
-                "The annotation {PAUSE} is true: the operator leaves it, its Job and its status as they are."
+                "The annotation {PAUSE} is true: the operator changes neither it nor its Job nor its status."
             ),
             format!(
                 "kubectl annotate {} {} -n {} {PAUSE}-",
@@ -40,7 +40,7 @@ pub(super) fn suspended(facts: &StreamFacts) -> Option<Reason> {
             format!("It is part of the downtime {key}{begun}, so it is suspended.{still}"),
             format!(
                 "`mainstay stream downtime stop {key}` ends the downtime for all of it; for this \
-                 one alone, take off the label {DOWNTIME} and the annotation {DOWNTIME_BEGIN} and \
+                 one alone, remove the label {DOWNTIME} and the annotation {DOWNTIME_BEGIN} and \
                  start it."
             ),
         ));
@@ -49,11 +49,11 @@ pub(super) fn suspended(facts: &StreamFacts) -> Option<Reason> {
     let open = facts.requests.iter().filter(|request| !request.completed).count();
     let waiting = match open {
         0 => String::new(),
-        1 => " An open backfill request waits for it to go on.".into(),
-        n => format!(" {n} open backfill requests wait for it to go on."),
+        1 => " An open backfill request waits until it is resumed.".into(),
+        n => format!(" {n} open backfill requests wait until it is resumed."),
     };
     let message = if field.contains(STATE) {
-        format!("It is suspended: {field} says so.{still}{waiting}")
+        format!("It is suspended: {field} requests it.{still}{waiting}")
     } else {
         format!("It is suspended: {field} is true.{still}{waiting}")
     };
@@ -65,7 +65,7 @@ pub(super) fn no_backend(facts: &StreamFacts) -> Option<Reason> {
     execution.backend.is_none().then(|| {
         Reason::new(
             "no-backend",
-            "It says no backend, so there is nothing to run.",
+            "It has no backend, so there is nothing to run.",
             "Give spec.execution.streamingBackend either changeCapture with a jobTemplateRef, or \
              batch with a schedule and a jobTemplateRef.",
         )

@@ -141,7 +141,7 @@ fn a_suspended_stream_names_the_field_and_the_command() {
     facts.requests = vec![request("a", json!({})), request("b", json!({}))];
     assert_says(&facts, "suspended", &["2 open backfill requests wait"]);
     facts.suspended = Some("the annotation arcane/state");
-    assert_says(&facts, "suspended", &["the annotation arcane/state says so"]);
+    assert_says(&facts, "suspended", &["the annotation arcane/state requests it"]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_paused_stream_is_left_alone() {
 fn a_failed_stream_says_what_kubernetes_said_of_its_job() {
     let mut facts = facts(capture(), "Failed", "The stream has failed: BackoffLimitExceeded.");
     facts.job = None;
-    assert_says(&facts, "failed", &["BackoffLimitExceeded", "stays so", "stream restart"]);
+    assert_says(&facts, "failed", &["BackoffLimitExceeded", "stays failed", "stream restart"]);
     let conditions = json!({ "conditions": [
         { "type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long" },
     ] });
@@ -179,7 +179,7 @@ fn a_failed_stream_says_what_kubernetes_said_of_its_job() {
     assert_says(&facts, "failed", &["DeadlineExceeded: too long"]);
     facts.stream.annotations.recover = true;
     facts.stream.annotations.recovered = Some((3, "2026-11-16T11:58:00Z".parse().unwrap()));
-    assert_says(&facts, "failed", &["3 failures so far, the last 2 min ago"]);
+    assert_says(&facts, "failed", &["3 consecutive failures, the last 2 min ago"]);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn without_a_message_the_newest_warning_says_why_it_failed() {
     // In the words of the existing operator.
     let mut facts = facts(capture(), "Failed", "The stream has failed.");
     facts.job = None;
-    assert_says(&facts, "failed", &["nothing says why"]);
+    assert_says(&facts, "failed", &["the reason is unknown"]);
     facts.events = vec![Event {
         at: NOW.parse().unwrap(),
         warning: true,
@@ -242,7 +242,7 @@ fn a_job_of_someone_else_with_its_name_is_in_the_way() {
 }
 
 #[test]
-fn a_backfill_is_told_with_its_request_and_its_begin() {
+fn a_backfill_is_reported_with_its_request_and_its_start() {
     let mut facts = facts(capture(), "Backfilling", "");
     (facts.job, facts.requests) =
         (Some(backfill_job()), vec![request("a", json!({})), request("b", json!({}))]);
@@ -253,7 +253,7 @@ fn a_backfill_is_told_with_its_request_and_its_begin() {
     );
     facts.job.as_mut().unwrap().ended =
         Some((JobResult::Complete, "2026-11-16T11:59:00Z".parse().unwrap()));
-    assert_says(&facts, "backfill-ended", &["orders-backfill-x", "ended well"]);
+    assert_says(&facts, "backfill-ended", &["orders-backfill-x", "succeeded"]);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_backfill_that_has_not_begun_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_kind_without_a_class_is_looked_at_by_nobody() {
+fn a_kind_without_a_class_has_no_operator() {
     let mut facts = facts(capture(), "", "");
     (facts.has_class, facts.job) = (false, None);
     assert_says(&facts, "class-missing", &["ParquetStream", "pluralName parquet-streams"]);
@@ -283,7 +283,7 @@ fn a_class_that_is_not_ready_says_why() {
     facts.class = class(json!({ "phase": "Failed", "conditions": [condition] }));
     assert_says(&facts, "class-not-ready", &["parquet-stream is Failed: the CRD is not there"]);
     facts.class = class(json!({}));
-    assert_says(&facts, "class-not-ready", &["not looked at yet"]);
+    assert_says(&facts, "class-not-ready", &["not reconciled yet"]);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn without_an_operator_nothing_happens() {
     if let OperatorState::Lease(_, lease) = &mut facts.operator {
         lease.holder.clear();
     }
-    assert_says(&facts, "no-operator", &["gave back"]);
+    assert_says(&facts, "no-operator", &["released"]);
     facts.operator = OperatorState::None;
     assert_says(&facts, "no-operator", &["no Lease", "mainstay operator"]);
     facts.operator = OperatorState::Unknown;
@@ -323,17 +323,17 @@ fn another_operator_that_writes_at_the_same_time_is_named() {
 }
 
 #[test]
-fn a_schedule_tells_its_last_and_its_next_run() {
+fn a_schedule_shows_its_last_and_its_next_run() {
     let mut facts = facts(batch("0 * * * *"), "Scheduled", "");
     facts.job = None;
-    assert_says(&facts, "schedule-pending", &["CronJob is not there"]);
+    assert_says(&facts, "schedule-pending", &["CronJob does not exist"]);
     facts.cron_job = Some(cron_job(json!({})));
     assert_says(&facts, "scheduled", &["has not run yet", "2026-11-16 13:00:00Z", "in 60 min"]);
     let times = json!({
         "lastScheduleTime": "2026-11-16T11:00:00Z", "lastSuccessfulTime": "2026-11-16T09:00:40Z",
     });
     facts.cron_job = Some(cron_job(times));
-    assert_says(&facts, "scheduled", &["last run was 60 min ago", "ended well 2 h ago"]);
+    assert_says(&facts, "scheduled", &["last run was 60 min ago", "success 2 h ago"]);
     let mut wrong = self::facts(batch("every day"), "Pending", "");
     wrong.job = None;
     assert_says(&wrong, "schedule-wrong", &["every day", "2 fields"]);
@@ -368,17 +368,17 @@ fn what_kubernetes_refused_the_operator_is_passed_on() {
 }
 
 #[test]
-fn a_stream_that_goes_says_so_first() {
+fn the_deletion_of_a_stream_comes_first() {
     let mut facts = running();
     facts.stream.deleting = true;
     assert_says(&facts, "deleting", &["finalizers"]);
 }
 
 #[test]
-fn there_is_always_something_to_say() {
+fn there_is_always_a_reason() {
     let mut new = facts(capture(), "", "");
     new.job = None;
-    assert_says(&new, "new", &["No operator has looked"]);
+    assert_says(&new, "new", &["No operator has reconciled"]);
     let mut pending = facts(capture(), "Pending", "The stream is pending.");
     pending.job = None;
     assert_says(&pending, "waiting", &["The stream is pending."]);

@@ -99,7 +99,7 @@ impl Client {
     pub async fn backfill(&self, found: &FoundStream, payload: Option<Value>) -> Result<Value> {
         if !found.has_class {
             let why = format!(
-                "no StreamClass names the kind {}: nobody would carry it out",
+                "no StreamClass names the kind {}: no operator would carry it out",
                 found.class.kind
             );
             return Err(Error::invalid("stream", why));

@@ -183,10 +183,13 @@ fn errors_of_manifests_name_the_field() {
         (json!({ "spec": { "template": {} } }), "containers is missing"),
         (json!({}), "spec.spec is missing"),
         (json!("x"), "spec.spec is missing"),
-        (json!({ "spec": { "template": { "spec": { "containers": ["x"] } } } }), "is no object"),
+        (
+            json!({ "spec": { "template": { "spec": { "containers": ["x"] } } } }),
+            "is not an object",
+        ),
         (
             json!({ "spec": { "template": { "spec": { "containers": [{ "env": "x" }] } } } }),
-            "env of a container is no list",
+            "env of a container is not a list",
         ),
     ] {
         world.template("stream", &spec);
