@@ -135,10 +135,10 @@ impl Author {
             |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
         let other_spec = !same(&object.spec, &desired.spec);
         if other_spec {
-            object.spec = Json::of(&desired.spec);
+            object.spec = Json::encode(&desired.spec);
         }
         if !same(&object.status, &desired.status) {
-            object.status = Json::of(&desired.status);
+            object.status = Json::encode(&desired.status);
         }
         (object.generation, object.observed) = (desired.generation, desired.generation);
         if stored.is_some() && object == before {
