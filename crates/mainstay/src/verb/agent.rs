@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use fleet::plane::agent::{Settings, run};
-use fleet::ports::kubernetes::Cluster;
+use fleet::dataplane::agent::{Settings, run};
+use fleet::ports::kubernetes::KubeClient;
 use kernel::Ambient;
 use kernel::outbound::{self, Outbound};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,7 +44,7 @@ impl Agent {
             text.or_else(|| std::env::var(variable).ok())
         })?;
         let cluster = match &self.kubeconfig {
-            None => Cluster::around_us()?,
+            None => Cluster::in_cluster()?,
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|e| Error::file(format!("{} cannot be read", file.display()), e))?;
