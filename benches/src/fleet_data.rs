@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fleet::model::cluster::{self, Capacity, Operator, Provider};
-use fleet::model::instance::{Instance, Status, Spec, Phase, name_counter};
+use fleet::model::instance::{Instance, Phase, Spec, Status, name_counter};
 use kernel::change::{EventDraft, Take, Write};
 use kernel::{Ambient, Change, Json, Key, Object, Store, Timestamp};
 
@@ -42,7 +42,7 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
     };
     object.status = Json::of(&cluster::Status {
         since: now,
-        heard_at: Some(now),
+        agent_seen_at: Some(now),
         capacity: [("standard".to_owned(), Capacity { max: 100_000_000, remaining: 100_000_000 })]
             .into(),
         operators: [("kafka".to_owned(), vec![operator])].into(),

@@ -15,9 +15,10 @@ use crate::model::cluster::{self, Cluster};
 use crate::model::instance::Instance;
 use crate::model::kind::Kind;
 
-/// Records what an agent reports of its cluster.
+/// Records what an agent reports of its cluster; refuses versions that cannot be used.
 pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) -> Result<()> {
-    fleet.agent_liveness.touch(id, fleet.ambient.now());
+    report::check(kind, body)?;
+    fleet.touch_agent(id);
     let stale_after = Duration::from_secs(fleet.config.agent.lost_after_s / 3);
     let reported = |stored: Option<&Object>, now: Timestamp| {
         let stored = stored.filter(|object| object.deleted_at.is_none());

@@ -44,11 +44,11 @@ impl Agent {
             text.or_else(|| std::env::var(variable).ok())
         })?;
         let cluster = match &self.kubeconfig {
-            None => Cluster::in_cluster()?,
+            None => KubeClient::in_cluster()?,
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|e| Error::file(format!("{} cannot be read", file.display()), e))?;
-                Cluster::open(&text, self.context.as_deref()).await?
+                KubeClient::from_kubeconfig(&text, self.context.as_deref()).await?
             }
         };
         let unwatched: outbound::Observe = Arc::new(|_| {});

@@ -223,7 +223,7 @@ async fn entitled(call: &Call, who: &Principal) -> Result<()> {
         for (_, billing) in own_cluster_billing(call) {
             let model = billing.models.first().map(String::as_str).unwrap_or_default();
             let quota = ams.quota(&who.org, &billing.product, model).await.map_err(|error| {
-                tracing::warn!(%error, "the quota could not be registration for");
+                tracing::warn!(%error, "the quota could not be asked for");
                 ErrorCode::QuotaCheck.default_error()
             })?;
             if quota.is_some_and(|quota| quota.allowed > 0) {
