@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::driver::Workers;
 use kernel::http::Routes;
-use kernel::mirror::{Mirror, Sight};
+use kernel::informer::{Informer, CacheUpdate};
 use kernel::{Ambient, App, Domain, Error, Result, Store};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};
@@ -275,15 +275,15 @@ pub async fn follow(
         kind == cluster::KIND || kind == account::KIND || known.catalogue().kind(kind).is_some()
     };
     let into = fleet.clone();
-    let apply = move |sight: Sight, seq: i64| match sight {
-        Sight::Seen(object) => into.index.apply(&object, seq),
-        Sight::Only(keys) => into.index.retain(&keys, seq),
+    let apply = move |sight: CacheUpdate, seq: i64| match sight {
+        CacheUpdate::Upsert(object) => into.index.apply(&object, seq),
+        CacheUpdate::Resync(keys) => into.index.retain(&keys, seq),
     };
-    let mirror =
-        Mirror::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
-    fleet.index.attach(mirror.clone());
+    let informer =
+        Informer::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
+    fleet.index.attach(informer.clone());
     let stop = stop.clone();
-    tasks.spawn(async move { mirror.follow(stop).await });
+    tasks.spawn(async move { informer.run(stop).await });
     Ok(())
 }
 

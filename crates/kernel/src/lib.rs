@@ -4,28 +4,28 @@
 //! Start with [`Change`]: it names everything that one decision writes. [`Store::commit_all`]
 //! takes many of them, [`admit`] decides each, and the [`driver`] makes new ones.
 
-pub mod admit;
+pub mod admission;
 pub mod ambient;
 pub mod app;
 pub mod change;
 pub mod driver;
 pub mod error;
-pub mod find;
+pub mod query;
 pub mod http;
 pub mod identity;
 pub mod log;
-pub mod mirror;
+pub mod informer;
 pub mod object;
 pub mod outbound;
 pub mod queue;
 pub mod store;
 pub mod telemetry;
-pub mod waiter;
+pub mod wait;
 
 pub use ambient::{Ambient, Timestamp};
-pub use app::{App, Domain, Parts};
+pub use app::{App, Domain, AppState};
 pub use change::{Change, Lane, Refusal};
 pub use error::{Class, Error, Result};
-pub use find::Find;
+pub use query::ObjectQuery;
 pub use object::{Json, Key, Labels, Object};
 pub use store::Store;

@@ -238,7 +238,7 @@ async fn register(
     let object = cluster.object(now);
     let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
     let change = Change {
-        wakes: vec![Wake::of(&object, now)],
+        wakes: vec![Wake::for_object(&object, now)],
         event: Some(EventDraft::of(&object, Phase::Accepted.label())),
         audit: Some(kernel::change::AuditDraft {
             after: object.spec.clone(),
@@ -335,13 +335,13 @@ async fn edit(
         let before = object.spec.clone();
         let mut spec: Spec = before.parse()?;
         wish(&mut spec);
-        object.spec = Json::of(&spec);
+        object.spec = Json::encode(&spec);
         object.generation += 1;
         object.updated_at = now;
         let audit = context.audit(who, action, key.as_str(), "");
         let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
         let mut wakes = fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
-        wakes.push(Wake::of(&object, now));
+        wakes.push(Wake::for_object(&object, now));
         let change = Change {
             wakes,
             event: Some(EventDraft::of(&object, "updated")),

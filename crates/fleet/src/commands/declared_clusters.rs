@@ -54,7 +54,7 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
                     return Ok((None, ()));
                 }
                 let mut object = object.clone();
-                object.spec = Json::of(&spec);
+                object.spec = Json::encode(&spec);
                 object.generation += 1;
                 (object, "updated")
             }
@@ -160,7 +160,7 @@ async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
         }
         cluster.spec.deleting = true;
         cluster.spec.schedulable = false;
-        object.spec = Json::of(&cluster.spec);
+        object.spec = Json::encode(&cluster.spec);
         object.generation += 1;
         object.updated_at = now;
         let change = Change {

@@ -44,9 +44,9 @@ pub async fn register(fleet: &Fleet) -> Result<()> {
         let mut object = stored.cloned().unwrap_or_else(|| new.object(now));
         let since = object.status.parse::<Status>().unwrap_or_default().since;
         object.phase = new.phase.label().into();
-        object.spec = Json::of(&new.spec);
+        object.spec = Json::encode(&new.spec);
         object.status =
-            Json::of(&Status { since, operators: operators.clone(), ..Status::default() });
+            Json::encode(&Status { since, operators: operators.clone(), ..Status::default() });
         object.deleted_at = None;
         if stored.is_some_and(|stored| *stored == object) {
             return Ok((None, ()));

@@ -281,8 +281,8 @@ mod tests {
             .into(),
             ..Status::default()
         };
-        object.status = kernel::Json::of(&status);
-        object.spec = kernel::Json::of(&Spec::default());
+        object.status = kernel::Json::encode(&status);
+        object.spec = kernel::Json::encode(&Spec::default());
         let cluster = Cluster::from_object(&object).unwrap();
         let newest = cluster.newest_versions("kafka", "strimzi").unwrap();
         assert_eq!(newest["kafka"], "2.8.2");

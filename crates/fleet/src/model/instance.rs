@@ -239,8 +239,8 @@ impl Instance {
     pub fn write_to(&self, object: &mut Object, now: Timestamp) {
         object.owner = self.owner.clone();
         object.phase = self.phase.label().into();
-        object.spec = Json::of(&self.spec);
-        object.status = Json::of(&self.status);
+        object.spec = Json::encode(&self.spec);
+        object.status = Json::encode(&self.status);
         object.updated_at = now;
     }
 

@@ -22,9 +22,9 @@ impl NewCluster<'_> {
     pub fn object(&self, now: Timestamp) -> Object {
         let NewCluster { id, org, owner, name, phase, spec, reason } = self;
         let mut object = Object::new(cluster::key(id), org, owner, name, phase.label(), now);
-        object.spec = Json::of(spec);
+        object.spec = Json::encode(spec);
         let reason = (*reason).to_owned();
-        object.status = Json::of(&Status { since: now, reason, ..Status::default() });
+        object.status = Json::encode(&Status { since: now, reason, ..Status::default() });
         object
     }
 

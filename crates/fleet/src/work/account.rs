@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Decision, Attempt, Requeue, Worker};
 use kernel::{Object, Result, Timestamp};
 
 use crate::Fleet;
@@ -23,9 +23,9 @@ impl Worker for AccountWorker {
         account::KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<Observation> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
-        let account = Account::from_object(&look.object)?;
+        let account = Account::from_object(&attempt.object)?;
         let asks = fleet.sso_is_external && account.phase == account::READY;
         let client_matches = if asks {
             fleet.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
@@ -38,15 +38,15 @@ impl Worker for AccountWorker {
 
     fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
         match Account::from_object(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(account) => decide(object, &account, observed, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let account = Account::from_object(&look.object)?;
+        let account = Account::from_object(&attempt.object)?;
         match step {
             Step::Ensure => {
                 fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::change::Wake;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Decision, Attempt, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
@@ -163,14 +163,14 @@ impl ClusterWorker {
     }
 
     /// Writes down what went wrong, so that it can be read where the cluster is.
-    async fn record_error(&self, look: &Look, error: Error) -> Error {
+    async fn record_error(&self, attempt: &Attempt, error: Error) -> Error {
         let text = error.to_string();
-        if let Ok(mut cluster) = Cluster::from_object(&look.object)
+        if let Ok(mut cluster) = Cluster::from_object(&attempt.object)
             && cluster.status.reason != text
         {
             cluster.status.reason = text.chars().take(1_024).collect();
-            let change = cluster_change(&look.object, &cluster, "retrying", look.now());
-            if let Err(error) = look.record(change).await {
+            let change = cluster_change(&attempt.object, &cluster, "retrying", attempt.now());
+            if let Err(error) = attempt.record(change).await {
                 tracing::debug!(%error, "a reason could not be written down");
             }
         }
@@ -238,9 +238,9 @@ impl Worker for ClusterWorker {
         cluster::KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<Observation> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.fleet;
-        let cluster = Cluster::from_object(&look.object)?;
+        let cluster = Cluster::from_object(&attempt.object)?;
         let deleting = cluster.spec.deleting;
         let needs_client = fleet.sso_is_external && cluster.spec.provider != Provider::Local;
         let client_matches = if deleting || !needs_client || cluster.phase == Phase::Failed {
@@ -262,7 +262,7 @@ impl Worker for ClusterWorker {
         } else {
             Vec::new()
         };
-        let now = look.now();
+        let now = attempt.now();
         let config = &fleet.config;
         let seconds = Duration::from_secs;
         Ok(Observation {
@@ -285,16 +285,16 @@ impl Worker for ClusterWorker {
 
     fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
         match Cluster::from_object(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(cluster) => decide(object, &cluster, observed, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
-        let cluster = Cluster::from_object(&look.object)?;
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+        let cluster = Cluster::from_object(&attempt.object)?;
         match self.execute_step(&cluster, step).await {
-            Err(error) => Err(self.record_error(look, error).await),
+            Err(error) => Err(self.record_error(attempt, error).await),
             done => done,
         }
     }

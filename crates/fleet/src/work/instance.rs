@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Decision, Attempt, Requeue, Worker};
 use kernel::{Error, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
@@ -36,13 +36,13 @@ impl Worker for InstanceWorker {
         self.0.catalogue().kind(kind).is_some()
     }
 
-    async fn observe(&self, look: &Look) -> Result<Observation> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
         let catalogue = fleet.catalogue();
-        let instance = Instance::from_object(&look.object)?;
+        let instance = Instance::from_object(&attempt.object)?;
         let kind = kind_of(fleet, &instance)?;
-        let now = look.now();
-        let cluster = self.cluster(look, &instance).await?;
+        let now = attempt.now();
+        let cluster = self.cluster(attempt, &instance).await?;
         let unplaced = cluster.is_none()
             && instance.status.cluster_id.is_empty()
             && matches!(instance.phase, Phase::Accepted | Phase::Provisioning);
@@ -67,7 +67,7 @@ impl Worker for InstanceWorker {
                 .then(|| super::autoscale::scale_up(fleet, &kind, &instance))
                 .flatten(),
             candidates,
-            fresh_id: look.ambient().id(),
+            fresh_id: attempt.ambient().id(),
             operator: kind.file.versions.as_ref().map(|versions| versions.operator.clone()),
             needs_client,
             client_matches,
@@ -86,23 +86,23 @@ impl Worker for InstanceWorker {
     fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
         match Instance::from_object(object) {
             Ok(instance) => decide(object, &instance, observed, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let instance = Instance::from_object(&look.object)?;
+        let instance = Instance::from_object(&attempt.object)?;
         match step {
-            Step::Record(change) => look.record((**change).clone()).await,
+            Step::Record(change) => attempt.record((**change).clone()).await,
             Step::RecordOnCommit(change) => {
-                look.record_with_settling((**change).clone());
+                attempt.defer_to_commit((**change).clone());
                 Ok(())
             }
             Step::EnsureClient => {
                 let client = canary_client(&fleet.secrets, &instance);
                 match fleet.sso.ensure(&client).await {
-                    Err(error) => self.prepare_failed(look, &instance, error).await,
+                    Err(error) => self.prepare_failed(attempt, &instance, error).await,
                     done => done,
                 }
             }
@@ -112,18 +112,18 @@ impl Worker for InstanceWorker {
                 let mut next = instance;
                 next.status.dns_change = dns.upsert(wanted).await?;
                 next.status.waiting_for = "its names to be known everywhere".into();
-                look.record(instance_change(&look.object, &next, "names", look.now())).await
+                attempt.record(instance_change(&attempt.object, &next, "names", attempt.now())).await
             }
             Step::RemoveRecords(wanted) => match &fleet.dns {
                 Some(dns) => dns.remove(wanted).await,
                 None => Ok(()),
             },
-            Step::Reserve => self.reserve(look, instance).await,
+            Step::Reserve => self.reserve(attempt, instance).await,
             Step::ReleaseReservation => match &fleet.ams {
                 Some(ams) => ams.release(&instance.spec.subscription_id).await,
                 None => Ok(()),
             },
-            Step::Promote => self.promote(look, instance).await,
+            Step::Promote => self.promote(attempt, instance).await,
             Step::CreateCluster(scale_up) => {
                 super::autoscale::create_cluster(fleet, scale_up).await
             }
@@ -135,7 +135,7 @@ impl InstanceWorker {
     /// The cluster that it is on. One that the index does not know is looked for in the store, and
     /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
     /// undone, and who waits for a cluster that is gone waits for ever.
-    async fn cluster(&self, look: &Look, instance: &Instance) -> Result<Option<Arc<Cluster>>> {
+    async fn cluster(&self, attempt: &Attempt, instance: &Instance) -> Result<Option<Arc<Cluster>>> {
         let id = &instance.status.cluster_id;
         if id.is_empty() {
             return Ok(None);
@@ -144,7 +144,7 @@ impl InstanceWorker {
         if let Some(cluster) = self.0.index.cluster(id).filter(|_| early) {
             return Ok(Some(cluster));
         }
-        let stored = look.store().object(&cluster::key(id)).await?;
+        let stored = attempt.store().object(&cluster::key(id)).await?;
         let stored = stored.filter(|object| object.deleted_at.is_none());
         Ok(stored.map(|object| Cluster::from_object(&object)).transpose()?.map(Arc::new))
     }
@@ -169,23 +169,23 @@ impl InstanceWorker {
 
     /// What the sign-in system refuses for good fails the instance; what may pass does after a
     /// while.
-    async fn prepare_failed(&self, look: &Look, instance: &Instance, error: Error) -> Result<()> {
+    async fn prepare_failed(&self, attempt: &Attempt, instance: &Instance, error: Error) -> Result<()> {
         let limit = std::time::Duration::from_secs(self.0.config.timeouts.preparing_s);
-        let early = look.now() < instance.created_at.plus(limit);
+        let early = attempt.now() < instance.created_at.plus(limit);
         let preparing = matches!(instance.phase, Phase::Accepted | Phase::Preparing);
         if !preparing || (early && error.class() == kernel::Class::Transient) {
             return Err(error);
         }
-        let object = look.store().object(&look.object.key).await?;
-        let object = object.ok_or_else(|| Error::NotFound(look.object.key.to_string()))?;
+        let object = attempt.store().object(&attempt.object.key).await?;
+        let object = object.ok_or_else(|| Error::NotFound(attempt.object.key.to_string()))?;
         let mut next = Instance::from_object(&object)?;
         next.status.failed_reason = format!("its client could not be made: {error}");
-        let (change, _) = transition(&object, &next, Event::GiveUp, look.now());
-        look.record(change).await?;
+        let (change, _) = transition(&object, &next, Event::GiveUp, attempt.now());
+        attempt.record(change).await?;
         Err(error)
     }
 
-    async fn reserve(&self, look: &Look, instance: Instance) -> Result<()> {
+    async fn reserve(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(ams) = &self.0.ams else { return Ok(()) };
         let kind = kind_of(&self.0, &instance)?;
         let reservation = reservation(&kind, &instance, &instance.spec.billing_model);
@@ -193,19 +193,19 @@ impl InstanceWorker {
         let change = match ams.reserve(&reservation).await? {
             Some(subscription) => {
                 next.spec.subscription_id = subscription;
-                instance_change(&look.object, &next, "reserved", look.now())
+                instance_change(&attempt.object, &next, "reserved", attempt.now())
             }
             None => {
                 next.status.failed_reason = "the organisation's quota does not suffice".into();
-                transition(&look.object, &next, Event::GiveUp, look.now()).0
+                transition(&attempt.object, &next, Event::GiveUp, attempt.now()).0
             }
         };
-        look.record(change).await
+        attempt.record(change).await
     }
 
     /// From one billing model to another: the new quota is taken and the old one given back in one
     /// transaction, or nothing happens and the instance says why.
-    async fn promote(&self, look: &Look, instance: Instance) -> Result<()> {
+    async fn promote(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(promotion) = instance.spec.promotion.clone() else { return Ok(()) };
         let fleet = &self.0;
         let kind = kind_of(fleet, &instance)?;
@@ -215,36 +215,36 @@ impl InstanceWorker {
             &instance,
             &promotion,
             (&settings, &catalogue.quota, &kind),
-            look.now(),
+            attempt.now(),
         );
         if let Some(ams) = &fleet.ams {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
                 None => {
-                    return self.not_promoted(look, instance, "the quota does not suffice").await;
+                    return self.not_promoted(attempt, instance, "the quota does not suffice").await;
                 }
             }
         }
-        let mut change = instance_change(&look.object, &next, "promoted", look.now());
+        let mut change = instance_change(&attempt.object, &next, "promoted", attempt.now());
         if next.spec.quota_counter != instance.spec.quota_counter {
             change.releases = instance.releases([instance.spec.quota_counter.clone()]);
         }
         change.takes.extend(take);
-        match look.record(change).await {
+        match attempt.record(change).await {
             Err(Error::Refused(Refusal::Limit { used, limit, .. })) => {
                 let why = format!("{used} of {limit} allowed units are used");
-                self.not_promoted(look, instance, &why).await
+                self.not_promoted(attempt, instance, &why).await
             }
             done => done,
         }
     }
 
-    async fn not_promoted(&self, look: &Look, instance: Instance, why: &str) -> Result<()> {
+    async fn not_promoted(&self, attempt: &Attempt, instance: Instance, why: &str) -> Result<()> {
         let mut next = instance;
         if let Some(Promotion { failed, .. }) = &mut next.spec.promotion {
             *failed = why.into();
         }
-        look.record(instance_change(&look.object, &next, "not_promoted", look.now())).await
+        attempt.record(instance_change(&attempt.object, &next, "not_promoted", attempt.now())).await
     }
 }
 

@@ -17,7 +17,7 @@ use kernel::outbound::{self, Outbound};
 use kernel::queue::QueueRow;
 use kernel::store::{WorkFilter, commit};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Error, Key, Object, Parts, Store, Timestamp};
+use kernel::{Ambient, App, Error, Key, Object, AppState, Store, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::Memory;

@@ -7,7 +7,7 @@ mod batches;
 mod changes;
 mod logs;
 mod migrations;
-mod mirror;
+mod informer;
 mod queue;
 mod reads;
 

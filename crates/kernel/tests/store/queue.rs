@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kernel::change::{Outcome, Refusal, Work, Write};
-use kernel::queue::{Ask, Claim, State};
+use kernel::queue::{ClaimRequest, Claim, State};
 use kernel::store::WorkFilter;
 use kernel::{Change, Lane};
 use testkit::stores::Fresh;
@@ -26,16 +26,16 @@ on_every_store!(
     concurrent_claims_never_share_a_key,
 );
 
-pub fn ask(slots: usize, now: Timestamp) -> Ask {
-    Ask { worker: "w".into(), slots, slots_normal: slots, now, lease: Duration::from_secs(10) }
+pub fn ask(slots: usize, now: Timestamp) -> ClaimRequest {
+    ClaimRequest { worker: "w".into(), slots, slots_normal: slots, now, lease: Duration::from_secs(10) }
 }
 
 async fn claim(store: &dyn Store, slots: usize, now: Timestamp) -> Vec<Claim> {
     store.claim(ask(slots, now)).await.unwrap().claims
 }
 
-fn settle(claim: &Claim, outcome: Outcome) -> Change {
-    let work = Work::Settle { key: claim.key.clone(), fence: claim.fence, outcome };
+fn complete(claim: &Claim, outcome: Outcome) -> Change {
+    let work = Work::Complete { key: claim.key.clone(), fence: claim.fence, outcome };
     Change { work: Some(work), ..Change::default() }
 }
 
@@ -76,7 +76,7 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     commit(store, create(widget("a", "acme"))).await.unwrap();
     let slow = claim(store, 1, NOW).await.remove(0);
     let held = Change {
-        work: Some(Work::Hold { key: key("a"), fence: slow.fence, until: later(20_000) }),
+        work: Some(Work::RenewLease { key: key("a"), fence: slow.fence, until: later(20_000) }),
         ..Change::default()
     };
     commit(store, held.clone()).await.unwrap();
@@ -167,7 +167,7 @@ async fn urgent_work_takes_slots_from_everyone_in_turn(fresh: &Fresh) {
         let normal = claims.into_iter().filter(|claim| claim.lane == Lane::Normal);
         served.extend(normal.map(|claim| claim.org));
     }
-    assert_eq!(served.len(), 3, "one slot was left each time, for another each time: {served:?}");
+    assert_eq!(served.len(), 3, "one tracked was left each time, for another each time: {served:?}");
 }
 
 async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
@@ -175,7 +175,7 @@ async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
     let mut wakes: Vec<_> = (0..6).map(|n| wake(&key(&n.to_string()), "acme", NOW)).collect();
     wakes[5].lane = Lane::Urgent;
     commit(store, Change { wakes, ..Change::default() }).await.unwrap();
-    let claims = store.claim(Ask { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
+    let claims = store.claim(ClaimRequest { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
     assert_eq!(claims.len(), 3, "one urgent, and two normal at the most");
     assert_eq!((claims[0].lane, claims[0].key.clone()), (Lane::Urgent, key("5")));
 }
@@ -279,7 +279,7 @@ async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
             let mut mine = Vec::new();
             loop {
                 let claims = store.claim(ask(7, NOW)).await.unwrap().claims;
-                // Rows that another claim holds at this moment are skipped: look again.
+                // BatchState that another claim holds at this moment are skipped: look again.
                 if claims.is_empty()
                     && store
                         .work(&WorkFilter { state: Some(State::Ready), ..Default::default() }, 1)

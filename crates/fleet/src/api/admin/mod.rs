@@ -111,7 +111,7 @@ async fn record(
     let mut audit = call.context.audit(who, &format!("{kind}.admin.{action}"), &target, org);
     audit.outcome = "asked".into();
     if !asked.is_null() {
-        audit.after = Json::of(asked);
+        audit.after = Json::encode(asked);
     }
     let change = Change { audit: Some(audit), ..Change::default() };
     let now = call.fleet.ambient.now();

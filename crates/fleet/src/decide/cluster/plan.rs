@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::change::{AuditDraft, EventDraft, Release, Wake, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Json, Object, Timestamp};
 
 use super::lifecycle::{Event, next_phase};
@@ -101,9 +101,9 @@ pub fn decide(
         return plan.deprovision();
     }
     match (cluster.spec.provider, cluster.phase) {
-        (Provider::Local, _) => Decision::rest(Next::Done),
+        (Provider::Local, _) => Decision::idle(Requeue::Never),
         (_, Phase::Failed) if object.generation != object.observed => plan.transition(Event::Again),
-        (_, Phase::Failed) => Decision::rest(Next::Done),
+        (_, Phase::Failed) => Decision::idle(Requeue::Never),
         (Provider::Agent | Provider::Enterprise, s) if is_early(s) => {
             plan.with_client(plan.transition_waiting_for(Event::Registered, "its agent to report"))
         }
@@ -151,8 +151,8 @@ impl Plan<'_> {
         if let Some(late) = self.fail_if_overdue() {
             return late;
         }
-        let next = Next::After(Duration::ZERO);
-        Decision { steps: vec![Step::Provision], change: Change::default(), next }
+        let next = Requeue::After(Duration::ZERO);
+        Decision { steps: vec![Step::Provision], change: Change::default(), requeue: next }
     }
 
     fn install_agent(&self) -> Decision<Step> {
@@ -169,7 +169,7 @@ impl Plan<'_> {
                 Decision {
                     steps: Vec::new(),
                     change: self.update_if_changed(next, "waiting"),
-                    next: Next::After(pause),
+                    requeue: Requeue::After(pause),
                 }
             }
             Access::Managed { .. } => {
@@ -210,7 +210,7 @@ impl Plan<'_> {
         let decision = Decision {
             steps,
             change: self.update_if_changed(next, what),
-            next: self.recheck_after(),
+            requeue: self.recheck_after(),
         };
         self.with_client(decision)
     }
@@ -260,7 +260,7 @@ impl Plan<'_> {
             return None;
         }
         if dry_run {
-            let rest = Decision::rest(self.recheck_after());
+            let rest = Decision::idle(self.recheck_after());
             return Some(Decision { steps: vec![Step::LogScaleDown], ..rest });
         }
         let mut gone = next.clone();
@@ -271,7 +271,7 @@ impl Plan<'_> {
     }
 
     /// When to look at what rests.
-    fn recheck_after(&self) -> Next {
+    fn recheck_after(&self) -> Requeue {
         let ours = matches!(self.observed.access, Access::Managed { .. } | Access::Unreachable(_));
         let recheck = (ours || self.observed.needs_client).then_some(self.observed.recheck);
         let silent = self
@@ -284,7 +284,7 @@ impl Plan<'_> {
             ScaleDown::Never => None,
         };
         let wait = [recheck, silent, unheard, idle].into_iter().flatten().min();
-        wait.map_or(Next::Done, |wait| Next::After(wait.max(Duration::from_millis(1))))
+        wait.map_or(Requeue::Never, |wait| Requeue::After(wait.max(Duration::from_millis(1))))
     }
 
     /// Out: empty first, then what its provider made, then what is left around it.
@@ -299,7 +299,7 @@ impl Plan<'_> {
                     n => format!("{n} instances to be deleted"),
                 };
                 let change = self.update_if_changed(next, "waiting");
-                Decision { steps: Vec::new(), change, next: Next::After(LOST_WAKE_UP) }
+                Decision { steps: Vec::new(), change, requeue: Requeue::After(LOST_WAKE_UP) }
             }
             Phase::Deprovisioning => self.remove_resources(),
             Phase::Cleanup => self.finish_deletion(),
@@ -313,8 +313,8 @@ impl Plan<'_> {
                 Decision { steps: vec![Step::Destroy], ..self.transition(Event::Removed) }
             }
             (_, Access::Managed { remaining: true, .. }) => {
-                let next = Next::After(PAUSE);
-                Decision { steps: vec![Step::Uninstall], change: Change::default(), next }
+                let next = Requeue::After(PAUSE);
+                Decision { steps: vec![Step::Uninstall], change: Change::default(), requeue: next }
             }
             _ => self.transition(Event::Removed),
         }
@@ -336,7 +336,7 @@ impl Plan<'_> {
             write: Some(Write::Update(object)),
             ..Change::default()
         };
-        Decision { steps, change, next: Next::Done }
+        Decision { steps, change, requeue: Requeue::Never }
     }
 
     fn with_client(&self, mut decision: Decision<Step>) -> Decision<Step> {
@@ -356,7 +356,7 @@ impl Plan<'_> {
 
     fn transition_with(&self, mut next: Cluster, event: Event, waits_for: &str) -> Decision<Step> {
         let Transition::To(phase) = next_phase(next.phase, event) else {
-            return Decision::rest(Next::Done);
+            return Decision::idle(Requeue::Never);
         };
         next.phase = phase;
         next.status.since = self.now;
@@ -365,7 +365,7 @@ impl Plan<'_> {
             next.status.reason.clear();
         }
         let change = cluster_change(self.object, &next, phase.label(), self.now);
-        Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
     /// Writes what changed, if anything did.
@@ -380,8 +380,8 @@ impl Plan<'_> {
 fn write_to(object: &Object, cluster: &Cluster, now: Timestamp) -> Object {
     let mut object = object.clone();
     object.phase = cluster.phase.label().into();
-    object.spec = Json::of(&cluster.spec);
-    object.status = Json::of(&cluster.status);
+    object.spec = Json::encode(&cluster.spec);
+    object.status = Json::encode(&cluster.status);
     object.observed = object.generation;
     object.updated_at = now;
     object

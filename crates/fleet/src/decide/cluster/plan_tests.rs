@@ -10,12 +10,12 @@ const NOW: Timestamp = Timestamp(1_000_000);
 fn object(provider: Provider, phase: Phase, change: impl FnOnce(&mut Cluster)) -> Object {
     let mut object = Object::new(cluster::key("c1"), "", "", "c1", phase.label(), Timestamp(0));
     object.observed = object.generation;
-    object.spec = Json::of(&Spec { provider, schedulable: true, ..Spec::default() });
-    object.status = Json::of(&Status { since: NOW, ..Status::default() });
+    object.spec = Json::encode(&Spec { provider, schedulable: true, ..Spec::default() });
+    object.status = Json::encode(&Status { since: NOW, ..Status::default() });
     let mut cluster = Cluster::from_object(&object).unwrap();
     change(&mut cluster);
-    object.spec = Json::of(&cluster.spec);
-    object.status = Json::of(&cluster.status);
+    object.spec = Json::encode(&cluster.spec);
+    object.status = Json::encode(&cluster.status);
     object
 }
 
@@ -34,13 +34,13 @@ fn after(
     object: &Object,
     observed: &Observation,
     now: Timestamp,
-) -> (Vec<Step>, Option<Cluster>, Next) {
+) -> (Vec<Step>, Option<Cluster>, Requeue) {
     let decision = decide(object, &Cluster::from_object(object).unwrap(), observed, now);
     let next = match &decision.change.write {
         Some(Write::Update(next)) => Some(Cluster::from_object(next).unwrap()),
         _ => None,
     };
-    (decision.steps, next, decision.next)
+    (decision.steps, next, decision.requeue)
 }
 
 fn status_after(object: &Object, observed: &Observation) -> (Vec<Step>, Option<Phase>) {
@@ -99,7 +99,7 @@ fn a_silent_agent_is_said_once_and_nothing_else_happens() {
     let last_seen = Observation { last_seen: Some(NOW), ..observed() };
     let ready = object(Provider::Agent, Phase::Ready, |_| {});
     let (_, next, wait) = after(&ready, &last_seen, NOW);
-    assert_eq!((next, wait), (None, Next::After(Duration::from_secs(300))));
+    assert_eq!((next, wait), (None, Requeue::After(Duration::from_secs(300))));
     let late = NOW.plus(Duration::from_secs(300));
     let (steps, next, _) = after(&ready, &last_seen, late);
     let next = next.unwrap();

@@ -58,7 +58,7 @@ pub fn change(
     after.status.agent_seen_at = Some(now);
     let mut written = object.clone();
     written.phase = after.phase.label().into();
-    written.status = Json::of(&after.status);
+    written.status = Json::encode(&after.status);
     written.updated_at = now;
     let moved = before.phase != after.phase;
     let became_ready = moved && after.phase == Phase::Ready;

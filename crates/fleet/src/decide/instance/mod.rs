@@ -9,7 +9,7 @@ mod tests;
 use std::time::Duration;
 
 use kernel::change::{EventDraft, Take, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
 use super::cluster::scaling::ScaleUp;
@@ -140,9 +140,9 @@ impl Plan<'_> {
         let ends = [instance.spec.expires_at, self.observed.entitlement_ends];
         let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
         if let Some(wait) = ends.map(|end| self.now.until(end)).min() {
-            decision.next = match decision.next {
-                Next::Done => Next::After(wait),
-                Next::After(sooner) => Next::After(sooner.min(wait)),
+            decision.requeue = match decision.requeue {
+                Requeue::Never => Requeue::After(wait),
+                Requeue::After(sooner) => Requeue::After(sooner.min(wait)),
                 stopped => stopped,
             };
         }
@@ -181,7 +181,7 @@ impl Plan<'_> {
             return Decision {
                 steps: vec![Step::Reserve],
                 change: Change::default(),
-                next: Next::After(Duration::ZERO),
+                requeue: Requeue::After(Duration::ZERO),
             };
         }
         steps.push(if self.must_create_client() {
@@ -211,7 +211,7 @@ impl Plan<'_> {
             after_record(&mut change);
         }
         let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
-        Decision { steps, change, next: Next::After(wait) }
+        Decision { steps, change, requeue: Requeue::After(wait) }
     }
 
     /// Names for the routes that the agent reported; ready, once both are there.
@@ -227,7 +227,7 @@ impl Plan<'_> {
             next.status.failed_reason.clear();
             next.status.waiting_for.clear();
             let (change, _) = self.transition(&next, Event::Ready);
-            return Decision { steps: Vec::new(), change, next: self.recheck_after() };
+            return Decision { steps: Vec::new(), change, requeue: self.recheck_after() };
         }
         let (what, limit_s) = match instance.phase {
             Phase::Resuming => ("resumed", self.observed.timeouts.resuming_s),
@@ -239,7 +239,7 @@ impl Plan<'_> {
             return self.fail(instance, why);
         }
         let change = self.update_if_changed(instance, next);
-        Decision { steps: Vec::new(), change, next: Next::After(self.now.until(deadline)) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(self.now.until(deadline)) }
     }
 
     /// What is left to do so that the routes' names lead to them.
@@ -255,10 +255,10 @@ impl Plan<'_> {
             return Some(Decision {
                 steps,
                 change: Change::default(),
-                next: Next::After(DNS_PAUSE),
+                requeue: Requeue::After(DNS_PAUSE),
             });
         }
-        (!self.observed.dns_in_sync).then(|| Decision::rest(Next::After(DNS_PAUSE)))
+        (!self.observed.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
     }
 
     /// A cluster refused it: another one, and the agent there is told.
@@ -279,7 +279,7 @@ impl Plan<'_> {
         let mut change = self.write(&next, "placed");
         change.takes = takes;
         let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
-        Decision { steps: Vec::new(), change, next: Next::After(wait) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }
     }
 
     /// Keeps what is outside as it should be, and looks again when something ends.
@@ -298,7 +298,7 @@ impl Plan<'_> {
             return Decision {
                 steps,
                 change: Change::default(),
-                next: Next::After(Duration::ZERO),
+                requeue: Requeue::After(Duration::ZERO),
             };
         }
         if let Some(mut repair) = self.dns(instance) {
@@ -308,7 +308,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.status.routes_created |= instance.status.routes.is_some();
         let change = self.update_if_changed(instance, next);
-        Decision { steps, change, next: self.recheck_after() }
+        Decision { steps, change, requeue: self.recheck_after() }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -328,7 +328,7 @@ impl Plan<'_> {
                 return Some(Decision {
                     steps: Vec::new(),
                     change,
-                    next: Next::After(Duration::ZERO),
+                    requeue: Requeue::After(Duration::ZERO),
                 });
             }
             (false, Entitled::No { grace_days }) => grace_days,
@@ -338,14 +338,14 @@ impl Plan<'_> {
         let Some(end) = instance.spec.expires_at else {
             next.spec.expires_at = Some(self.now.plus(grace));
             let change = self.write(&next, "expiring");
-            return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
+            return Some(Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) });
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
         // Before its data plane knows of it nobody could suspend it.
         let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {
             let (change, _) = self.transition(&next, Event::Suspend);
-            return Some(Decision { steps: Vec::new(), change, next: self.recheck_after() });
+            return Some(Decision { steps: Vec::new(), change, requeue: self.recheck_after() });
         }
         None
     }
@@ -354,7 +354,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.status.waiting_for = format!("it is being deleted: {why}");
         let (change, _) = self.transition(&next, Event::Delete);
-        Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
     /// Out: from the data plane first, then everything outside, then the row becomes history.
@@ -363,10 +363,10 @@ impl Plan<'_> {
             // A cluster that is gone took everything with it.
             let cluster_gone = self.observed.cluster.is_none();
             if instance.is_on_data_plane() && !cluster_gone {
-                return Decision::rest(Next::After(LOST_WAKE_UP));
+                return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
             let (change, _) = self.transition(instance, Event::Removed);
-            return Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) };
+            return Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) };
         }
         let mut steps = self.cleanup_steps(instance);
         if !instance.spec.subscription_id.is_empty() {
@@ -387,8 +387,8 @@ impl Plan<'_> {
             wakes: wake_cluster(instance, self.now),
             ..Change::default()
         };
-        let next = if steps.is_empty() { Next::Done } else { Next::After(SWEEP_AFTER) };
-        Decision { steps, change, next }
+        let next = if steps.is_empty() { Requeue::Never } else { Requeue::After(SWEEP_AFTER) };
+        Decision { steps, change, requeue: next }
     }
 
     /// What takes away everything of it outside.
@@ -410,18 +410,18 @@ impl Plan<'_> {
     fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
         let due = gone.plus(SWEEP_AFTER);
         if self.now < due {
-            return Decision::rest(Next::After(self.now.until(due)));
+            return Decision::idle(Requeue::After(self.now.until(due)));
         }
         let steps = self.cleanup_steps(instance);
-        Decision { steps, change: Change::default(), next: Next::Done }
+        Decision { steps, change: Change::default(), requeue: Requeue::Never }
     }
 
     /// When what is outside should be compared again.
-    fn recheck_after(&self) -> Next {
+    fn recheck_after(&self) -> Requeue {
         if self.observed.needs_client || self.observed.has_dns {
-            Next::After(Duration::from_secs(self.observed.timeouts.recheck_s))
+            Requeue::After(Duration::from_secs(self.observed.timeouts.recheck_s))
         } else {
-            Next::Done
+            Requeue::Never
         }
     }
 
@@ -464,14 +464,14 @@ impl Plan<'_> {
         next.status.waiting_for = what;
         let change = self.update_if_changed(instance, next);
         let pause = self.now.until(deadline).min(Duration::from_secs(30));
-        Decision { steps: Vec::new(), change, next: Next::After(pause) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(pause) }
     }
 
     fn fail(&self, instance: &Instance, why: String) -> Decision<Step> {
         let mut next = instance.clone();
         next.status.failed_reason = why;
         let (change, _) = self.transition(&next, Event::GiveUp);
-        Decision { steps: Vec::new(), change, next: self.recheck_after() }
+        Decision { steps: Vec::new(), change, requeue: self.recheck_after() }
     }
 
     /// Writes what changed, if anything did.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 
 use super::{Plan, Step, dns_records};
 use crate::decide::instance::lifecycle::Event;
@@ -25,7 +25,7 @@ impl Plan<'_> {
                 format!("its cluster {cluster} is gone, and what was on it");
             let event = if early { Event::GiveUp } else { Event::ClusterGone };
             let (change, _) = self.transition(&next, event);
-            return Some(Decision { steps: Vec::new(), change, next: self.recheck_after() });
+            return Some(Decision { steps: Vec::new(), change, requeue: self.recheck_after() });
         }
         let records = dns_records(instance.status.routes.as_deref().unwrap_or_default());
         let remove = self.observed.has_dns && !records.is_empty();
@@ -42,7 +42,7 @@ impl Plan<'_> {
         let (mut change, _) = self.transition(&next, Event::ClusterGone);
         change.releases = instance.releases(Some(counter).filter(|counter| !counter.is_empty()));
         let steps = if remove { vec![Step::RemoveRecords(records)] } else { Vec::new() };
-        Some(Decision { steps, change, next: Next::After(Duration::ZERO) })
+        Some(Decision { steps, change, requeue: Requeue::After(Duration::ZERO) })
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
             routes_created: true,
             ..Status::default()
         };
-        object.spec = Json::of(&Spec { own_cluster_id, units: 1, ..Spec::default() });
-        object.status = Json::of(&status);
+        object.spec = Json::encode(&Spec { own_cluster_id, units: 1, ..Spec::default() });
+        object.status = Json::encode(&status);
         object
     }
 

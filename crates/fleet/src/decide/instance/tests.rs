@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::change::Write;
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Json, Key, Object, Timestamp};
 
 use super::{Entitled, Observation, Step, decide};
@@ -67,7 +67,7 @@ fn object(phase: Phase, change: impl FnOnce(&mut Spec, &mut Status)) -> Object {
     change(&mut spec, &mut status);
     let mut object =
         Object::new(Key::new("kafka", "k1"), "acme", "alice", "demo", phase.label(), NOW);
-    (object.spec, object.status) = (Json::of(&spec), Json::of(&status));
+    (object.spec, object.status) = (Json::encode(&spec), Json::encode(&status));
     object
 }
 
@@ -165,16 +165,16 @@ fn ready_needs_the_agent_and_the_names() {
 #[test]
 fn what_rests_is_looked_at_only_when_something_ends_or_may_have_drifted() {
     let ready = object(Phase::Ready, |_, _| {});
-    assert_eq!(decided(&ready, &observed(), NOW).next, Next::Done);
+    assert_eq!(decided(&ready, &observed(), NOW).requeue, Requeue::Never);
     let outside = Observation { needs_client: true, ..observed() };
-    assert_eq!(decided(&ready, &outside, NOW).next, Next::After(Duration::from_secs(3_600)));
+    assert_eq!(decided(&ready, &outside, NOW).requeue, Requeue::After(Duration::from_secs(3_600)));
     let drifted = Observation { client_matches: false, ..outside };
     assert!(matches!(decided(&ready, &drifted, NOW).steps.as_slice(), [Step::EnsureClient]));
     let ends = object(Phase::Ready, |spec, _| {
         spec.quota_counter = "fleet/trial/x".into();
         spec.expires_at = Some(NOW.plus(Duration::from_secs(60)));
     });
-    assert_eq!(decided(&ends, &observed(), NOW).next, Next::After(Duration::from_secs(60)));
+    assert_eq!(decided(&ends, &observed(), NOW).requeue, Requeue::After(Duration::from_secs(60)));
     let over = decided(&ends, &observed(), NOW.plus(Duration::from_secs(60)));
     assert_eq!(after(&over).unwrap().phase, Phase::Deprovision);
 }
@@ -217,7 +217,7 @@ fn a_denied_owner_loses_everything_and_leaving_has_an_order() {
     let Some(Write::Update(gone)) = &decision.change.write else { panic!("it is written") };
     assert_eq!(gone.deleted_at, Some(NOW));
     assert!(decision.change.releases.len() >= 3, "{:?}", decision.change.releases);
-    assert_ne!(decision.next, Next::Done, "once more, for whoever was asleep");
+    assert_ne!(decision.requeue, Requeue::Never, "once more, for whoever was asleep");
     let later = decided(gone, &outside, NOW.plus(Duration::from_secs(600)));
-    assert_eq!((later.steps.len(), later.next), (2, Next::Done));
+    assert_eq!((later.steps.len(), later.requeue), (2, Requeue::Never));
 }

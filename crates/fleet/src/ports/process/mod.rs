@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]
-mod system;
+mod target;
 #[cfg(not(target_os = "linux"))]
 #[path = "other.rs"]
-mod system;
+mod target;
 
 /// The variable that every process of an instance inherits.
 pub const MARK: &str = "MAINSTAY_INSTANCE";
@@ -53,16 +53,16 @@ pub struct Owner {
 impl Identity {
     /// The process that has this number now.
     pub fn of_pid(pid: u32) -> Option<Identity> {
-        system::lookup(pid).map(|entry| entry.identity)
+        target::lookup(pid).map(|entry| entry.identity)
     }
 
     pub fn is_alive(&self) -> bool {
-        system::lookup(self.pid).is_some_and(|entry| !entry.ended && entry.identity == *self)
+        target::lookup(self.pid).is_some_and(|entry| !entry.ended && entry.identity == *self)
     }
 
     /// Waits until it has ended.
     pub async fn ended(&self) {
-        if system::ended(self).await.is_ok() {
+        if target::ended(self).await.is_ok() {
             return;
         }
         while self.is_alive() {
@@ -72,7 +72,7 @@ impl Identity {
 
     /// Sends a signal to this process and to no other. Not an error if it has ended.
     pub fn signal(&self, signal: Signal) -> std::io::Result<()> {
-        system::signal(self, signal)
+        target::signal(self, signal)
     }
 
     fn number(&self) -> Option<Pid> {
@@ -111,9 +111,9 @@ pub fn belonging_to(owner: &Owner) -> Vec<Identity> {
     let ours = |entry: &ProcessEntry| {
         !entry.ended
             && (owner.group == Some(entry.group)
-                || system::is_marked(entry.identity.pid, &owner.mark))
+                || target::is_marked(entry.identity.pid, &owner.mark))
     };
-    system::all().into_iter().filter(ours).map(|entry| entry.identity).collect()
+    target::all().into_iter().filter(ours).map(|entry| entry.identity).collect()
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl AccountService<'_> {
         object.description = description.into();
         let client_id = account::client_id(&id);
         let account = who.account.clone();
-        object.spec = Json::of(&Spec { client_id, account, rotation: 0, deleting: false });
+        object.spec = Json::encode(&Spec { client_id, account, rotation: 0, deleting: false });
         let take = Take {
             counter: account::counter(&who.org),
             holder: key.to_string(),
@@ -108,7 +108,7 @@ impl AccountService<'_> {
                     ..Change::default()
                 }
             }
-            Err(_) => Change { wakes: vec![Wake::of(object, now)], ..roll_back(object, now) },
+            Err(_) => Change { wakes: vec![Wake::for_object(object, now)], ..roll_back(object, now) },
         };
         let mut audit =
             context.audit(who, "service-account.create", object.key.as_str(), &object.org);
@@ -128,10 +128,10 @@ impl AccountService<'_> {
                 return deleted(object, now);
             }
             object.phase = account::DELETING.into();
-            object.spec = Json::of(&Spec { deleting: true, ..account.spec.clone() });
+            object.spec = Json::encode(&Spec { deleting: true, ..account.spec.clone() });
             Change {
                 event: Some(EventDraft::of(object, account::DELETING)),
-                wakes: vec![Wake::of(object, now)],
+                wakes: vec![Wake::for_object(object, now)],
                 write: Some(Write::Update(object.clone())),
                 ..Change::default()
             }
@@ -146,7 +146,7 @@ impl AccountService<'_> {
         let account = self
             .edit(id, "reset_credentials", |object, account, now| {
                 let rotation = account.spec.rotation + 1;
-                object.spec = Json::of(&Spec { rotation, ..account.spec.clone() });
+                object.spec = Json::encode(&Spec { rotation, ..account.spec.clone() });
                 Change {
                     event: Some(EventDraft::of(object, "reset")),
                     wakes: self.deferred_wake(object, now),
@@ -218,7 +218,7 @@ impl AccountService<'_> {
     /// see.
     fn deferred_wake(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
         let outside = self.fleet.sso_is_external;
-        outside.then(|| Wake::of(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
+        outside.then(|| Wake::for_object(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
     }
 }
 

@@ -93,7 +93,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
     let event = EventDraft::of(&object, &object.phase);
-    let wakes = vec![Wake::of(&object, now)];
+    let wakes = vec![Wake::for_object(&object, now)];
     let write = match before {
         None => Write::Create(object.clone()),
         Some(_) => Write::Update(object.clone()),
@@ -168,7 +168,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
             return Ok((None, ()));
         }
         let mut after = before.clone();
-        after.spec = Json::of(&Spec { deleting: true, ..spec });
+        after.spec = Json::encode(&Spec { deleting: true, ..spec });
         after.generation += 1;
         after.updated_at = now;
         let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
@@ -176,7 +176,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
         let change = Change {
             event: Some(EventDraft::of(&after, "deleting")),
             audit: Some(audit),
-            wakes: vec![Wake::of(&after, now)],
+            wakes: vec![Wake::for_object(&after, now)],
             write: Some(Write::Update(after)),
             ..Change::default()
         };
