@@ -19,12 +19,12 @@ use crate::{Ambient, Error, Result, Store};
 
 /// The parts of a running Mainstay. Cheap to clone; also the state of every route.
 #[derive(Clone)]
-pub struct App(Arc<Parts>, Arc<Shared>);
+pub struct App(Arc<AppState>, Arc<Shared>);
 
 /// What domains share with their routes and with each other, one of each type.
 type Shared = RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>;
 
-pub struct Parts {
+pub struct AppState {
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
     pub identity: Identity,
@@ -35,7 +35,7 @@ pub struct Parts {
 }
 
 impl App {
-    pub fn new(parts: Parts) -> App {
+    pub fn new(parts: AppState) -> App {
         App(Arc::new(parts), Arc::default())
     }
 
@@ -53,8 +53,8 @@ impl App {
 }
 
 impl Deref for App {
-    type Target = Parts;
-    fn deref(&self) -> &Parts {
+    type Target = AppState;
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }

@@ -11,7 +11,7 @@ use crate::{Json, Key, Object, Timestamp};
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Carried out once, whichever way and however often it comes in.
-    pub command: Option<Command>,
+    pub command: Option<CommandRecord>,
     pub write: Option<Write>,
     /// It builds on the change before it in the same call: refused if that one is.
     pub follows: bool,
@@ -55,13 +55,13 @@ impl Write {
 #[derive(Debug, Clone)]
 pub enum Work {
     /// Still at it: the lease runs until then.
-    Hold {
+    RenewLease {
         key: Key,
         fence: i64,
         until: Timestamp,
     },
     /// This look is over.
-    Settle {
+    Complete {
         key: Key,
         fence: i64,
         outcome: Outcome,
@@ -80,8 +80,8 @@ pub enum Work {
 impl Work {
     pub fn key(&self) -> &Key {
         match self {
-            Work::Hold { key, .. }
-            | Work::Settle { key, .. }
+            Work::RenewLease { key, .. }
+            | Work::Complete { key, .. }
             | Work::Pause { key, .. }
             | Work::Resume { key } => key,
         }
@@ -93,7 +93,7 @@ impl Work {
 pub enum Outcome {
     /// Nothing to do until something changes.
     Done,
-    LookAgain {
+    RequeueAt {
         at: Timestamp,
     },
     /// It failed in a way that may pass.
@@ -156,7 +156,7 @@ impl Wake {
     }
 
     /// For an object itself.
-    pub fn of(object: &Object, due: Timestamp) -> Wake {
+    pub fn for_object(object: &Object, due: Timestamp) -> Wake {
         Wake::new(object.key.clone(), &object.org, due)
     }
 }
@@ -186,17 +186,17 @@ pub struct LeaseFence {
 
 /// A command as its sender identified it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Command {
+pub struct CommandRecord {
     /// Unique within its sender: the sender's subject is part of it.
     pub id: String,
     /// Of the request, so that one id cannot stand for two requests.
     pub digest: String,
-    pub answer: Answer,
+    pub answer: CommandReply,
 }
 
 /// What a command was answered with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CommandReply {
     pub status: u16,
     pub body: Json,
 }
@@ -266,7 +266,7 @@ pub enum Refusal {
     FenceLost(String),
     /// The same command was carried out before and answered this.
     #[error("command {id} was carried out before")]
-    Repeated { id: String, answer: Answer },
+    Repeated { id: String, answer: CommandReply },
     #[error("command id {id} was used for a different request")]
     Mismatch { id: String },
 }

@@ -102,19 +102,19 @@ impl AuditFilter {
 
 /// The ends of both logs: the next number of each follows from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Head {
+pub struct LogHeads {
     pub event_seq: i64,
     pub audit_seq: i64,
     pub audit_hash: String,
 }
 
-impl Default for Head {
-    fn default() -> Head {
-        Head { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
+impl Default for LogHeads {
+    fn default() -> LogHeads {
+        LogHeads { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
     }
 }
 
-impl Head {
+impl LogHeads {
     pub fn append_event(&mut self, draft: &EventDraft, data: Json, at: Timestamp) -> Event {
         self.event_seq += 1;
         let EventDraft { kind, subject, org, .. } = draft.clone();
@@ -153,7 +153,7 @@ fn chain_hash(before: &str, seq: i64, at: Timestamp, entry: &AuditDraft) -> Stri
 /// Follows the chain entry by entry, from the first.
 #[derive(Debug, Default)]
 pub struct AuditCheck {
-    head: Head,
+    head: LogHeads,
 }
 
 /// What is wrong with the chain, and where.
@@ -183,7 +183,7 @@ impl AuditCheck {
     }
 
     /// After the last entry: is this where the log should end?
-    pub fn end(&self, recorded: &Head) -> Result<(), AuditFault> {
+    pub fn end(&self, recorded: &LogHeads) -> Result<(), AuditFault> {
         let (found, expected) = (self.head.audit_seq, recorded.audit_seq);
         if found < expected {
             return Err(AuditFault::Truncated { expected, found });
@@ -195,7 +195,7 @@ impl AuditCheck {
     }
 
     /// How many entries were found right so far, and the hash of the last.
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &LogHeads {
         &self.head
     }
 }
@@ -204,8 +204,8 @@ impl AuditCheck {
 mod tests {
     use super::*;
 
-    fn chain(n: usize) -> (Head, Vec<AuditEntry>) {
-        let mut head = Head::default();
+    fn chain(n: usize) -> (LogHeads, Vec<AuditEntry>) {
+        let mut head = LogHeads::default();
         let entries = (0..n)
             .map(|i| {
                 let draft = AuditDraft { actor: format!("a{i}"), ..AuditDraft::default() };
@@ -215,7 +215,7 @@ mod tests {
         (head, entries)
     }
 
-    fn check(head: &Head, entries: &[AuditEntry]) -> Result<(), AuditFault> {
+    fn check(head: &LogHeads, entries: &[AuditEntry]) -> Result<(), AuditFault> {
         let mut check = AuditCheck::default();
         entries.iter().try_for_each(|entry| check.next(entry))?;
         check.end(head)

@@ -88,7 +88,7 @@ impl From<Key> for String {
 pub struct Json(Box<RawValue>);
 
 impl Json {
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Json {
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Json {
         Json(serde_json::value::to_raw_value(value).expect("our own types serialise"))
     }
 
@@ -108,7 +108,7 @@ impl Json {
 
 impl Default for Json {
     fn default() -> Json {
-        Json::of(&serde_json::Map::new())
+        Json::encode(&serde_json::Map::new())
     }
 }
 
@@ -181,7 +181,7 @@ impl Object {
     pub fn words(&self) -> Vec<String> {
         let labels = self.labels.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
         let all = [self.name.as_str(), self.description.as_str()].into_iter().chain(labels);
-        all.flat_map(crate::find::words).collect()
+        all.flat_map(crate::query::tokenize).collect()
     }
 }
 

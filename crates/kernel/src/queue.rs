@@ -141,7 +141,7 @@ impl QueueRow {
     }
 
     /// `None`: nothing is left to do, the row goes.
-    pub fn settle(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
+    pub fn complete(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
         let woken = self.woken.take();
         self.say_nothing();
         if !matches!(outcome, Outcome::Retry { .. }) {
@@ -155,7 +155,7 @@ impl QueueRow {
             (Outcome::Done, None) if self.paused => self.at(now, now),
             (Outcome::Done, None) => return None,
             (Outcome::Done | Outcome::Stopped { .. }, Some(woken)) => self.at(woken, now),
-            (Outcome::LookAgain { at }, woken) => {
+            (Outcome::RequeueAt { at }, woken) => {
                 self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
             }
             (Outcome::Retry { at, reason }, woken) => {
@@ -197,7 +197,7 @@ impl QueueRow {
 
 /// Asks for work.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct ClaimRequest {
     pub worker: String,
     /// How many at the most, of any lane.
     pub slots: usize,
@@ -219,7 +219,7 @@ pub struct Claim {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Claimed {
+pub struct ClaimBatch {
     pub claims: Vec<Claim>,
     /// When the next look is due, as far as the store knows; sooner if a wake-up comes.
     pub next_due: Option<Timestamp>,
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::Change;
-    use crate::admit::{Rows, Slot};
+    use crate::admission::{BatchState, Tracked};
     use crate::change::Work;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -251,26 +251,26 @@ mod tests {
     fn a_wake_up_during_work_is_never_lost_whatever_the_outcome() {
         let outcomes = [
             Outcome::Done,
-            Outcome::LookAgain { at: LATER },
+            Outcome::RequeueAt { at: LATER },
             Outcome::Retry { at: LATER, reason: "x".into() },
             Outcome::Stopped { reason: "x".into() },
         ];
         for outcome in outcomes {
             let mut row = running();
             row.wake(&wake(NOW), NOW);
-            let row = row.settle(&outcome, NOW).expect("the row stays");
+            let row = row.complete(&outcome, NOW).expect("the row stays");
             assert_eq!((row.state, row.due), (State::Ready, NOW), "after {outcome:?}");
         }
     }
 
     #[test]
     fn done_without_a_wake_up_removes_the_row() {
-        assert_eq!(running().settle(&Outcome::Done, NOW), None);
+        assert_eq!(running().complete(&Outcome::Done, NOW), None);
     }
 
     #[test]
     fn a_stopped_row_starts_again_when_something_changes() {
-        let mut row = running().settle(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
+        let mut row = running().complete(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
         assert_eq!(row.state, State::Stopped);
         row.wake(&wake(NOW), NOW);
         assert_eq!((row.state, row.reason.as_str()), (State::Ready, ""));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_earlier_wake_up_wins_and_a_later_one_does_not_delay() {
-        let mut row = running().settle(&Outcome::LookAgain { at: LATER }, NOW).unwrap();
+        let mut row = running().complete(&Outcome::RequeueAt { at: LATER }, NOW).unwrap();
         row.wake(&wake(Timestamp(9000)), NOW);
         assert_eq!(row.due, LATER);
         row.wake(&wake(Timestamp(3000)), NOW);
@@ -296,11 +296,11 @@ mod tests {
     fn an_urgent_wake_up_during_work_stays_urgent() {
         let mut row = running();
         row.wake(&Wake { lane: Lane::Urgent, ..wake(NOW) }, NOW);
-        let row = row.settle(&Outcome::Done, NOW).expect("the row stays");
+        let row = row.complete(&Outcome::Done, NOW).expect("the row stays");
         assert_eq!((row.state, row.lane), (State::Ready, Lane::Urgent));
         let mut row = row;
         row.claim("w1", 8, Timestamp(2000));
-        let row = row.settle(&Outcome::LookAgain { at: LATER }, NOW).expect("the row stays");
+        let row = row.complete(&Outcome::RequeueAt { at: LATER }, NOW).expect("the row stays");
         assert_eq!(row.lane, Lane::Normal, "once it was looked at it is like any other");
     }
 
@@ -308,7 +308,7 @@ mod tests {
     fn a_paused_row_says_why_until_it_is_resumed() {
         let mut row = running();
         (row.paused, row.reason) = (true, "new disk".into());
-        let mut row = row.settle(&Outcome::Done, NOW).expect("the pause is kept");
+        let mut row = row.complete(&Outcome::Done, NOW).expect("the pause is kept");
         assert_eq!(row.reason, "new disk");
         row.wake(&wake(NOW), NOW);
         assert_eq!(row.reason, "new disk");
@@ -329,7 +329,7 @@ mod tests {
     fn acts() -> impl Strategy<Value = Vec<Act>> {
         let outcome = prop_oneof![
             Just(Outcome::Done),
-            (0..9000_i64).prop_map(|at| Outcome::LookAgain { at: Timestamp(at) }),
+            (0..9000_i64).prop_map(|at| Outcome::RequeueAt { at: Timestamp(at) }),
             (0..9000_i64).prop_map(|at| Outcome::Retry { at: Timestamp(at), reason: "r".into() }),
             Just(Outcome::Stopped { reason: "s".into() }),
         ];
@@ -349,9 +349,9 @@ mod tests {
         work: Option<Work>,
         wakes: Vec<Wake>,
         now: Timestamp,
-    ) -> Rows {
-        let mut rows = Rows::default();
-        rows.queue.extend(row.map(|row| (row.key.clone(), Slot::loaded(row))));
+    ) -> BatchState {
+        let mut rows = BatchState::default();
+        rows.queue.extend(row.map(|row| (row.key.clone(), Tracked::loaded(row))));
         let change = Change { work, wakes, ..Change::default() };
         let _ = rows.admit(&[change], now);
         rows
@@ -373,7 +373,7 @@ mod tests {
                     }
                     Act::Settle(outcome) => {
                         let (key, outcome) = (key.clone(), outcome.clone());
-                        Some((Some(Work::Settle { key, fence, outcome }), vec![]))
+                        Some((Some(Work::Complete { key, fence, outcome }), vec![]))
                     }
                     Act::Pause => {
                         let (org, reason) = ("acme".into(), "by hand".into());
@@ -384,7 +384,7 @@ mod tests {
                 };
                 if let Some((work, wakes)) = change {
                     let rows = applied(row.take(), work, wakes, now);
-                    row = rows.queue.get(&key).and_then(|slot| slot.is.clone());
+                    row = rows.queue.get(&key).and_then(|tracked| tracked.after.clone());
                 }
                 if let Act::Pass(ms) = act {
                     now.0 += ms;

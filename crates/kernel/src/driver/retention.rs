@@ -28,7 +28,7 @@ const ROWS_AT_ONCE: usize = 1000;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Until `stop`.
-pub async fn forget(
+pub async fn run_retention(
     store: &dyn Store,
     ambient: &Ambient,
     name: &str,
@@ -66,7 +66,7 @@ async fn round(
     }
     while !stop.is_cancelled() {
         let gone =
-            store.forget(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
+            store.purge(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
         if gone < ROWS_AT_ONCE {
             break;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Look;
+use super::Attempt;
 use crate::{Change, Object, Result, Timestamp};
 
 /// The three rooms of a look. There is no separate logic for create, update and delete: the same
@@ -26,7 +26,7 @@ pub trait Worker: Send + Sync + 'static {
         kind == self.kind()
     }
 
-    async fn observe(&self, look: &Look) -> Result<Self::Observed>;
+    async fn observe(&self, attempt: &Attempt) -> Result<Self::Observed>;
 
     /// Pure: no clock, no randomness, no I/O.
     fn decide(
@@ -36,7 +36,7 @@ pub trait Worker: Send + Sync + 'static {
         now: Timestamp,
     ) -> Decision<Self::Step>;
 
-    async fn execute(&self, look: &Look, step: &Self::Step) -> Result<()>;
+    async fn execute(&self, attempt: &Attempt, step: &Self::Step) -> Result<()>;
 
     /// How long one observation or one step may take.
     fn step_timeout(&self) -> Duration {
@@ -47,28 +47,28 @@ pub trait Worker: Send + Sync + 'static {
 /// What follows from what was wanted and seen.
 #[derive(Debug, Clone)]
 pub struct Decision<Step> {
-    /// Carried out in order; the first failure ends the look, and it is tried again.
+    /// Carried out in order; the pending_changes failure ends the look, and it is tried again.
     pub steps: Vec<Step>,
     /// Written in one transaction when all steps are done.
     pub change: Change,
-    pub next: Next,
+    pub requeue: Requeue,
 }
 
 /// When to look again.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Next {
+pub enum Requeue {
     /// When something changes.
-    Done,
+    Never,
     /// When something changes, and at the latest after this long.
     After(Duration),
     /// When a person did something about it.
-    Stopped(String),
+    Halted(String),
 }
 
 impl<Step> Decision<Step> {
     /// Nothing to do, nothing to write.
-    pub fn rest(next: Next) -> Decision<Step> {
-        Decision { steps: Vec::new(), change: Change::default(), next }
+    pub fn rest(requeue: Requeue) -> Decision<Step> {
+        Decision { steps: Vec::new(), change: Change::default(), requeue }
     }
 }
 
@@ -80,7 +80,7 @@ pub trait AnyWorker: Send + Sync + 'static {
         kind == self.kind()
     }
     /// Observes, decides and executes; what is left is to be written.
-    async fn look(&self, look: &Look) -> Result<(Change, Next)>;
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)>;
 }
 
 #[async_trait]
@@ -93,15 +93,16 @@ impl<W: Worker> AnyWorker for W {
         Worker::covers(self, kind)
     }
 
-    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
         let limit = self.step_timeout();
-        let observed = in_time(limit, "observing", self.observe(look)).await?;
-        let Decision { steps, change, next } = self.decide(&look.object, &observed, look.now());
+        let observed = in_time(limit, "observing", self.observe(attempt)).await?;
+        let Decision { steps, change, requeue } =
+            self.decide(&attempt.object, &observed, attempt.now());
         for step in &steps {
-            tracing::debug!(key = %look.object.key, ?step, "step");
-            in_time(limit, "a step", self.execute(look, step)).await?;
+            tracing::debug!(key = %attempt.object.key, ?step, "step");
+            in_time(limit, "a step", self.execute(attempt, step)).await?;
         }
-        Ok((change, next))
+        Ok((change, requeue))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::Result;
 const NAME_CHARS_MAX: usize = 255;
 
 /// How one issuer's claims are read.
-pub struct Reader {
+pub struct ClaimMapper {
     pub names: ClaimNames,
     /// Before the names of subjects and organisations.
     pub prefix: String,
@@ -21,7 +21,7 @@ pub struct Reader {
     pub admin_roles: Option<AdminRoles>,
 }
 
-impl Reader {
+impl ClaimMapper {
     pub fn principal(&self, issuer: &str, claims: &Claims) -> Result<Principal> {
         let names = &self.names;
         let text = |name: &str| at_path(claims, name).and_then(Value::as_str).unwrap_or_default();
@@ -141,7 +141,7 @@ mod tests {
 
     fn read_with(prefix: &str, claims: Value) -> Result<Principal> {
         let (names, admin_roles) = (ClaimNames::default(), Some(AdminRoles::default()));
-        let reader = Reader { names, prefix: prefix.into(), admin_roles };
+        let reader = ClaimMapper { names, prefix: prefix.into(), admin_roles };
         reader.principal("https://sso", claims.as_object().unwrap())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::claims::Reader;
+use super::claims::ClaimMapper;
 use super::config::Algorithm;
 use super::keys::{Key, Keys};
 use super::token::{Unverified, refused};
@@ -14,7 +14,7 @@ pub struct Issuer {
     pub audience: Option<Vec<String>>,
     pub algorithms: Vec<Algorithm>,
     pub keys: Keys,
-    pub reader: Reader,
+    pub reader: ClaimMapper,
     /// How many signatures were computed.
     pub verifications: AtomicU64,
 }

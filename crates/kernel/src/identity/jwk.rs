@@ -42,7 +42,7 @@ pub struct Document {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum KeyType {
     Rsa,
     P256,
     P384,
@@ -51,7 +51,7 @@ enum Family {
 /// A public key, ready to check signatures with.
 pub struct Key {
     jwk: Jwk,
-    family: Family,
+    family: KeyType,
     material: DecodingKey,
 }
 
@@ -68,12 +68,12 @@ impl Key {
                 if n_bytes.iter().skip_while(|byte| **byte == 0).count() < RSA_BYTES_MIN {
                     return None;
                 }
-                (Family::Rsa, DecodingKey::from_rsa_components(n, e).ok()?)
+                (KeyType::Rsa, DecodingKey::from_rsa_components(n, e).ok()?)
             }
             ("EC", Some(curve)) => {
                 let family = match curve {
-                    "P-256" => Family::P256,
-                    "P-384" => Family::P384,
+                    "P-256" => KeyType::P256,
+                    "P-384" => KeyType::P384,
                     _ => return None,
                 };
                 let (x, y) = (jwk.x.as_deref()?, jwk.y.as_deref()?);
@@ -88,9 +88,9 @@ impl Key {
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
         let family = match algorithm {
-            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => Family::Rsa,
-            ES256 => Family::P256,
-            ES384 => Family::P384,
+            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => KeyType::Rsa,
+            ES256 => KeyType::P256,
+            ES384 => KeyType::P384,
         };
         self.family == family
             && self.jwk.alg.as_deref().is_none_or(|alg| alg == format!("{algorithm:?}"))
@@ -123,7 +123,7 @@ pub struct KeySet {
 pub enum Lookup {
     Found(Arc<Key>),
     /// There is such a key, but not for this algorithm.
-    Unfit,
+    WrongAlgorithm,
     Unknown,
 }
 
@@ -154,8 +154,8 @@ impl KeySet {
         let mut fitting = named.clone().filter(|key| key.fits(algorithm));
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Lookup::Found(key.clone()),
-            (Some(_), Some(_)) => Lookup::Unfit,
-            (None, _) if named.count() > 0 => Lookup::Unfit,
+            (Some(_), Some(_)) => Lookup::WrongAlgorithm,
+            (None, _) if named.count() > 0 => Lookup::WrongAlgorithm,
             (None, _) => Lookup::Unknown,
         }
     }
@@ -219,9 +219,9 @@ mod tests {
         let set = set(json!([ec("e"), rsa("r", 256), pinned]));
         let found = |kid, alg| matches!(set.find(kid, alg), Lookup::Found(_));
         assert!(found(Some("e"), Algorithm::ES256) && found(Some("r"), Algorithm::RS256));
-        assert!(matches!(set.find(Some("e"), Algorithm::RS256), Lookup::Unfit));
-        assert!(matches!(set.find(Some("e"), Algorithm::ES384), Lookup::Unfit));
-        assert!(matches!(set.find(Some("pinned"), Algorithm::RS256), Lookup::Unfit));
+        assert!(matches!(set.find(Some("e"), Algorithm::RS256), Lookup::WrongAlgorithm));
+        assert!(matches!(set.find(Some("e"), Algorithm::ES384), Lookup::WrongAlgorithm));
+        assert!(matches!(set.find(Some("pinned"), Algorithm::RS256), Lookup::WrongAlgorithm));
         assert!(matches!(set.find(Some("x"), Algorithm::RS256), Lookup::Unknown));
         assert!(found(None, Algorithm::ES256) && found(None, Algorithm::RS256));
         assert!(!found(None, Algorithm::PS256), "two keys could be meant");

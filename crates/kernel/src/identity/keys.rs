@@ -15,7 +15,7 @@ use super::config::Algorithm;
 pub use super::jwk::Key;
 use super::jwk::{Document, Jwk, KeySet, Lookup};
 use super::token::refused;
-use crate::outbound::{self, System};
+use crate::outbound::{self, Target};
 use crate::{Ambient, Error, Result, Timestamp};
 
 /// Tokens with made-up key names cannot make us ask an issuer more often than this.
@@ -48,7 +48,7 @@ type Fetching = Shared<BoxFuture<'static, Result<Arc<KeySet>, Arc<Error>>>>;
 struct Source {
     issuer: String,
     jwks_url: Option<String>,
-    system: System,
+    target: Target,
 }
 
 impl Keys {
@@ -66,14 +66,14 @@ impl Keys {
     pub fn remote(
         issuer: &str,
         jwks_url: Option<String>,
-        system: System,
+        target: Target,
         ambient: Ambient,
     ) -> Keys {
-        let system = system.with_timeout(FETCH_TIMEOUT);
+        let target = target.with_timeout(FETCH_TIMEOUT);
         Keys {
             issuer: issuer.to_owned(),
             set: RwLock::default(),
-            source: Some(Source { issuer: issuer.to_owned(), jwks_url, system }),
+            source: Some(Source { issuer: issuer.to_owned(), jwks_url, target }),
             refresh: Mutex::default(),
             ambient,
         }
@@ -96,7 +96,7 @@ impl Keys {
         }
         match found {
             Lookup::Found(key) => Ok(key),
-            Lookup::Unfit => Err(refused(format!(
+            Lookup::WrongAlgorithm => Err(refused(format!(
                 "the token says that it is signed with {algorithm:?}, which the key it names is not for"
             ))),
             Lookup::Unknown => Err(refused(format!(
@@ -188,8 +188,8 @@ impl Source {
 
     async fn get<T: serde::de::DeserializeOwned>(&self, operation: &str, url: &str) -> Result<T> {
         let url = Url::parse(url).map_err(|e| Error::unavailable(url, e))?;
-        let request = self.system.request(Method::GET, url);
-        let response = self.system.http(operation, request).await?;
+        let request = self.target.request(Method::GET, url);
+        let response = self.target.http(operation, request).await?;
         outbound::json(response, DOCUMENT_BYTES_MAX).await
     }
 }

@@ -34,7 +34,7 @@ use crate::outbound::Outbound;
 use crate::{Ambient, Result};
 use builtin::Builtin;
 use cache::{Cache, token_hash};
-use claims::Reader;
+use claims::ClaimMapper;
 use issuer::Issuer;
 use keys::Keys;
 use token::{TOKEN_BYTES_MAX, Unverified, refused};
@@ -66,10 +66,10 @@ impl Identity {
             .iter()
             .map(|issuer| {
                 let url = issuer.url.trim_end_matches('/').to_owned();
-                let system = outbound.system(&format!("issuer {url}"));
+                let target = outbound.target(&format!("issuer {url}"));
                 let keys =
-                    Keys::remote(&issuer.url, issuer.jwks_url.clone(), system, ambient.clone());
-                let reader = Reader {
+                    Keys::remote(&issuer.url, issuer.jwks_url.clone(), target, ambient.clone());
+                let reader = ClaimMapper {
                     names: issuer.claims.clone(),
                     prefix: issuer.prefix.clone(),
                     admin_roles: Some(config.admin_roles.clone()),

@@ -119,7 +119,7 @@ impl Breaker {
         Ok(Permit { epoch: self.epoch })
     }
 
-    /// How the permitted call ended. A failure is one of the other system, not a refusal by it.
+    /// How the permitted call ended. A failure is one of the other system, not a why_private by it.
     pub fn report(&mut self, permit: Permit, worked: bool, now: Timestamp) {
         if permit.epoch != self.epoch {
             return;

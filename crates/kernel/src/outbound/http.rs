@@ -8,17 +8,17 @@ use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::{Failure, Inner, Reach, System, install_tls, redact};
+use super::{Delivery, Failure, Inner, Target, install_tls, redact};
 use crate::{Error, Result};
 
-impl System {
-    /// A request to finish and give to [`System::http`]. Its body must not be a stream.
+impl Target {
+    /// A request to finish and give to [`Target::http`]. Its body must not be a stream.
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.client().request(method, url)
     }
 
     /// Sends the request. An answer below 500 is returned as it is, except "too many requests";
-    /// redirects are not followed. Repeated by the rules of [`System::call`], where methods that
+    /// redirects are not followed. Repeated by the rules of [`Target::call`], where methods that
     /// HTTP calls idempotent are, and others with an `Idempotency-Key`.
     pub async fn http(&self, operation: &str, request: RequestBuilder) -> Result<Response> {
         let mut request =
@@ -36,18 +36,18 @@ impl System {
             request.ok_or_else(|| Error::internal("a request", "its body is a stream"))?;
         let method = request.method().clone();
         let url = request.url().clone();
-        let target = if self.for_users { redact::origin(&url) } else { redact::url(&url) };
-        if self.for_users {
-            let checked = self.inner.guard.check_host(&url).await;
+        let target = if self.guard_ssrf { redact::origin(&url) } else { redact::url(&url) };
+        if self.guard_ssrf {
+            let checked = self.inner.egress.check_host(&url).await;
             checked.map_err(|reason| Error::invalid("url", reason))?;
         }
         request.headers_mut().insert("traceparent", self.traceparent());
         tracing::debug!(%method, target, headers = ?redact::headers(request.headers()), "sending");
         let response = self.client().execute(request).await.map_err(|error| {
-            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
+            let delivery = if error.is_connect() { Delivery::NotSent } else { Delivery::Unknown };
             // The URL that reqwest would print may hold secrets.
             let error = Broken { what: format!("{method} {target}"), source: error.without_url() };
-            Failure::new(reach, Error::unavailable(self.name(), error))
+            Failure::new(delivery, Error::unavailable(self.name(), error))
         })?;
         let status = response.status();
         tracing::debug!(%method, target, %status, "answered");
@@ -58,7 +58,7 @@ impl System {
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         Err(Failure {
             error: Error::unavailable(self.name(), format!("{method} {target} answered {status}")),
-            reach: if busy { Reach::Busy } else { Reach::Unknown },
+            delivery: if busy { Delivery::Throttled } else { Delivery::Unknown },
             retry_after: retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs),
         })
     }
@@ -75,8 +75,8 @@ impl System {
 
     fn client(&self) -> &Client {
         let inner = &self.inner;
-        if self.for_users {
-            inner.guarded_client.get_or_init(|| inner.build_client(true))
+        if self.guard_ssrf {
+            inner.egress_client.get_or_init(|| inner.build_client(true))
         } else {
             inner.client.get_or_init(|| inner.build_client(false))
         }
@@ -101,7 +101,7 @@ impl Inner {
                 // Retries are decided in one place.
                 .retry(reqwest::retry::never())
                 .no_proxy();
-            if guarded { builder.dns_resolver(self.guard.clone()) } else { builder }
+            if guarded { builder.dns_resolver(self.egress.clone()) } else { builder }
         };
         builder().build().unwrap_or_else(|error| {
             // A container without certificates can still call what needs none.

@@ -1,17 +1,17 @@
 //! The one way out to other systems: timeout, circuit breaker, retry, span, metric, redaction.
 //!
-//! [`Outbound::system`] names the other side; [`System::http`] calls it over HTTP, and
-//! [`System::call`] does the same for any other protocol. Nobody else holds an HTTP client.
+//! [`Outbound::target`] names the other side; [`Target::http`] calls it over HTTP, and
+//! [`Target::call`] does the same for any other protocol. Nobody else holds an HTTP client.
 
-mod address;
 pub mod breaker;
 mod call;
 mod http;
 pub mod redact;
+mod ssrf;
 
-pub use address::{Guard, Lookup, refusal};
-pub use call::{Failure, Reach, System};
+pub use call::{Delivery, Failure, Target};
 pub use http::{body, json};
+pub use ssrf::{EgressPolicy, Lookup, why_private};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -61,7 +61,7 @@ pub struct Observation<'a> {
     pub operation: &'a str,
     pub attempt: u32,
     /// `None`: it worked.
-    pub failure: Option<Reach>,
+    pub failure: Option<Delivery>,
     pub took: Duration,
     /// The breaker after it.
     pub breaker: breaker::Phase,
@@ -77,17 +77,17 @@ struct Inner {
     config: Config,
     ambient: Ambient,
     observe: Observe,
-    guard: Guard,
+    egress: EgressPolicy,
     /// One per name; names come from code and configuration, so there are few.
     breakers: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
     /// Made when first needed: reading the system's certificates takes a while.
     client: OnceLock<reqwest::Client>,
-    guarded_client: OnceLock<reqwest::Client>,
+    egress_client: OnceLock<reqwest::Client>,
 }
 
 impl Outbound {
     pub fn new(config: Config, ambient: Ambient, observe: Observe) -> Result<Outbound> {
-        Outbound::with_lookup(config, ambient, observe, address::system_lookup())
+        Outbound::with_lookup(config, ambient, observe, ssrf::system_lookup())
     }
 
     /// As [`Outbound::new`], for tests that decide what names mean.
@@ -97,25 +97,25 @@ impl Outbound {
         observe: Observe,
         lookup: Lookup,
     ) -> Result<Outbound> {
-        let guard = Guard::new(&config.allow_targets, lookup)?;
+        let egress = EgressPolicy::new(&config.allow_targets, lookup)?;
         Ok(Outbound(Arc::new(Inner {
             config,
             ambient,
             observe,
-            guard,
+            egress,
             breakers: Mutex::new(HashMap::new()),
             client: OnceLock::new(),
-            guarded_client: OnceLock::new(),
+            egress_client: OnceLock::new(),
         })))
     }
 
     /// The other side. All who use the same name share its breaker.
-    pub fn system(&self, name: &str) -> System {
+    pub fn target(&self, name: &str) -> Target {
         let mut breakers = self.0.breakers.lock();
         let breaker = breakers
             .entry(name.to_owned())
             .or_insert_with(|| Arc::new(Mutex::new(Breaker::new(self.0.config.breaker.clone()))));
-        System::new(self.0.clone(), name, breaker.clone())
+        Target::new(self.0.clone(), name, breaker.clone())
     }
 
     /// The clock and the randomness that calls go by.
@@ -124,9 +124,9 @@ impl Outbound {
     }
 
     /// A URL that a user gave us in `field`, if it may be called. Call it through
-    /// [`System::for_users`]: what was checked here is checked again there.
+    /// [`Target::guard_ssrf`]: what was checked here is checked again there.
     pub async fn user_url(&self, field: &str, url: &str) -> Result<Url> {
-        self.0.guard.check(field, url).await
+        self.0.egress.check(field, url).await
     }
 }
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 
-use crate::admit::{Counter, Lease};
-use crate::change::{Accepted, Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow, State};
+use crate::admission::{Counter, Lease};
+use crate::change::{Accepted, Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
 use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
 
 /// A few batch operations over the eight tables. SQLite, PostgreSQL and the simulator's memory
@@ -27,7 +27,7 @@ pub trait Store: Send + Sync + 'static {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>>;
 
     /// Takes due work, fair between organisations.
-    async fn claim(&self, ask: Ask) -> Result<Claimed>;
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch>;
 
     /// Takes a lease or keeps it. `None` while someone else has it.
     async fn lease(
@@ -48,11 +48,11 @@ pub trait Store: Send + Sync + 'static {
     async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
         Ok(self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new))
     }
-    async fn find(&self, find: &Find) -> Result<Page>;
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage>;
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;
     async fn counter(&self, name: &str) -> Result<Option<Counter>>;
-    async fn command(&self, id: &str) -> Result<Option<Command>>;
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>>;
 
     /// Events after `after`, in order, at most `limit`.
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>>;
@@ -60,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
     async fn first_event(&self) -> Result<Option<i64>>;
     /// In order; newest first if `filter.before` is given.
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>>;
-    async fn head(&self) -> Result<Head>;
+    async fn head(&self) -> Result<LogHeads>;
     /// The number of the newest event: of all commits that anyone was told of before this call.
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.head().await?.event_seq)
@@ -70,7 +70,7 @@ pub trait Store: Send + Sync + 'static {
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
 
     /// Forgets what is older than this; at most `limit` rows of each. Returns how many went.
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
@@ -80,7 +80,7 @@ pub trait Store: Send + Sync + 'static {
     /// A write and a read, for real.
     async fn ping(&self) -> Result<()>;
 
-    fn hints(&self) -> &Hints;
+    fn wakeups(&self) -> &Wakeups;
 
     /// What this store is, for people: `SQLite at …`.
     fn describe(&self) -> String;
@@ -115,40 +115,40 @@ pub struct WorkCount {
     pub rows: i64,
 }
 
-/// Wake-ups. Hints only: each may come late, twice or not at all; due times are the guarantee.
+/// Wake-ups. Wakeups only: each may come late, twice or not at all; due times are the guarantee.
 #[derive(Debug)]
-pub struct Hints {
-    work: Arc<Bell>,
+pub struct Wakeups {
+    work: Arc<Notifier>,
     events: watch::Sender<i64>,
 }
 
-/// Wakes listeners in the order in which they began to listen; the simulator needs an order.
+/// Wakes waiters in the order in which they began to listen; the simulator needs an order.
 #[derive(Debug, Default)]
-struct Bell {
-    rings: AtomicU64,
-    listeners: Notify,
+struct Notifier {
+    notifications: AtomicU64,
+    waiters: Notify,
 }
 
 /// Hears that there may be work.
 #[derive(Debug)]
-pub struct Listener {
-    bell: Arc<Bell>,
-    heard: u64,
+pub struct Waiter {
+    notifier: Arc<Notifier>,
+    seen: u64,
 }
 
-impl Listener {
-    /// Forgets what has rung so far.
-    pub fn forget(&mut self) {
-        self.heard = self.bell.rings.load(Ordering::Acquire);
+impl Waiter {
+    /// Forgets what has notified so far.
+    pub fn reset(&mut self) {
+        self.seen = self.notifier.notifications.load(Ordering::Acquire);
     }
 
-    /// Returns once it has rung since the last time.
-    pub async fn rung(&mut self) {
+    /// Returns once it has notified since the last time.
+    pub async fn notified(&mut self) {
         loop {
-            let next = self.bell.listeners.notified();
-            let rings = self.bell.rings.load(Ordering::Acquire);
-            if rings != self.heard {
-                self.heard = rings;
+            let next = self.notifier.waiters.notified();
+            let notifications = self.notifier.notifications.load(Ordering::Acquire);
+            if notifications != self.seen {
+                self.seen = notifications;
                 return;
             }
             next.await;
@@ -156,17 +156,17 @@ impl Listener {
     }
 }
 
-impl Default for Hints {
-    fn default() -> Hints {
-        Hints { work: Arc::default(), events: watch::Sender::new(0) }
+impl Default for Wakeups {
+    fn default() -> Wakeups {
+        Wakeups { work: Arc::default(), events: watch::Sender::new(0) }
     }
 }
 
-impl Hints {
+impl Wakeups {
     /// There may be work.
-    pub fn work(&self) -> Listener {
-        let heard = self.work.rings.load(Ordering::Acquire);
-        Listener { bell: self.work.clone(), heard }
+    pub fn work(&self) -> Waiter {
+        let seen = self.work.notifications.load(Ordering::Acquire);
+        Waiter { notifier: self.work.clone(), seen }
     }
 
     /// The number of the newest event that this process knows of.
@@ -174,17 +174,17 @@ impl Hints {
         self.events.subscribe()
     }
 
-    /// As [`Hints::events`], once.
+    /// As [`Wakeups::events`], once.
     pub fn newest_event(&self) -> i64 {
         *self.events.borrow()
     }
 
-    pub fn hint_work(&self) {
-        self.work.rings.fetch_add(1, Ordering::Release);
-        self.work.listeners.notify_waiters();
+    pub fn notify_work(&self) {
+        self.work.notifications.fetch_add(1, Ordering::Release);
+        self.work.waiters.notify_waiters();
     }
 
-    pub fn hint_event(&self, seq: i64) {
+    pub fn notify_event(&self, seq: i64) {
         self.events.send_if_modified(|newest| {
             let newer = seq > *newest;
             *newest = seq.max(*newest);

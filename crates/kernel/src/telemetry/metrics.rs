@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::log::Head;
+use crate::log::LogHeads;
 use crate::outbound::breaker::Phase;
 use crate::store::WorkCount;
 
@@ -37,7 +37,7 @@ struct Route {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Look {
+struct Attempt {
     kind: String,
     outcome: &'static str,
 }
@@ -55,7 +55,7 @@ struct Call {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct System {
+struct Target {
     system: String,
 }
 
@@ -84,14 +84,14 @@ type Latency<L> = Family<L, Histogram, Seconds>;
 
 /// A domain that counts some of what is counted here, under names of its own. Called in the midst
 /// of requests and looks: it must be quick.
-pub trait Watch: Send + Sync + 'static {
+pub trait MetricsObserver: Send + Sync + 'static {
     fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
     fn look(&self, kind: &str, outcome: &'static str, seconds: f64);
 }
 
 pub struct Metrics {
     registry: Registry,
-    watching: RwLock<Vec<Arc<dyn Watch>>>,
+    watching: RwLock<Vec<Arc<dyn MetricsObserver>>>,
     /// What domains count, under names of their own.
     domains: Mutex<Registry>,
     requests: Family<Request, Counter>,
@@ -102,12 +102,12 @@ pub struct Metrics {
     changes: Counter,
     batch: Histogram,
     commit_seconds: Histogram,
-    looks: Family<Look, Counter>,
+    looks: Family<Attempt, Counter>,
     look_seconds: Latency<Kind>,
     wake_seconds: Histogram,
     calls: Family<Call, Counter>,
-    call_seconds: Latency<System>,
-    breakers: Family<System, Gauge>,
+    call_seconds: Latency<Target>,
+    breakers: Family<Target, Gauge>,
     /// How many label sets the calls and breakers have.
     series: AtomicUsize,
     depth: Family<Depth, Gauge>,
@@ -167,7 +167,7 @@ impl Metrics {
     }
 
     /// Tells a domain of requests and looks from now on.
-    pub fn watch(&self, domain: Arc<dyn Watch>) {
+    pub fn watch(&self, domain: Arc<dyn MetricsObserver>) {
         self.watching.write().push(domain);
     }
 
@@ -239,7 +239,7 @@ impl Metrics {
     /// The driver looked at an object of this kind.
     pub fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
         self.watching.read().iter().for_each(|one| one.look(kind, outcome, seconds));
-        self.looks.get_or_create(&Look { kind: kind.into(), outcome }).inc();
+        self.looks.get_or_create(&Attempt { kind: kind.into(), outcome }).inc();
         self.look_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
     }
 
@@ -254,7 +254,7 @@ impl Metrics {
         if self.calls.get(&call).is_none() && self.no_room() {
             (call.system, call.operation) = ("other".into(), "other".into());
         }
-        self.call_seconds.get_or_create(&System { system: call.system.clone() }).observe(seconds);
+        self.call_seconds.get_or_create(&Target { system: call.system.clone() }).observe(seconds);
         self.calls.get_or_create(&call).inc();
     }
 
@@ -264,7 +264,7 @@ impl Metrics {
     }
 
     pub fn breaker(&self, system: &str, phase: Phase) {
-        let mut label = System { system: system.into() };
+        let mut label = Target { system: system.into() };
         if self.breakers.get(&label).is_none() && self.no_room() {
             label.system = "other".into();
         }
@@ -286,7 +286,7 @@ impl Metrics {
     }
 
     /// The queue and the logs as a scrape found them.
-    pub fn store(&self, counts: &[WorkCount], head: &Head) {
+    pub fn store(&self, counts: &[WorkCount], head: &LogHeads) {
         let _one_at_a_time = self.scrape.lock();
         self.depth.clear();
         for count in counts.iter().take(SERIES_MAX) {
@@ -435,7 +435,7 @@ mod tests {
         }
     }
 
-    impl Watch for Mutex<Vec<String>> {
+    impl MetricsObserver for Mutex<Vec<String>> {
         fn request(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
             self.lock().push(format!("{method} {route} {status}"));
         }
@@ -477,11 +477,11 @@ mod tests {
             failing: true,
             rows: 4,
         };
-        metrics.store(&[count], &Head::default());
+        metrics.store(&[count], &LogHeads::default());
         assert!(metrics.encode().contains(
             r#"queue_rows{kind="widget",state="ready",paused="false",failing="true"} 4"#
         ));
-        metrics.store(&[], &Head::default());
+        metrics.store(&[], &LogHeads::default());
         assert!(!metrics.encode().contains("queue_rows{"));
     }
 }

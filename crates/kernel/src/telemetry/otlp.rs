@@ -37,7 +37,10 @@ impl Provider {
             .map_err(|e| invalid(e.to_string()))?;
         let ratio = f64::from(sample_percent) / 100.0;
         let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(Forgiving { inner: exporter, failing: AtomicBool::new(false) })
+            .with_batch_exporter(LoggingExporter {
+                inner: exporter,
+                failing: AtomicBool::new(false),
+            })
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_resource(Resource::builder().with_service_name("mainstay").build())
             .build();
@@ -60,12 +63,12 @@ impl Provider {
 
 /// An exporter whose failures are told once, until it works again.
 #[derive(Debug)]
-struct Forgiving<E> {
+struct LoggingExporter<E> {
     inner: E,
     failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Forgiving<E> {
+impl<E: SpanExporter> SpanExporter for LoggingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         match self.inner.export(batch).await {
             Ok(()) => {

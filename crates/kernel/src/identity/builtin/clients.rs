@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::oauth::{Introduction, Refused};
+use super::oauth::{ClientCredentials, OAuthError};
 use crate::Result;
 use crate::identity::Principal;
 use crate::identity::config::Client;
@@ -23,10 +23,10 @@ impl Clients {
     }
 
     /// The client, if its secret is right. Says the same of a wrong id and of a wrong secret.
-    pub fn sign_in(&self, introduction: &Introduction) -> Result<Arc<Client>, Refused> {
+    pub fn sign_in(&self, introduction: &ClientCredentials) -> Result<Arc<Client>, OAuthError> {
         let offered = introduction.secret.as_deref().unwrap_or_default();
         let client = self.find(&introduction.id).filter(|client| has_secret(client, offered));
-        client.ok_or_else(|| Refused::client("there is no such client with this secret"))
+        client.ok_or_else(|| OAuthError::client("there is no such client with this secret"))
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
             Client { id: "c".into(), ..Client::default() },
         ]);
         let sign_in = |id: &str, secret: Option<&str>| {
-            let introduction = Introduction { id: id.into(), secret: secret.map(Into::into) };
+            let introduction = ClientCredentials { id: id.into(), secret: secret.map(Into::into) };
             clients.sign_in(&introduction).map(|client| client.id.clone()).map_err(|e| e.why)
         };
         assert_eq!(sign_in("a", Some("s1")).as_deref(), Ok("a"));

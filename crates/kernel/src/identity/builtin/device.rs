@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::oauth::Refused;
-use crate::change::{Answer, AuditDraft, Command};
+use super::oauth::OAuthError;
+use crate::change::{AuditDraft, CommandRecord, CommandReply};
 use crate::identity::Principal;
 use crate::store::commit;
 use crate::{Ambient, Change, Error, Json, Refusal, Result, Store, Timestamp};
@@ -78,8 +78,8 @@ impl Step {
         what: &impl Serialize,
         audit: Option<AuditDraft>,
     ) -> Result<bool> {
-        let answer = Answer { status: 200, body: Json::of(what) };
-        let command = Command { id: self.command_id(id), digest: String::new(), answer };
+        let answer = CommandReply { status: 200, body: Json::encode(what) };
+        let command = CommandRecord { id: self.command_id(id), digest: String::new(), answer };
         let change = Change { command: Some(command), audit, ..Change::default() };
         match commit(store, change, now).await {
             Ok(_) => Ok(true),
@@ -153,8 +153,8 @@ pub async fn decide(
     user_code: &str,
     who: &Principal,
     approve: bool,
-) -> Result<String, Refused> {
-    let unknown = || Refused::new("invalid_grant", "no device is waiting with this code");
+) -> Result<String, OAuthError> {
+    let unknown = || OAuthError::new("invalid_grant", "no device is waiting with this code");
     let id = id_of(user_code);
     let grant: Option<Grant> = Step::Begun.taken(store, &id).await?;
     let grant = grant.filter(|grant| now < grant.expires_at).ok_or_else(unknown)?;
@@ -167,18 +167,19 @@ pub async fn decide(
 }
 
 /// The grant that a device asks about, if the code is one of ours and for this client.
-pub struct Asked {
+pub struct PendingGrant {
     id: String,
     expires_at: Timestamp,
 }
 
-impl Asked {
+impl PendingGrant {
     pub async fn find(
         store: &dyn Store,
         device_code: &str,
         client: &str,
-    ) -> Result<Asked, Refused> {
-        let unknown = || Refused::new("invalid_grant", "this device code is unknown, or was used");
+    ) -> Result<PendingGrant, OAuthError> {
+        let unknown =
+            || OAuthError::new("invalid_grant", "this device code is unknown, or was used");
         let (id, secret) = device_code.split_once('.').ok_or_else(unknown)?;
         if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
@@ -188,7 +189,7 @@ impl Asked {
         if grant.device_code_sha256 != sha256_hex(secret) || grant.client != client {
             return Err(unknown());
         }
-        Ok(Asked { id: id.to_owned(), expires_at: grant.expires_at })
+        Ok(PendingGrant { id: id.to_owned(), expires_at: grant.expires_at })
     }
 
     pub fn id(&self) -> &str {
@@ -196,23 +197,28 @@ impl Asked {
     }
 
     /// Whom the device may act for: once, if someone approved.
-    pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, Refused> {
-        let Asked { id, expires_at } = self;
+    pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, OAuthError> {
+        let PendingGrant { id, expires_at } = self;
         let decision: Option<Decision> = Step::Decided.taken(store, &id).await?;
         let who = match decision {
             Some(Decision { approved_by: None }) => {
-                return Err(Refused::new("access_denied", "the request was denied"));
+                return Err(OAuthError::new("access_denied", "the request was denied"));
             }
             _ if now >= expires_at => {
-                return Err(Refused::new("expired_token", "nobody approved in time; begin again"));
+                return Err(OAuthError::new(
+                    "expired_token",
+                    "nobody approved in time; begin again",
+                ));
             }
-            None => return Err(Refused::new("authorization_pending", "nobody has approved yet")),
+            None => {
+                return Err(OAuthError::new("authorization_pending", "nobody has approved yet"));
+            }
             Some(Decision { approved_by: Some(who) }) => who,
         };
         let audit = audit(&id, &who, "redeem");
         match Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
             true => Ok(who),
-            false => Err(Refused::new("invalid_grant", "this device code was used")),
+            false => Err(OAuthError::new("invalid_grant", "this device code was used")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The built-in issuer's signing key: a file that only we can read, made once.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::identity::config::Config;
 use crate::identity::jwk::Jwk;
-use crate::{Ambient, Error, Result};
+use crate::{Ambient, Error, Result, files};
 
 pub const KEY_FILE: &str = "issuer-key.pem";
 
@@ -96,24 +96,7 @@ fn make(path: &Path, ambient: &Ambient) -> io::Result<()> {
         }
     };
     let pem = secret.to_pkcs8_pem(LineEnding::LF).map_err(io::Error::other)?;
-    let number = u64::from_be_bytes(ambient.random_bytes());
-    let draft = path.with_extension(format!("{number:016x}.draft"));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(pem.as_bytes())?;
-        file.sync_all()?;
-        match fs::hard_link(&draft, path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked,
-        }
-    })();
-    // Best effort: a draft that stays is useless, but does no harm.
-    let _ = fs::remove_file(&draft);
-    written?;
-    match path.parent() {
-        Some(directory) => fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    files::create(path, pem.as_bytes(), 0o600).map(|_| ())
 }
 
 #[cfg(test)]

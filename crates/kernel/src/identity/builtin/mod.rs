@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::claims::Reader;
+use super::claims::ClaimMapper;
 use super::config::{Algorithm, ClaimNames, Config};
 use super::issuer::Issuer;
 use super::keys::Keys;
@@ -70,7 +70,7 @@ impl Builtin {
             url,
             audience: None,
             algorithms: vec![Algorithm::ES256],
-            reader: Reader {
+            reader: ClaimMapper {
                 names: ClaimNames::default(),
                 prefix: String::new(),
                 admin_roles: None,

@@ -8,14 +8,14 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::load;
-use crate::admit::{Lease, take_lease};
+use crate::admission::{Lease, take_lease};
 use crate::change::Lane;
-use crate::queue::{Ask, Claim, Claimed};
+use crate::queue::{Claim, ClaimBatch, ClaimRequest};
 use crate::{Key, Timestamp};
 
-/// Where the turn of each lane is: the organisation that was served last.
+/// The position of each lane: the organisation that was served last.
 #[derive(Debug, Default, Clone)]
-pub struct Turn {
+pub struct FairnessCursor {
     last_org: [String; 2],
 }
 
@@ -50,21 +50,25 @@ const ORGS: &str = "WITH RECURSIVE
      (SELECT org FROM first WHERE org IS NOT NULL LIMIT $3)";
 
 const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
-     FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS turn (org) CROSS JOIN LATERAL (
-               SELECT key, due FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org = turn.org
+     FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS fairness (org) CROSS JOIN LATERAL (
+               SELECT key, due FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org = fairness.org
                ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED) AS mine
            LIMIT $6) AS picked
      WHERE queue.key = picked.key
      RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due";
 
 /// A row that is ready, and was not taken although there was room, was locked by someone. They may
-/// leave it as it is, and then nobody hints at it: it is looked for again in a moment.
+/// leave it as it is, and then nobody is woken for it: it is looked for again in a moment.
 const NEXT_DUE: &str = "SELECT least(
          (SELECT min(due) FROM queue WHERE state IN (1, 2)),
          (SELECT $2::bigint FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))";
 const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
 
-pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claimed, Turn), Error> {
+pub async fn claim(
+    client: &Pooled,
+    ask: &ClaimRequest,
+    mut fairness: FairnessCursor,
+) -> Result<(ClaimBatch, FairnessCursor), Error> {
     let promote = client.prepare_cached(PROMOTE).await?;
     let orgs = client.prepare_cached(ORGS).await?;
     let now = ask.now.millis();
@@ -72,8 +76,8 @@ pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claime
     let promoted: [&(dyn ToSql + Sync); 1] = [&now];
     let (_, urgent, normal) = futures::try_join!(
         client.execute(&promote, &promoted),
-        waiting_orgs(client, &orgs, Lane::Urgent, &turn, ask.slots),
-        waiting_orgs(client, &orgs, Lane::Normal, &turn, ask.slots_normal),
+        waiting_orgs(client, &orgs, Lane::Urgent, &fairness, ask.slots),
+        waiting_orgs(client, &orgs, Lane::Normal, &fairness, ask.slots_normal),
     )?;
     let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
     for (lane, orgs, slots) in
@@ -86,24 +90,24 @@ pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claime
             unfilled.push(lane.number());
         }
         if let Some(last) = orgs.last() {
-            turn.last_org[lane.number() as usize].clone_from(last);
+            fairness.last_org[lane.number() as usize].clone_from(last);
         }
     }
     let next = client.prepare_cached(NEXT_DUE).await?;
     let again = ask.now.plus(SKIPPED_AGAIN).millis();
     let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
-    Ok((Claimed { claims, next_due: next_due.map(Timestamp) }, turn))
+    Ok((ClaimBatch { claims, next_due: next_due.map(Timestamp) }, fairness))
 }
 
-/// Whose turn it is, and then whose: at most as many as there are slots.
+/// Whose fairness it is, and then whose: at most as many as there are slots.
 async fn waiting_orgs(
     client: &Pooled,
     statement: &Statement,
     lane: Lane,
-    turn: &Turn,
+    fairness: &FairnessCursor,
     slots: usize,
 ) -> Result<Vec<String>, Error> {
-    let last = &turn.last_org[lane.number() as usize];
+    let last = &fairness.last_org[lane.number() as usize];
     let rows = client.query(statement, &[&lane.number(), last, &(slots as i64)]).await?;
     let mut seen = BTreeSet::new();
     let orgs =
@@ -115,7 +119,7 @@ async fn waiting_orgs(
 /// whatever is left to give.
 async fn take(
     client: &Pooled,
-    ask: &Ask,
+    ask: &ClaimRequest,
     lane: Lane,
     slots: usize,
     orgs: &[String],
@@ -185,7 +189,7 @@ pub async fn lease(
 
 /// The newest event stays, so that the log never looks empty to a reader who is up to date. What
 /// came before an old event is old too, whatever the clock said: there are no gaps.
-pub async fn forget(
+pub async fn purge(
     client: &Pooled,
     events_before: Timestamp,
     commands_before: Timestamp,

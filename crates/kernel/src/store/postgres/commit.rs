@@ -19,10 +19,10 @@ use tokio_postgres::error::SqlState;
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
 use super::{chain, connection, failed, load, save};
-use crate::admit::{Rows, Sealed, Touched};
+use crate::admission::{BatchState, NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
-use crate::log::Head;
-use crate::store::{Hints, OnCommit};
+use crate::log::LogHeads;
+use crate::store::{OnCommit, Wakeups};
 use crate::{Class, Error, Result, Timestamp};
 
 /// Changes in one transaction at the most.
@@ -39,7 +39,7 @@ pub struct Waiting {
 pub async fn run(
     pool: Pool,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>,
-    hints: Arc<Hints>,
+    wakeups: Arc<Wakeups>,
     on_commit: OnCommit,
 ) {
     loop {
@@ -58,7 +58,7 @@ pub async fn run(
             }
         }
         let begun = Instant::now();
-        carry_out(&pool, batch, &hints).await;
+        carry_out(&pool, batch, &wakeups).await;
         on_commit(changes, begun.elapsed());
     }
 }
@@ -75,22 +75,22 @@ async fn gather(waiting: &mpsc::Receiver<Waiting>) {
     }
 }
 
-async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
+async fn carry_out(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
     match with_retries(pool, &batch).await {
         Ok((verdicts, head, woke)) => {
             // Whoever follows begins while the callers are being told.
-            hints.hint_event(head.event_seq);
+            wakeups.notify_event(head.event_seq);
             for (waiting, verdicts) in batch.into_iter().zip(verdicts) {
                 let _ = waiting.reply.send(Ok(verdicts));
             }
             if woke {
-                hints.hint_work();
+                wakeups.notify_work();
             }
         }
         // One of them cannot be written: the others must not suffer for it.
         Err(error) if error.class() == Class::Terminal && batch.len() > 1 => {
             for waiting in batch {
-                Box::pin(carry_out(pool, vec![waiting], hints)).await;
+                Box::pin(carry_out(pool, vec![waiting], wakeups)).await;
             }
         }
         Err(error) => {
@@ -123,7 +123,10 @@ fn collided(error: &PgError) -> bool {
     .any(|state| error.code() == Some(state))
 }
 
-async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict>>, Head, bool)> {
+async fn with_retries(
+    pool: &Pool,
+    batch: &[Waiting],
+) -> Result<(Vec<Vec<Verdict>>, LogHeads, bool)> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -150,9 +153,9 @@ async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict
 async fn transact(
     client: &Pooled,
     batch: &[Waiting],
-) -> Result<(Vec<Vec<Verdict>>, Head, bool), PgError> {
+) -> Result<(Vec<Vec<Verdict>>, LogHeads, bool), PgError> {
     let sql = &Statements::of(client).await?;
-    let mut touched = Touched::default();
+    let mut touched = RowSet::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
     let (_, mut rows) =
         futures::try_join!(client.batch_execute("BEGIN"), load::rows(client, sql, &touched))?;
@@ -161,16 +164,17 @@ async fn transact(
     let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
     let locked = client.query_one(&sql.head_lock, &[]);
     let (_, row) = futures::try_join!(save::rows(client, sql, &rows, now), locked)?;
-    let mut head = Head { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
-    let mut sealed = Sealed::default();
+    let mut head =
+        LogHeads { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
+    let mut numbered = NumberedLogs::default();
     for (waiting, verdicts) in batch.iter().zip(&mut verdicts) {
-        let more = Rows::seal(&waiting.changes, verdicts, &mut head, waiting.now);
-        sealed.events.extend(more.events);
-        sealed.audit.extend(more.audit);
+        let more = BatchState::number_logs(&waiting.changes, verdicts, &mut head, waiting.now);
+        numbered.events.extend(more.events);
+        numbered.audit.extend(more.audit);
     }
     let woke = rows.woke();
     let note = Note { event_seq: head.event_seq, woke };
     let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
-    futures::try_join!(save::logs(client, sql, &sealed, &head), client.batch_execute(&commit))?;
+    futures::try_join!(save::logs(client, sql, &numbered, &head), client.batch_execute(&commit))?;
     Ok((verdicts, head, woke))
 }

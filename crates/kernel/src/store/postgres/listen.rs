@@ -8,7 +8,7 @@ use futures::StreamExt;
 use tokio_postgres::{AsyncMessage, Config};
 
 use super::connect;
-use crate::store::Hints;
+use crate::store::Wakeups;
 
 /// The channel that every commit notifies.
 pub const CHANNEL: &str = "mainstay";
@@ -38,16 +38,16 @@ impl Note {
 
 const RECONNECT: Duration = Duration::from_millis(500);
 
-pub async fn run(config: Config, hints: Arc<Hints>) {
+pub async fn run(config: Config, wakeups: Arc<Wakeups>) {
     loop {
-        if let Err(error) = listen(&config, &hints).await {
+        if let Err(error) = listen(&config, &wakeups).await {
             tracing::warn!(error = super::chain(&error), "lost the PostgreSQL notifications");
         }
         tokio::time::sleep(RECONNECT).await;
     }
 }
 
-async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres::Error>> {
+async fn listen(config: &Config, wakeups: &Wakeups) -> Result<(), Box<tokio_postgres::Error>> {
     let Ok(tls) = connect::tls() else { return Ok(()) };
     let (client, mut connection) = config.connect(tls).await?;
     let mut messages = futures::stream::poll_fn(move |cx| connection.poll_message(cx));
@@ -56,9 +56,9 @@ async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres
         while let Some(message) = messages.next().await {
             if let AsyncMessage::Notification(note) = message? {
                 let note = Note::parse(note.payload());
-                hints.hint_event(note.event_seq);
+                wakeups.notify_event(note.event_seq);
                 if note.woke {
-                    hints.hint_work();
+                    wakeups.notify_work();
                 }
             }
         }
@@ -68,8 +68,8 @@ async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres
         subscribe.await?;
         // Whatever came while nobody listened.
         let row = client.query_one("SELECT event_seq FROM meta", &[]).await?;
-        hints.hint_event(row.get(0));
-        hints.hint_work();
+        wakeups.notify_event(row.get(0));
+        wakeups.notify_work();
         Ok::<(), Box<tokio_postgres::Error>>(())
     };
     futures::try_join!(follow, subscribed).map(|_| ())

@@ -4,8 +4,8 @@ mod cache;
 mod checkpoint;
 mod claim;
 mod load;
+mod log_index;
 mod read;
-mod runs;
 mod save;
 mod schema;
 mod writer;
@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Hints, OnCommit, Store, WorkCount, WorkFilter};
-use crate::admit::{Counter, Lease};
-use crate::change::{Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use crate::admission::{Counter, Lease};
+use crate::change::{Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 use cache::Cache;
-use checkpoint::Checkpoints;
+use checkpoint::Checkpointer;
 pub use schema::VERSION;
 use writer::{Op, Writer};
 
@@ -45,7 +45,7 @@ pub struct Sqlite {
     writer: Option<std::thread::JoinHandle<()>>,
     readers: Arc<Readers>,
     cache: Arc<Cache>,
-    hints: Arc<Hints>,
+    wakeups: Arc<Wakeups>,
 }
 
 impl Sqlite {
@@ -55,18 +55,18 @@ impl Sqlite {
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
         schema::migrate(&mut connection).map_err(|e| opening(path, e))??;
-        let (hints, cache) = (Arc::new(Hints::default()), Arc::new(Cache::new()));
+        let (wakeups, cache) = (Arc::new(Wakeups::default()), Arc::new(Cache::new()));
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
-        let checkpoints = Checkpoints::start(path, &connection)?;
-        let parts = (connection, checkpoints, lock);
-        let writer = Writer::new(parts, cache.clone(), hints.clone(), on_commit)?;
+        let checkpointer = Checkpointer::start(path, &connection)?;
+        let parts = (connection, checkpointer, lock);
+        let writer = Writer::new(parts, cache.clone(), wakeups.clone(), on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
         let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
-        Ok(Sqlite { path, ops, writer, readers, cache, hints })
+        Ok(Sqlite { path, ops, writer, readers, cache, wakeups })
     }
 
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
@@ -196,7 +196,7 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Commit { changes, now, reply }).await
     }
 
-    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         self.ask(|reply| Op::Claim { ask, reply }).await
     }
 
@@ -222,18 +222,18 @@ impl Store for Sqlite {
     }
 
     async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
-        let since = match self.cache.get(key) {
+        let epoch = match self.cache.get(key) {
             Ok(object) => return Ok(Some(object)),
-            Err(since) => since,
+            Err(epoch) => epoch,
         };
         let found = self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new);
         if let Some(object) = &found {
-            self.cache.put(object.clone(), since);
+            self.cache.put(object.clone(), epoch);
         }
         Ok(found)
     }
 
-    async fn find(&self, find: &Find) -> Result<Page> {
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
         let find = find.clone();
         self.read(move |connection| read::find(connection, &find)).await
     }
@@ -250,7 +250,7 @@ impl Store for Sqlite {
         self.readers.with(|connection| load::counter(connection, name))
     }
 
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         self.readers.with(|connection| load::command(connection, id))
     }
 
@@ -270,13 +270,13 @@ impl Store for Sqlite {
         self.read(move |connection| read::audit(connection, &filter, limit)).await
     }
 
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         self.readers.with(load::head)
     }
 
     /// Nobody else writes, and the writer says so before it answers.
     async fn newest_event(&self) -> Result<i64> {
-        Ok(self.hints.newest_event())
+        Ok(self.wakeups.newest_event())
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
@@ -288,13 +288,13 @@ impl Store for Sqlite {
         self.read(read::work_counts).await
     }
 
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize> {
-        self.ask(|reply| Op::Forget { events_before, commands_before, limit, reply }).await
+        self.ask(|reply| Op::Purge { events_before, commands_before, limit, reply }).await
     }
 
     async fn ping(&self) -> Result<()> {
@@ -303,8 +303,8 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Ping { reply }).await
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     fn describe(&self) -> String {

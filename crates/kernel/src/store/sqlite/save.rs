@@ -2,12 +2,12 @@
 
 use rusqlite::{Connection, params};
 
-use crate::admit::{Rows, Sealed, WriteKind};
-use crate::log::Head;
+use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Key, Object, Timestamp};
 
-pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::Result<()> {
+pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusqlite::Result<()> {
     for (object, kind) in rows.writes.values() {
         match kind {
             WriteKind::Create => create(connection, object)?,
@@ -18,9 +18,9 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
     for (key, depends_on) in &rows.edges {
         edges(connection, key, depends_on)?;
     }
-    for (key, slot) in rows.queue.iter().filter(|(_, slot)| slot.changed()) {
-        match &slot.is {
-            Some(row) if slot.was.is_some() => update_queue(connection, row)?,
+    for (key, tracked) in rows.queue.iter().filter(|(_, tracked)| tracked.changed()) {
+        match &tracked.after {
+            Some(row) if tracked.before.is_some() => update_queue(connection, row)?,
             Some(row) => insert_queue(connection, row)?,
             None => drop(
                 connection
@@ -29,14 +29,22 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
             ),
         }
     }
-    for (name, slot) in rows.counters.iter().filter(|(_, slot)| slot.changed()) {
-        allotment(connection, name, "", slot.is.map(|counter| (counter.used, counter.limit)))?;
+    for (name, tracked) in rows.counters.iter().filter(|(_, tracked)| tracked.changed()) {
+        allotment(
+            connection,
+            name,
+            "",
+            tracked.after.map(|counter| (counter.used, counter.limit)),
+        )?;
     }
-    for ((name, holder), slot) in rows.holds.iter().filter(|(_, slot)| slot.changed()) {
-        allotment(connection, name, holder, slot.is.map(|amount| (amount, 0)))?;
+    for ((name, holder), tracked) in rows.holds.iter().filter(|(_, tracked)| tracked.changed()) {
+        allotment(connection, name, holder, tracked.after.map(|amount| (amount, 0)))?;
     }
-    for command in
-        rows.commands.values().filter(|slot| slot.changed()).filter_map(|slot| slot.is.as_ref())
+    for command in rows
+        .commands
+        .values()
+        .filter(|tracked| tracked.changed())
+        .filter_map(|tracked| tracked.after.as_ref())
     {
         connection.prepare_cached("INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
             params![
@@ -51,8 +59,12 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
     Ok(())
 }
 
-pub fn logs(connection: &Connection, sealed: &Sealed, head: &Head) -> rusqlite::Result<()> {
-    for event in &sealed.events {
+pub fn logs(
+    connection: &Connection,
+    numbered: &NumberedLogs,
+    head: &LogHeads,
+) -> rusqlite::Result<()> {
+    for event in &numbered.events {
         connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
             params![
                 event.seq,
@@ -64,7 +76,7 @@ pub fn logs(connection: &Connection, sealed: &Sealed, head: &Head) -> rusqlite::
             ],
         )?;
     }
-    for audit in &sealed.audit {
+    for audit in &numbered.audit {
         let entry = &audit.entry;
         connection
             .prepare_cached(

@@ -9,45 +9,45 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::Error as PgError;
 
 use super::{connection, failed};
-use crate::store::Hints;
+use crate::store::Wakeups;
 use crate::{Error, Result};
 
-/// Who may wait for the next query; beyond that askers wait for a place. More requests than one
+/// Who may wait for the next query; beyond that requests wait for a place. More requests than one
 /// process answers at once.
 const WAITING_MAX: usize = 4096;
 
-pub struct Newest(mpsc::Sender<Asker>);
+pub struct HeadReader(mpsc::Sender<Request>);
 
-type Asker = oneshot::Sender<Result<i64>>;
+type Request = oneshot::Sender<Result<i64>>;
 
-impl Newest {
+impl HeadReader {
     /// And what answers, for as long as it runs.
-    pub fn new(pool: Pool, hints: Arc<Hints>) -> (Newest, impl Future<Output = ()>) {
-        let (askers, waiting) = mpsc::channel(WAITING_MAX);
-        (Newest(askers), run(pool, hints, waiting))
+    pub fn new(pool: Pool, wakeups: Arc<Wakeups>) -> (HeadReader, impl Future<Output = ()>) {
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        (HeadReader(requests), run(pool, wakeups, waiting))
     }
 
     pub async fn ask(&self) -> Result<i64> {
         let stopped = || Error::unavailable("the store", "it is shutting down");
-        let (asker, answer) = oneshot::channel();
-        self.0.send(asker).await.map_err(|_| stopped())?;
+        let (request, answer) = oneshot::channel();
+        self.0.send(request).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 }
 
-async fn run(pool: Pool, hints: Arc<Hints>, mut waiting: mpsc::Receiver<Asker>) {
-    let mut askers = Vec::new();
-    while waiting.recv_many(&mut askers, WAITING_MAX).await > 0 {
+async fn run(pool: Pool, wakeups: Arc<Wakeups>, mut waiting: mpsc::Receiver<Request>) {
+    let mut requests = Vec::new();
+    while waiting.recv_many(&mut requests, WAITING_MAX).await > 0 {
         let newest = query(&pool).await;
         if let Ok(newest) = newest {
-            hints.hint_event(newest);
+            wakeups.notify_event(newest);
         }
-        for asker in askers.drain(..) {
+        for request in requests.drain(..) {
             let answer = newest
                 .as_ref()
                 .map_err(|error| Error::unavailable("the store (PostgreSQL)", error.to_string()));
             // Whoever has left needs no answer.
-            let _ = asker.send(answer.copied());
+            let _ = request.send(answer.copied());
         }
     }
 }

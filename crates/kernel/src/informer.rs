@@ -1,7 +1,7 @@
 //! A copy in memory of all objects of some kinds, for whoever reads them all, and often.
 //!
 //! It is read from the store once and follows the event log from there: an object that is written
-//! without an event, or with one that holds something else, is not seen. [`Mirror::fresh`] makes
+//! without an event, or with one that holds something else, is not seen. [`Informer::catch_up`] makes
 //! reading it as good as reading the store.
 
 use std::collections::HashSet;
@@ -12,32 +12,32 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::log::EventFilter;
-use crate::waiter::RECHECK;
-use crate::{Error, Find, Key, Object, Result, Store};
+use crate::wait::RECHECK;
+use crate::{Error, Key, Object, ObjectQuery, Result, Store};
 
 /// What whoever keeps the copy is told.
 #[derive(Debug, Clone)]
-pub enum Sight {
+pub enum CacheUpdate {
     /// An object as it is now; also that it was deleted. After a load it may come once more as it
     /// was before: of two, the higher revision counts.
-    Seen(Object),
+    Upsert(Object),
     /// Everything was read anew, at the first load or because events were forgotten that were not
     /// yet seen. Of what was seen before, only these are left.
-    Only(HashSet<Key>),
+    Resync(HashSet<Key>),
 }
 
 /// Puts a sight into the copy. The number is that of the event, or of the newest event before the
 /// load. Runs on the follower's task, so it must be quick.
-pub type Apply = Arc<dyn Fn(Sight, i64) + Send + Sync>;
+pub type OnUpdate = Arc<dyn Fn(CacheUpdate, i64) + Send + Sync>;
 
 /// Whether objects of a kind are to be seen.
-pub type Wanted = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-pub struct Mirror {
+pub struct Informer {
     store: Arc<dyn Store>,
     kinds: Vec<String>,
-    wanted: Wanted,
-    apply: Apply,
+    kinds_filter: KindFilter,
+    on_update: OnUpdate,
     /// The last event that was applied.
     seq: watch::Sender<i64>,
 }
@@ -47,43 +47,43 @@ const BATCH: usize = 1000;
 /// Before the next try, when the store does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a reader waits for the copy. It is behind by milliseconds, unless the store is away.
-const FRESH_WAIT: Duration = Duration::from_secs(5);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Mirror {
+impl Informer {
     /// Reads everything of these kinds, then what happened meanwhile. Returns when it is up to
     /// date.
     pub async fn load(
         store: Arc<dyn Store>,
         kinds: &[String],
-        wanted: Wanted,
-        apply: Apply,
-    ) -> Result<Arc<Mirror>> {
+        kinds_filter: KindFilter,
+        on_update: OnUpdate,
+    ) -> Result<Arc<Informer>> {
         let (kinds, seq) = (kinds.to_vec(), watch::Sender::new(0));
-        let mirror = Mirror { store, kinds, wanted, apply, seq };
-        mirror.read_all().await?;
-        while mirror.read_on().await? {}
-        Ok(Arc::new(mirror))
+        let informer = Informer { store, kinds, kinds_filter, on_update, seq };
+        informer.read_all().await?;
+        while informer.poll().await? {}
+        Ok(Arc::new(informer))
     }
 
     /// Follows until stopped. Survives the store being away.
-    pub async fn follow(&self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.follow_on()).await;
+    pub async fn run(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.run_forever()).await;
     }
 
     /// Returns when everything committed before this call has been applied.
-    pub async fn fresh(&self) -> Result<()> {
+    pub async fn catch_up(&self) -> Result<()> {
         let newest = self.store.newest_event().await?;
         if self.seq() >= newest {
             return Ok(());
         }
         let behind = "the copy in memory is behind";
-        tokio::time::timeout(FRESH_WAIT, self.reached(newest))
+        tokio::time::timeout(CATCH_UP_TIMEOUT, self.wait_for_seq(newest))
             .await
             .map_err(|_| Error::unavailable("what was written last", behind))
     }
 
     /// Returns when the event of this number has been applied, and all before it.
-    pub async fn reached(&self, number: i64) {
+    pub async fn wait_for_seq(&self, number: i64) {
         // It cannot end before it is there: the sender is ours.
         let _ = self.seq.subscribe().wait_for(|seq| *seq >= number).await;
     }
@@ -93,19 +93,19 @@ impl Mirror {
         *self.seq.borrow()
     }
 
-    async fn follow_on(&self) {
-        let mut hints = self.store.hints().events();
+    async fn run_forever(&self) {
+        let mut wakeups = self.store.wakeups().events();
         loop {
-            let heard = *hints.borrow_and_update();
-            match self.read_on().await {
+            let heard = *wakeups.borrow_and_update();
+            match self.poll().await {
                 Ok(true) => {}
                 Ok(false) => {
                     let known = heard.max(self.seq());
-                    let more = hints.wait_for(|newest| *newest > known);
+                    let more = wakeups.wait_for(|newest| *newest > known);
                     let _ = tokio::time::timeout(RECHECK, more).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the copy in memory could not follow the events");
+                    tracing::warn!(%error, "reading the event log failed; will retry");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -118,12 +118,13 @@ impl Mirror {
         let seq = self.store.newest_event().await?;
         let mut there = HashSet::new();
         for kind in &self.kinds {
-            let mut find = Find { kind: Some(kind.clone()), limit: BATCH, ..Find::default() };
+            let mut find =
+                ObjectQuery { kind: Some(kind.clone()), limit: BATCH, ..ObjectQuery::default() };
             loop {
                 let page = self.store.find(&find).await?;
                 for object in page.objects {
                     there.insert(object.key.clone());
-                    (self.apply)(Sight::Seen(object), seq);
+                    (self.on_update)(CacheUpdate::Upsert(object), seq);
                 }
                 find.after = page.next;
                 if find.after.is_none() {
@@ -131,13 +132,13 @@ impl Mirror {
                 }
             }
         }
-        (self.apply)(Sight::Only(there), seq);
+        (self.on_update)(CacheUpdate::Resync(there), seq);
         self.seq.send_replace(seq);
         Ok(())
     }
 
     /// Applies the next events. Whether there may be more at once.
-    async fn read_on(&self) -> Result<bool> {
+    async fn poll(&self) -> Result<bool> {
         let seq = self.seq();
         let events = self.store.events(seq, &EventFilter::default(), BATCH).await?;
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(false) };
@@ -148,9 +149,9 @@ impl Mirror {
             return Ok(true);
         }
         let (last, more) = (last.seq, events.len() == BATCH);
-        for event in events.iter().filter(|event| (self.wanted)(event.subject.kind())) {
+        for event in events.iter().filter(|event| (self.kinds_filter)(event.subject.kind())) {
             if let Ok(object) = event.data.parse::<Object>() {
-                (self.apply)(Sight::Seen(object), event.seq);
+                (self.on_update)(CacheUpdate::Upsert(object), event.seq);
             }
         }
         self.seq.send_replace(last);

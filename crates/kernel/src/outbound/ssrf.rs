@@ -29,9 +29,9 @@ pub(super) fn system_lookup() -> Lookup {
     })
 }
 
-/// Refuses targets that only we can reach.
+/// Refuses targets that only we can delivery.
 #[derive(Clone)]
-pub struct Guard {
+pub struct EgressPolicy {
     allowed: Arc<Vec<Allowed>>,
     lookup: Lookup,
 }
@@ -42,11 +42,11 @@ enum Allowed {
     Network { base: u128, prefix: u32, v4: bool },
 }
 
-impl Guard {
+impl EgressPolicy {
     /// `allowed`: host names, addresses and networks such as `10.1.0.0/16`.
-    pub fn new(allowed: &[String], lookup: Lookup) -> Result<Guard> {
+    pub fn new(allowed: &[String], lookup: Lookup) -> Result<EgressPolicy> {
         let allowed = allowed.iter().map(|text| Allowed::parse(text)).collect::<Result<_>>()?;
-        Ok(Guard { allowed: Arc::new(allowed), lookup })
+        Ok(EgressPolicy { allowed: Arc::new(allowed), lookup })
     }
 
     /// The URL, if it may be called for a user. `field` is where they wrote it.
@@ -97,7 +97,7 @@ impl Guard {
         if self.allowed.iter().any(|one| one.covers(ip)) {
             return Ok(());
         }
-        match refusal(ip) {
+        match why_private(ip) {
             None => Ok(()),
             Some(what) => Err(format!(
                 "leads to {ip}, {what}; only public addresses may be called, or those in outbound.allow_targets"
@@ -106,11 +106,11 @@ impl Guard {
     }
 }
 
-impl Resolve for Guard {
+impl Resolve for EgressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let guard = self.clone();
+        let egress = self.clone();
         async move {
-            let addresses = guard.resolve_name(name.as_str()).await?;
+            let addresses = egress.resolve_name(name.as_str()).await?;
             let sockets = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
             Ok(Box::new(sockets) as Addrs)
         }
@@ -164,7 +164,7 @@ fn number(ip: IpAddr) -> (u128, u32) {
 }
 
 /// Why an address is not for users to call; `None` if it is public.
-pub fn refusal(ip: IpAddr) -> Option<&'static str> {
+pub fn why_private(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => refusal_v4(ip),
         IpAddr::V6(ip) => refusal_v6(ip),
@@ -213,5 +213,5 @@ fn refusal_v6(ip: Ipv6Addr) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "address_tests.rs"]
+#[path = "ssrf_tests.rs"]
 mod tests;

@@ -7,32 +7,32 @@
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use crate::log::Head;
+use crate::log::LogHeads;
 
 /// Entries that have no index yet, at the most: a scan of so many takes a few milliseconds, and
 /// merging them delays a commit once in a long while by some tens.
-const RUN: i64 = 16_384;
+const TAIL_MAX: i64 = 16_384;
 
 /// How far the indexes reach.
 #[derive(Debug, Clone, Copy)]
-pub struct Indexed {
+pub struct IndexedUpTo {
     events: i64,
     audit: i64,
 }
 
-pub fn indexed(connection: &Connection) -> rusqlite::Result<Indexed> {
+pub fn indexed(connection: &Connection) -> rusqlite::Result<IndexedUpTo> {
     connection.query_row("SELECT events_indexed, audit_indexed FROM meta", [], |row| {
-        Ok(Indexed { events: row.get(0)?, audit: row.get(1)? })
+        Ok(IndexedUpTo { events: row.get(0)?, audit: row.get(1)? })
     })
 }
 
 /// Merges what has gathered, if it is enough.
-pub fn merge(
+pub fn merge_tail(
     connection: &mut Connection,
-    head: &Head,
-    indexed: &mut Indexed,
+    head: &LogHeads,
+    indexed: &mut IndexedUpTo,
 ) -> rusqlite::Result<()> {
-    if head.event_seq - indexed.events < RUN && head.audit_seq - indexed.audit < RUN {
+    if head.event_seq - indexed.events < TAIL_MAX && head.audit_seq - indexed.audit < TAIL_MAX {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -51,7 +51,7 @@ pub fn merge(
         params![head.event_seq, head.audit_seq],
     )?;
     transaction.commit()?;
-    *indexed = Indexed { events: head.event_seq, audit: head.audit_seq };
+    *indexed = IndexedUpTo { events: head.event_seq, audit: head.audit_seq };
     Ok(())
 }
 
