@@ -1,8 +1,8 @@
-//! What every domain stands on: the store and its queue, the driver, events and audit, identity,
-//! HTTP, the one way out to other systems, telemetry. Knows no domain.
+//! What every domain builds on: the store and its queue, the driver, events and audit, identity,
+//! HTTP, outbound calls, telemetry. Knows no domain.
 //!
 //! Start with [`Change`]: it names everything that one decision writes. [`Store::commit_all`]
-//! takes many of them, [`admit`] decides each, and the [`driver`] makes new ones.
+//! takes many of them, [`admission`] decides each, and the [`driver`] makes new ones.
 
 pub mod admission;
 pub mod ambient;

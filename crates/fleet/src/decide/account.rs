@@ -34,12 +34,12 @@ pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp)
     let wait = Requeue::After(now.until(end));
     let nothing = Change::default;
     match account.phase.as_str() {
-        account::CREATING if now < end => Decision::rest(wait),
+        account::CREATING if now < end => Decision::idle(wait),
         account::CREATING => {
             let change = taken_back(object, now);
             Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
         }
-        account::READY if !world.outside => Decision::rest(Requeue::Never),
+        account::READY if !world.outside => Decision::idle(Requeue::Never),
         account::READY => {
             let steps = if world.client_is_so { Vec::new() } else { vec![Step::Ensure] };
             Decision { steps, change: nothing(), requeue: Requeue::After(world.recheck) }
@@ -52,7 +52,7 @@ pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp)
             let change = gone(object, now);
             Decision { steps: vec![Step::Remove], change, requeue: Requeue::Never }
         }
-        other => Decision::rest(Requeue::Halted(format!("`{other}` is no phase of an account"))),
+        other => Decision::idle(Requeue::Halted(format!("`{other}` is no phase of an account"))),
     }
 }
 

@@ -37,9 +37,9 @@ impl Worker for Accounts {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Account::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Requeue::Never),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(account) => decide(object, &account, world, now),
-            Err(error) => Decision::rest(Requeue::Halted(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 

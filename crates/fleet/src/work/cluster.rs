@@ -280,9 +280,9 @@ impl Worker for Clusters {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Cluster::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Requeue::Never),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(cluster) => decide(object, &cluster, world, now),
-            Err(error) => Decision::rest(Requeue::Halted(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 

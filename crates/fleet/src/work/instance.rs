@@ -79,7 +79,7 @@ impl Worker for Instances {
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Instance::of(object) {
             Ok(instance) => decide(object, &instance, world, now),
-            Err(error) => Decision::rest(Requeue::Halted(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 

@@ -42,7 +42,7 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
     let built = observed.built == Some(object.generation);
     let settled = object.phase == Phase::Ready.label() && object.observed == object.generation;
     if built && settled {
-        return Decision::rest(Requeue::Never);
+        return Decision::idle(Requeue::Never);
     }
     let build = Step::Build { generation: object.generation, size: spec.size };
     let status = Status { waiting_for: Vec::new(), size: spec.size };

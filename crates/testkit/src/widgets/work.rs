@@ -42,7 +42,7 @@ impl Worker for Widgets {
     fn decide(&self, object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
         match model::spec(object) {
             Ok(spec) => decide(object, &spec, observed, now),
-            Err(error) => Decision::rest(Requeue::Halted(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 

@@ -96,9 +96,9 @@ pub fn decide(object: &Object, cluster: &Cluster, world: &World, now: Timestamp)
         return plan.leave();
     }
     match (cluster.spec.provider, cluster.status) {
-        (Provider::Local, _) => Decision::rest(Requeue::Never),
+        (Provider::Local, _) => Decision::idle(Requeue::Never),
         (_, Status::Failed) if object.generation != object.observed => plan.go(Event::Again),
-        (_, Status::Failed) => Decision::rest(Requeue::Never),
+        (_, Status::Failed) => Decision::idle(Requeue::Never),
         (Provider::Agent | Provider::Enterprise, s) if is_early(s) => {
             plan.with_client(plan.go_saying(Event::Registered, "its agent to report"))
         }
@@ -249,7 +249,7 @@ impl Plan<'_> {
             return None;
         }
         if dry_run {
-            let rest = Decision::rest(self.rest());
+            let rest = Decision::idle(self.rest());
             return Some(Decision { steps: vec![Step::WouldGo], ..rest });
         }
         let mut gone = next.clone();
@@ -346,7 +346,7 @@ impl Plan<'_> {
 
     fn enter(&self, mut next: Cluster, event: Event, waits_for: &str) -> Decision<Step> {
         let Then::To(status) = then(next.status, event) else {
-            return Decision::rest(Requeue::Never);
+            return Decision::idle(Requeue::Never);
         };
         next.status = status;
         next.seen.since = self.now;

@@ -259,7 +259,7 @@ impl Plan<'_> {
                 requeue: Requeue::After(DNS_PAUSE),
             });
         }
-        (!self.world.dns_in_sync).then(|| Decision::rest(Requeue::After(DNS_PAUSE)))
+        (!self.world.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
     }
 
     /// A cluster refused it: another one, and the agent there is told.
@@ -365,7 +365,7 @@ impl Plan<'_> {
             // A cluster that is gone took everything with it.
             let cluster_gone = self.world.cluster.is_none();
             if instance.is_on_data_plane() && !cluster_gone {
-                return Decision::rest(Requeue::After(LOST_WAKE_UP));
+                return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
             let (change, _) = self.enter(instance, Event::Removed);
             return Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) };
@@ -412,7 +412,7 @@ impl Plan<'_> {
     fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
         let due = gone.plus(SWEEP_AFTER);
         if self.now < due {
-            return Decision::rest(Requeue::After(self.now.until(due)));
+            return Decision::idle(Requeue::After(self.now.until(due)));
         }
         let steps = self.removals(instance);
         Decision { steps, change: Change::default(), requeue: Requeue::Never }

@@ -31,7 +31,7 @@ impl Builtin {
         form: &Form,
     ) -> Result<Tokens, OAuthError> {
         let client = ClientCredentials::read(headers, form)?;
-        // A client that has a secret is one only with it, whatever it asks for.
+        // A client with a secret must present it, for every grant.
         if let Some(introduction) = &client
             && self.clients.find(&introduction.id).is_some()
         {
@@ -72,14 +72,14 @@ impl Builtin {
         }
     }
 
-    /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
-    /// stays the token's own client's.
+    /// Any client may present a refresh token: it is a bearer token. The new token belongs to the
+    /// client of the refresh token.
     async fn refresh(&self, refresh_token: &str) -> Result<Tokens, OAuthError> {
         let (who, client) = self.refreshed(refresh_token).await?;
         self.tokens(&who, &client, Some(refresh_token.to_owned()))
     }
 
-    /// Whose a refresh token is, and which client's; if it is good.
+    /// The subject and client of a valid refresh token.
     pub(super) async fn refreshed(
         &self,
         refresh_token: &str,
@@ -117,7 +117,7 @@ impl Builtin {
             return Err(OAuthError::new("slow_down", "ask less often"));
         }
         let who = asked.redeem(store, now).await?;
-        tracing::info!(subject = who.subject, client, "a device signed in");
+        tracing::info!(subject = who.subject, client, "device signed in");
         let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
         self.tokens(&who, &client, Some(refresh))
     }

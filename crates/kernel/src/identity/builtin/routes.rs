@@ -23,7 +23,7 @@ use crate::identity::Action;
 use crate::identity::jwk::Jwk;
 use crate::{App, Error};
 
-/// Where clients that think that every issuer is a Keycloak look for one.
+/// The path prefix for clients that expect a Keycloak.
 const REALM: &str = "/auth/realms/mainstay";
 
 pub fn routes() -> Routes {
@@ -179,7 +179,7 @@ async fn device_authorization(
     Ok(private(StatusCode::OK, &answer))
 }
 
-/// Whoever has an IPv6 address has a network of them.
+/// Limits IPv6 clients by network: each has a whole one.
 fn network(address: Option<IpAddr>) -> String {
     match address {
         Some(IpAddr::V6(ip)) => {

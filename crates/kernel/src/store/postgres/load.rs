@@ -1,4 +1,4 @@
-//! Locks and loads the rows that a batch touches, in key order, so that it can be decided.
+//! Locks and loads the rows that a batch touches, in key order, for admission.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::{Json, Key, Timestamp};
 pub const QUEUE_COLUMNS: &str =
     "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
 
-/// The objects come first: what depends on one of them can be read safely only once it is locked.
-/// Whoever adds a dependency later will find the object as this batch leaves it.
+/// Locks the objects first: rows that depend on one of them are stable only then.
+/// A later transaction that adds a dependency finds the object as this batch leaves it.
 pub async fn rows(
     client: &Pooled,
     sql: &Statements,
@@ -112,7 +112,7 @@ pub fn key(row: &Row, column: usize) -> Key {
     Key::stored(row.get(column))
 }
 
-/// What is in a JSON column was JSON when it was written.
+/// JSON columns hold valid JSON by construction.
 pub fn json(row: &Row, column: usize) -> Json {
     Json::stored(row.get(column)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
 //! The shared store: any number of replicas on one PostgreSQL. Everything is read and written in
-//! sets; each replica gathers what its callers want into batches.
+//! sets; each replica combines the requests of its callers into batches.
 
 mod claim;
 mod commit;
@@ -31,13 +31,13 @@ use crate::{Error, Key, Object, Result, Timestamp};
 
 pub use schema::VERSION;
 
-/// Requests that may wait for a committer; beyond that callers wait.
+/// The bound of the committers' queue; beyond it callers wait.
 const WAITING_MAX: usize = 4096;
-/// Batches under way at once: while one waits for the disk, the next is loaded and decided.
+/// Concurrent batches: while one waits for the disk, the next is loaded and decided.
 const COMMITTERS: usize = 2;
 /// Connections of one replica: two for committers, one to claim, the rest for readers.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a request waits for a connection before it is told that the store is unavailable.
+/// How long a request waits for a connection before it fails.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
 pub struct Postgres {
@@ -51,7 +51,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects, makes or upgrades the tables, and starts the committers.
+    /// Connects, migrates the tables, and starts the committers.
     pub async fn open(url: &str, on_commit: OnCommit) -> Result<Postgres> {
         let (config, place) = connect::parse(url)?;
         let pool = connect::pool(config.clone(), CONNECTIONS_MAX, CONNECT_WAIT)?;
@@ -93,7 +93,7 @@ async fn connection(pool: &Pool) -> Result<Pooled> {
     })
 }
 
-/// What PostgreSQL says when something is wrong, as ours.
+/// Maps an error of PostgreSQL.
 fn failed(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("the store (PostgreSQL: {})", chain(&error)), error)
 }

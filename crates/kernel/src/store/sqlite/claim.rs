@@ -1,4 +1,4 @@
-//! Hands out due work, one of each organisation in turn.
+//! Claims due rows, fairly between organisations.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -60,8 +60,8 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Goes from organisation to organisation by the index, so that it costs what it takes and not
-/// what there is: first an equal share for each, then whatever is left to give.
+/// Walks the organisations by index, so that the cost follows the claimed rows and not the size of
+/// the queue: first an equal share for each, then the remaining slots.
 fn pick(
     connection: &Connection,
     lane: Lane,

@@ -1,4 +1,4 @@
-//! Loads the rows that a batch touches, so that it can be decided.
+//! Loads the rows that a batch touches, for admission.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 

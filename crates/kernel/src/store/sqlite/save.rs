@@ -1,4 +1,4 @@
-//! Writes what a batch came to: the rows that differ, the events, the audit entries.
+//! Writes the result of a batch: the changed rows, the events, the audit entries.
 
 use rusqlite::{Connection, params};
 
@@ -193,9 +193,9 @@ fn text(connection: &Connection, num: i64, object: &Object) -> rusqlite::Result<
     Ok(())
 }
 
-/// A word so that the index takes it as one, whatever script it is in: SQLite's idea of a letter is
-/// not ours. Other characters than ASCII become two of the private ones each, which no word has;
-/// what begins with a word still begins with its token.
+/// Encodes a word as one token of the full-text index, in any script: SQLite's tokenizer has other
+/// letters than we do. Each non-ASCII character becomes two private-use ones, which no word has;
+/// prefixes stay prefixes.
 pub fn token(word: &str) -> String {
     let private =
         |n: u32| char::from_u32(0xE000 + n).expect("below 0x1000, so a private character");
@@ -208,7 +208,7 @@ pub fn token(word: &str) -> String {
     })
 }
 
-/// One token that stands for a label, whatever characters it has. FNV-1a; a collision only costs
+/// Encodes a label as one token, whatever characters it has. FNV-1a; a collision only costs
 /// a row that the query then drops.
 pub fn tag(key: &str, value: &str) -> String {
     let bytes = key.bytes().chain([0]).chain(value.bytes());
