@@ -35,9 +35,10 @@ pub async fn until(
         if expired || object.deleted_at.is_some() || predicate(&object) {
             return Ok(Some(object));
         }
-        pause = match object.revision == revision {
-            true => (pause * 2).clamp(Duration::from_millis(1), PAUSE_MAX),
-            false => Duration::ZERO,
+        pause = if object.revision == revision {
+            (pause * 2).clamp(Duration::from_millis(1), PAUSE_MAX)
+        } else {
+            Duration::ZERO
         };
         revision = object.revision;
         let hinted = async {

@@ -98,9 +98,10 @@ impl World {
         let (served, counted, is_up) = (keys.clone(), fetches.clone(), up.clone());
         let serve_keys = move || {
             counted.fetch_add(1, Ordering::SeqCst);
-            let answer = match is_up.load(Ordering::SeqCst) {
-                true => Ok(json!({"keys": *served.lock()}).to_string()),
-                false => Err(StatusCode::SERVICE_UNAVAILABLE),
+            let answer = if is_up.load(Ordering::SeqCst) {
+                Ok(json!({"keys": *served.lock()}).to_string())
+            } else {
+                Err(StatusCode::SERVICE_UNAVAILABLE)
             };
             async move { answer }
         };

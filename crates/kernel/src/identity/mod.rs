@@ -85,9 +85,10 @@ impl Identity {
                 (url, Arc::new(issuer))
             })
             .collect();
-        let builtin = match config.builtin() {
-            true => Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?),
-            false => None,
+        let builtin = if config.builtin() {
+            Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?)
+        } else {
+            None
         };
         if let Some(builtin) = &builtin {
             issuers.insert(builtin.issuer().url.clone(), builtin.issuer().clone());

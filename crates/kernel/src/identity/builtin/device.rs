@@ -160,9 +160,10 @@ pub async fn decide(
     let grant = grant.filter(|grant| now < grant.expires_at).ok_or_else(unknown)?;
     let decision = Decision { approved_by: approve.then(|| who.clone()) };
     let audit = audit(&id, who, if approve { "approve" } else { "deny" });
-    match Step::Decided.take(store, now, &id, &decision, Some(audit)).await? {
-        true => Ok(grant.client),
-        false => Err(unknown()),
+    if Step::Decided.take(store, now, &id, &decision, Some(audit)).await? {
+        Ok(grant.client)
+    } else {
+        Err(unknown())
     }
 }
 
@@ -216,9 +217,10 @@ impl PendingGrant {
             Some(Decision { approved_by: Some(who) }) => who,
         };
         let audit = audit(&id, &who, "redeem");
-        match Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
-            true => Ok(who),
-            false => Err(OAuthError::new("invalid_grant", "this device code was used")),
+        if Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
+            Ok(who)
+        } else {
+            Err(OAuthError::new("invalid_grant", "this device code was used"))
         }
     }
 }

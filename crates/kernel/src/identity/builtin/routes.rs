@@ -263,11 +263,10 @@ async fn decide(
     })?;
     let now = app.ambient.now();
     let client = device::decide(app.store.as_ref(), now, &code, &who, approve).await?;
-    let said = match approve {
-        true => {
-            format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
-        }
-        false => format!("Denied: {client} gets nothing. You can close this page."),
+    let said = if approve {
+        format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
+    } else {
+        format!("Denied: {client} gets nothing. You can close this page.")
     };
     Ok((said, json!({"approved": approve, "client": client, "subject": who.subject})))
 }
