@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::driver::Workers;
 use kernel::http::Routes;
-use kernel::informer::{Informer, CacheUpdate};
+use kernel::informer::{CacheUpdate, Informer};
 use kernel::{Ambient, App, Domain, Error, Result, Store};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};

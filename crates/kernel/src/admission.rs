@@ -1,4 +1,4 @@
-//! Decides which changes of a batch are carried out. Pure: the store locks and loads the rows
+//! Decides which changes of a batch are admitted. Pure: the store locks and loads the rows
 //! that the batch touches, [`BatchState::admit`] decides each change against them and applies the
 //! accepted ones in memory, and the store writes the rows that differ.
 //!
@@ -11,13 +11,13 @@ use crate::log::{AuditEntry, Event, LogHeads};
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Lane, Object, Timestamp};
 
-/// What the store must lock and load before a batch can be decided.
+/// The rows that the store must lock and load before a batch can be decided.
 #[derive(Debug, Default)]
 pub struct RowSet {
     pub objects: BTreeSet<Key>,
-    /// Whose dependents are to be woken.
+    /// Objects whose dependents are woken.
     pub dependents_of: BTreeSet<Key>,
-    /// Whose dependencies are to be woken.
+    /// Objects whose dependencies are woken.
     pub dependencies_of: BTreeSet<Key>,
     pub queue: BTreeSet<Key>,
     pub counters: BTreeSet<String>,
@@ -67,7 +67,7 @@ impl RowSet {
     }
 }
 
-/// A row as it was loaded and as it is to be.
+/// A row as it was loaded and as it will be written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tracked<T> {
     pub before: Option<T>,
@@ -90,7 +90,7 @@ impl<T: Clone + PartialEq> Tracked<T> {
     }
 }
 
-/// As much of a stored object as decisions need.
+/// The part of a stored object that admission needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRevision {
     pub revision: i64,
@@ -128,7 +128,7 @@ pub struct BatchState {
     pub edges: BTreeMap<Key, Vec<Key>>,
 }
 
-/// The least statement that does what the batch's writes of one object come to.
+/// The narrowest statement that covers all writes of one object in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteKind {
     Transition,
@@ -136,7 +136,7 @@ pub enum WriteKind {
     Create,
 }
 
-/// The accepted part of a batch, with its place in the logs.
+/// The events and audit entries of the admitted changes, with their sequence numbers.
 #[derive(Debug, Default)]
 pub struct NumberedLogs {
     pub events: Vec<Event>,
@@ -144,7 +144,7 @@ pub struct NumberedLogs {
 }
 
 impl BatchState {
-    /// Decides the changes one after the other, each against what the ones before left.
+    /// Decides the changes in order, each against the state that the earlier ones left.
     pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(changes.len());
         for change in changes {
@@ -162,13 +162,15 @@ impl BatchState {
         Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
     }
 
-    /// Whether anything became due, now or at a later time, that was not before.
+    /// Whether the batch made a row due, now or later.
     pub fn woke(&self) -> bool {
         let waits = |row: &QueueRow| matches!(row.state, State::Ready | State::Waiting);
-        self.queue.values().any(|tracked| tracked.changed() && tracked.after.as_ref().is_some_and(waits))
+        self.queue
+            .values()
+            .any(|tracked| tracked.changed() && tracked.after.as_ref().is_some_and(waits))
     }
 
-    /// Gives the accepted changes their numbers and, for the audit log, their hashes.
+    /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
     pub fn number_logs(
         changes: &[Change],
         verdicts: &mut [Verdict],
@@ -258,8 +260,8 @@ impl BatchState {
         }
     }
 
-    /// All takes of a change together must fit; each alone is not enough. One after the other, as
-    /// they are carried out: what a holder gives back, or takes again, counts once.
+    /// Checks that all takes of a change fit together, not only each alone. They are applied in
+    /// order: what a holder releases or takes again counts once.
     fn check_takes(&self, change: &Change) -> Result<(), Refusal> {
         let releases = change.releases.iter().map(|r| (&r.counter, &r.holder, 0, i64::MAX));
         let takes = change.takes.iter().map(|t| (&t.counter, &t.holder, t.amount, t.limit));
@@ -290,14 +292,14 @@ impl BatchState {
         self.holds.get(&key).and_then(|tracked| tracked.after).unwrap_or(0)
     }
 
-    /// Carries out a change that was found right. Returns the object's new revision.
+    /// Applies an admitted change. Returns the object's new revision.
     fn apply(&mut self, change: &Change, now: Timestamp) -> Option<i64> {
         if let Some(command) = &change.command {
             self.commands.entry(command.id.clone()).or_default().after = Some(command.clone());
         }
         let revision = change.write.as_ref().map(|write| self.apply_write(write));
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
-            // Those that it no longer depends on are woken too.
+            // Wakes former dependencies too.
             self.wake_neighbours(change, now);
             self.apply_edges(write.object(), depends_on);
         }
@@ -347,7 +349,7 @@ impl BatchState {
                 .or_default()
                 .insert(key.clone(), object.org.clone());
         }
-        // An organisation that is not known here is the dependent's own: it only places the look.
+        // The dependency's organisation is unknown here; the dependent's own only affects fairness.
         let dependencies = depends_on.iter().map(|to| (to.clone(), object.org.clone())).collect();
         self.dependencies.insert(key.clone(), dependencies);
         self.edges.insert(key.clone(), depends_on.to_vec());
@@ -377,7 +379,10 @@ impl BatchState {
 
     fn wake(&mut self, wake: &Wake, now: Timestamp) {
         let tracked = self.queue.entry(wake.key.clone()).or_default();
-        tracked.after.get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org)).wake(wake, now);
+        tracked
+            .after
+            .get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org))
+            .wake(wake, now);
     }
 
     fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
@@ -405,8 +410,8 @@ impl BatchState {
     }
 }
 
-/// Who has a lease after `holder` asked for it; `None` while it is someone else's. The fence rises
-/// whenever the lease changes hands, or was lost meanwhile.
+/// The lease after `holder` requested it; `None` while another holder has it. The fence increases
+/// whenever the lease changes hands or had expired.
 pub fn take_lease(
     was: Option<&Lease>,
     holder: &str,
@@ -422,7 +427,7 @@ pub fn take_lease(
     Some(Lease { holder: holder.into(), fence, until })
 }
 
-/// The object as it will stand in the store.
+/// The object as the store will hold it.
 fn written(write: &Write) -> Object {
     let mut object = write.object().clone();
     object.revision = match write {

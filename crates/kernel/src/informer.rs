@@ -1,8 +1,8 @@
-//! A copy in memory of all objects of some kinds, for whoever reads them all, and often.
+//! Feeds an in-memory copy of all objects of some kinds, for callers that read all of them often.
 //!
-//! It is read from the store once and follows the event log from there: an object that is written
-//! without an event, or with one that holds something else, is not seen. [`Informer::catch_up`] makes
-//! reading it as good as reading the store.
+//! Lists the store once and tails the event log from there: an object that is written without an
+//! event, or with other data in it, is missed. After [`Informer::catch_up`] the copy is as fresh as
+//! the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::log::EventFilter;
 use crate::wait::RECHECK;
-use crate::{Error, ObjectQuery, Key, Object, Result, Store};
+use crate::{Error, Key, Object, ObjectQuery, Result, Store};
 
-/// What whoever keeps the copy is told.
+/// An update of the copy.
 #[derive(Debug, Clone)]
 pub enum CacheUpdate {
-    /// An object as it is now; also that it was deleted. After a load it may come once more as it
-    /// was before: of two, the higher revision counts.
+    /// The current object, which may be a deleted one. After a resync an older revision may come once
+    /// more: the higher revision wins.
     Upsert(Object),
-    /// Everything was read anew, at the first load or because events were forgotten that were not
-    /// yet seen. Of what was seen before, only these are left.
+    /// The store was listed, at the start or because unread events were purged. Only these keys
+    /// still exist.
     Resync(HashSet<Key>),
 }
 
-/// Puts a sight into the copy. The number is that of the event, or of the newest event before the
-/// load. Runs on the follower's task, so it must be quick.
+/// Applies an update to the copy. The number is the event's, or the newest one before the list.
+/// Runs on the informer's task, so it must be quick.
 pub type OnUpdate = Arc<dyn Fn(CacheUpdate, i64) + Send + Sync>;
 
-/// Whether objects of a kind are to be seen.
+/// Selects the kinds to keep.
 pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 pub struct Informer {
@@ -42,16 +42,15 @@ pub struct Informer {
     seq: watch::Sender<i64>,
 }
 
-/// Objects, or events, that are read at once.
+/// Objects or events per read.
 const BATCH: usize = 1000;
-/// Before the next try, when the store does not answer.
+/// The wait before a retry when the store is unavailable.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a reader waits for the copy. It is behind by milliseconds, unless the store is away.
+/// How long `catch_up` waits. The copy lags by milliseconds unless the store is unavailable.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Informer {
-    /// Reads everything of these kinds, then what happened meanwhile. Returns when it is up to
-    /// date.
+    /// Lists all objects of these kinds, then reads the events up to now.
     pub async fn load(
         store: Arc<dyn Store>,
         kinds: &[String],
@@ -65,7 +64,7 @@ impl Informer {
         Ok(Arc::new(informer))
     }
 
-    /// Follows until stopped. Survives the store being away.
+    /// Tails the event log until stopped. Retries while the store is unavailable.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.run_forever()).await;
     }
@@ -79,12 +78,12 @@ impl Informer {
         let behind = "the copy in memory is behind";
         tokio::time::timeout(CATCH_UP_TIMEOUT, self.wait_for_seq(newest))
             .await
-            .map_err(|_| Error::unavailable("what was written last", behind))
+            .map_err(|_| Error::unavailable("the latest state", behind))
     }
 
     /// Returns when the event of this number has been applied, and all before it.
     pub async fn wait_for_seq(&self, number: i64) {
-        // It cannot end before it is there: the sender is ours.
+        // Cannot fail: the sender is a field of self.
         let _ = self.seq.subscribe().wait_for(|seq| *seq >= number).await;
     }
 
@@ -105,20 +104,21 @@ impl Informer {
                     let _ = tokio::time::timeout(RECHECK, more).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the copy in memory could not run the events");
+                    tracing::warn!(%error, "reading the event log failed; will retry");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
         }
     }
 
-    /// The number comes first: what is written while the pages are read has a higher one, and is
-    /// seen again by its event.
+    /// Reads the sequence number first: writes during the list have a higher one and come again as
+    /// events.
     async fn read_all(&self) -> Result<()> {
         let seq = self.store.newest_event().await?;
         let mut there = HashSet::new();
         for kind in &self.kinds {
-            let mut find = ObjectQuery { kind: Some(kind.clone()), limit: BATCH, ..ObjectQuery::default() };
+            let mut find =
+                ObjectQuery { kind: Some(kind.clone()), limit: BATCH, ..ObjectQuery::default() };
             loop {
                 let page = self.store.find(&find).await?;
                 for object in page.objects {
@@ -136,14 +136,14 @@ impl Informer {
         Ok(())
     }
 
-    /// Applies the next events. Whether there may be more at once.
+    /// Applies the next events. Returns whether more may be ready.
     async fn poll(&self) -> Result<bool> {
         let seq = self.seq();
         let events = self.store.events(seq, &EventFilter::default(), BATCH).await?;
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(false) };
-        // Numbers have no gaps, and the newest event is never forgotten.
+        // Sequence numbers have no gaps, and the newest event is never purged.
         if first.seq != seq + 1 {
-            tracing::info!(seq, oldest = first.seq, "events were forgotten; reading all anew");
+            tracing::info!(seq, oldest = first.seq, "unread events were purged; resyncing");
             self.read_all().await?;
             return Ok(true);
         }

@@ -1,8 +1,8 @@
-//! What every domain stands on: the store and its queue, the driver, events and audit, identity,
-//! HTTP, the one way out to other systems, telemetry. Knows no domain.
+//! What every domain builds on: the store and its queue, the driver, events and audit, identity,
+//! HTTP, outbound calls, telemetry. Knows no domain.
 //!
 //! Start with [`Change`]: it names everything that one decision writes. [`Store::commit_all`]
-//! takes many of them, [`admit`] decides each, and the [`driver`] makes new ones.
+//! takes many of them, [`admission`] decides each, and the [`driver`] makes new ones.
 
 pub mod admission;
 pub mod ambient;
@@ -10,22 +10,23 @@ pub mod app;
 pub mod change;
 pub mod driver;
 pub mod error;
-pub mod query;
+pub mod files;
 pub mod http;
 pub mod identity;
-pub mod log;
 pub mod informer;
+pub mod log;
 pub mod object;
 pub mod outbound;
+pub mod query;
 pub mod queue;
 pub mod store;
 pub mod telemetry;
 pub mod wait;
 
 pub use ambient::{Ambient, Timestamp};
-pub use app::{App, Domain, AppState};
+pub use app::{App, AppState, Domain};
 pub use change::{Change, Lane, Refusal};
 pub use error::{Class, Error, Result};
-pub use query::ObjectQuery;
 pub use object::{Json, Key, Labels, Object};
+pub use query::ObjectQuery;
 pub use store::Store;

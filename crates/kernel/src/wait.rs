@@ -1,4 +1,4 @@
-//! "Tell me when this object is so far": what `--wait` stands on.
+//! Waits until an object reaches a state; behind `--wait`.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tokio::time::Instant;
 
 use crate::{Key, Object, Result, Store};
 
-/// A busy store wakeups many times a millisecond, mostly of other objects. A waiter that finds its
-/// object unchanged reads at most this often.
+/// A busy store sends many wake-ups per millisecond, mostly about other objects. A waiter whose
+/// object did not change reads at most this often.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// Wakeups may get lost; without one, look after this long.
+/// Wake-ups may get lost; without one, readers check again after this long.
 pub const RECHECK: Duration = Duration::from_secs(15);
 
-/// Waits until `predicate` holds of the object, it was deleted, or `deadline` ends, and returns the
-/// object as it is then: the caller sees which it was. `None` if there is no such object.
+/// Waits until `predicate` holds for the object, it is deleted, or `deadline` resolves. Returns the
+/// object as it is then, or `None` if it does not exist.
 pub async fn until(
     store: &dyn Store,
     key: &Key,
@@ -22,7 +22,7 @@ pub async fn until(
     predicate: impl Fn(&Object) -> bool + Send,
 ) -> Result<Option<Object>> {
     let mut deadline = std::pin::pin!(deadline);
-    // Subscribed before the first read: what commits after the read changes the receiver.
+    // Subscribed before the first read, so that a commit after the read is noticed.
     let mut wakeups = store.wakeups().events();
     let mut expired = false;
     let (mut pause, mut revision) = (Duration::ZERO, 0);
@@ -35,9 +35,10 @@ pub async fn until(
         if expired || object.deleted_at.is_some() || predicate(&object) {
             return Ok(Some(object));
         }
-        pause = match object.revision == revision {
-            true => (pause * 2).clamp(Duration::from_millis(1), PAUSE_MAX),
-            false => Duration::ZERO,
+        pause = if object.revision == revision {
+            (pause * 2).clamp(Duration::from_millis(1), PAUSE_MAX)
+        } else {
+            Duration::ZERO
         };
         revision = object.revision;
         let hinted = async {

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::any;
 use futures::FutureExt;
-use kernel::outbound::{self, Config, Failure, Lookup, Outbound, Delivery, breaker};
+use kernel::outbound::{self, Config, Delivery, Failure, Lookup, Outbound, breaker};
 use kernel::{Ambient, Class, Error, Timestamp};
 use parking_lot::Mutex;
 use reqwest::Method;

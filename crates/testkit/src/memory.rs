@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use kernel::admission::{Counter, Lease, BatchState, Tracked, StoredRevision, RowSet, WriteKind};
+use kernel::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked, WriteKind};
 use kernel::change::{Change, CommandRecord, Verdict, Work};
-use kernel::query::{QueryPage, ObjectQuery};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
-use kernel::queue::{ClaimRequest, Claim, ClaimBatch, QueueRow, State};
-use kernel::store::{Wakeups, Store, WorkCount, WorkFilter};
+use kernel::query::{ObjectQuery, QueryPage};
+use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
+use kernel::store::{Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
@@ -78,8 +78,10 @@ impl Tables {
         let mut rows = BatchState::default();
         for key in &touched.objects {
             if let Some((_, object)) = self.objects.get(key) {
-                rows.objects
-                    .insert(key.clone(), Tracked::loaded(StoredRevision { revision: object.revision }));
+                rows.objects.insert(
+                    key.clone(),
+                    Tracked::loaded(StoredRevision { revision: object.revision }),
+                );
             }
         }
         for key in &touched.dependents_of {
@@ -192,8 +194,9 @@ impl Tables {
         for change in changes {
             match bug {
                 Bug::SkipFenceCheck => {
-                    if let Some(Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. }) =
-                        &mut change.work
+                    if let Some(
+                        Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. },
+                    ) = &mut change.work
                     {
                         match self.queue.get_mut(key) {
                             Some(row) => (row.state, row.fence) = (State::Running, *fence),
@@ -256,8 +259,10 @@ impl Store for Memory {
         let mut verdicts = rows.admit(&changes, now);
         if self.bug == Some(Bug::ReleaseTwice) {
             for release in changes.iter().flat_map(|change| &change.releases) {
-                if let Some(counter) =
-                    rows.counters.get_mut(&release.counter).and_then(|tracked| tracked.after.as_mut())
+                if let Some(counter) = rows
+                    .counters
+                    .get_mut(&release.counter)
+                    .and_then(|tracked| tracked.after.as_mut())
                 {
                     counter.used -= 1;
                 }

@@ -118,7 +118,8 @@ mod tests {
         let id = "6f1f5b9e-0000-4000-8000-000000000001";
         let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, MADE);
         let client_id = account::client_id(id);
-        object.spec = Json::encode(&account::Spec { client_id, deleting, ..account::Spec::default() });
+        object.spec =
+            Json::encode(&account::Spec { client_id, deleting, ..account::Spec::default() });
         let account = Account::from_object(&object).unwrap();
         let observed =
             Observation { external: true, client_matches: so, recheck: Duration::from_secs(3_600) };

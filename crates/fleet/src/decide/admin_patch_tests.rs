@@ -55,7 +55,8 @@ fn cluster() -> Cluster {
     object.spec = kernel::Json::encode(&cluster::Spec::default());
     let operators =
         BTreeMap::from([("kafka".to_owned(), vec![operator("v1", true), operator("v2", false)])]);
-    object.status = kernel::Json::encode(&cluster::Status { operators, ..cluster::Status::default() });
+    object.status =
+        kernel::Json::encode(&cluster::Status { operators, ..cluster::Status::default() });
     Cluster::from_object(&object).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Failure, Outbound, Delivery, Target};
+use kernel::outbound::{self, Delivery, Failure, Outbound, Target};
 use kernel::telemetry::{self, Secret};
 use kernel::{Error, Result};
 use parking_lot::Mutex;

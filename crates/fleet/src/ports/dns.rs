@@ -16,7 +16,7 @@ use aws_sdk_route53::types::{
     Change, ChangeAction, ChangeBatch, ChangeStatus, ResourceRecord, ResourceRecordSet, RrType,
 };
 use aws_smithy_http_client::{Builder, tls};
-use kernel::outbound::{Failure, Outbound, Delivery, Target, install_tls};
+use kernel::outbound::{Delivery, Failure, Outbound, Target, install_tls};
 use kernel::telemetry::Secret;
 use kernel::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -191,12 +191,16 @@ impl Route53 {
             "Throttling" | "ThrottlingException" | "PriorRequestNotComplete" => {
                 (Delivery::Throttled, Error::unavailable(SYSTEM, format!("it is busy: {said}")))
             }
-            "InvalidChangeBatch" => (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {said}"))),
+            "InvalidChangeBatch" => {
+                (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {said}")))
+            }
             "NoSuchHostedZone" => {
                 let help = format!("{said}; check dns.zone_id");
                 (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
-            "NoSuchChange" => (Delivery::Answered, Error::NotFound(format!("{SYSTEM}: the change"))),
+            "NoSuchChange" => {
+                (Delivery::Answered, Error::NotFound(format!("{SYSTEM}: the change")))
+            }
             _ if status == 429 => (Delivery::Throttled, Error::unavailable(SYSTEM, said)),
             _ if status >= 500 => (Delivery::Unknown, Error::unavailable(SYSTEM, said)),
             _ if status == 403 => {

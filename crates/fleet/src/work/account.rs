@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Attempt, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Object, Result, Timestamp};
 
 use crate::Fleet;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::change::Wake;
-use kernel::driver::{Decision, Attempt, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Attempt, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
@@ -112,7 +112,9 @@ impl Worker for InstanceWorker {
                 let mut next = instance;
                 next.status.dns_change = dns.upsert(wanted).await?;
                 next.status.waiting_for = "its names to be known everywhere".into();
-                attempt.record(instance_change(&attempt.object, &next, "names", attempt.now())).await
+                attempt
+                    .record(instance_change(&attempt.object, &next, "names", attempt.now()))
+                    .await
             }
             Step::RemoveRecords(wanted) => match &fleet.dns {
                 Some(dns) => dns.remove(wanted).await,
@@ -135,7 +137,11 @@ impl InstanceWorker {
     /// The cluster that it is on. One that the index does not know is looked for in the store, and
     /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
     /// undone, and who waits for a cluster that is gone waits for ever.
-    async fn cluster(&self, attempt: &Attempt, instance: &Instance) -> Result<Option<Arc<Cluster>>> {
+    async fn cluster(
+        &self,
+        attempt: &Attempt,
+        instance: &Instance,
+    ) -> Result<Option<Arc<Cluster>>> {
         let id = &instance.status.cluster_id;
         if id.is_empty() {
             return Ok(None);
@@ -169,7 +175,12 @@ impl InstanceWorker {
 
     /// What the sign-in system refuses for good fails the instance; what may pass does after a
     /// while.
-    async fn prepare_failed(&self, attempt: &Attempt, instance: &Instance, error: Error) -> Result<()> {
+    async fn prepare_failed(
+        &self,
+        attempt: &Attempt,
+        instance: &Instance,
+        error: Error,
+    ) -> Result<()> {
         let limit = std::time::Duration::from_secs(self.0.config.timeouts.preparing_s);
         let early = attempt.now() < instance.created_at.plus(limit);
         let preparing = matches!(instance.phase, Phase::Accepted | Phase::Preparing);
@@ -221,7 +232,9 @@ impl InstanceWorker {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
                 None => {
-                    return self.not_promoted(attempt, instance, "the quota does not suffice").await;
+                    return self
+                        .not_promoted(attempt, instance, "the quota does not suffice")
+                        .await;
                 }
             }
         }

@@ -17,7 +17,7 @@ use kernel::http::{self, Surface};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Change, Domain as _, Json, Object, AppState, Store};
+use kernel::{Ambient, App, AppState, Change, Domain as _, Json, Object, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stores::{self, Fresh};

@@ -7,7 +7,12 @@ use kernel::{ObjectQuery, Store};
 
 /// Every instance of a kind, and whether it is history.
 pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
-    let mut find = ObjectQuery { kind: Some(kind.into()), deleted: true, limit: 500, ..ObjectQuery::default() };
+    let mut find = ObjectQuery {
+        kind: Some(kind.into()),
+        deleted: true,
+        limit: 500,
+        ..ObjectQuery::default()
+    };
     let mut all = Vec::new();
     loop {
         let page = store.find(&find).await.unwrap();

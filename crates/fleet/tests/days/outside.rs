@@ -8,7 +8,7 @@ use fleet::Config;
 use fleet::model::sso::{agent_client_id, canary_client_id};
 use fleet::ports::sso;
 use kernel::store::WorkFilter;
-use kernel::{ObjectQuery, Key, Store};
+use kernel::{Key, ObjectQuery, Store};
 use reqwest::Method;
 use serde_json::Value;
 use testkit::chaos::Proxy;
@@ -108,7 +108,8 @@ impl Outside {
     /// Exactly what live instances and clusters need is there, comes to be there, and is counted.
     pub async fn comes_right(&self, stage: &Stage) {
         let live = ledger::live(&*stage.store, "kafka").await;
-        let find = ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
+        let find =
+            ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
         let clusters = stage.store.find(&find).await.unwrap().objects;
         let agents = clusters.iter().map(|cluster| agent_client_id(cluster.key.id()));
         let needed: BTreeSet<String> =

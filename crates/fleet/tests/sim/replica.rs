@@ -19,7 +19,7 @@ use kernel::http::{self, Surface};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Change, Json, Object, AppState, Store as _};
+use kernel::{Ambient, App, AppState, Change, Json, Object, Store as _};
 use parking_lot::Mutex;
 use testkit::sim::World;
 use testkit::sim::flaky::Flaky;

@@ -1,4 +1,4 @@
-//! One look at one object, from the claim to the commit that settles it.
+//! One attempt to reconcile one object, from the claim to the commit that completes it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use crate::queue::Claim;
 use crate::store::commit;
 use crate::{Ambient, Change, Class, Error, Object, Result, Store, Timestamp};
 
-/// A claimed object, and how to write while it is being worked on.
+/// A claimed object, and the means to write while it is reconciled.
 pub struct Attempt {
     pub object: Object,
     /// Rises with every claim: an outside system that remembers it can refuse older ones.
     pub fence: i64,
+    /// Failed attempts in a row before this one.
     pub failures: i32,
     pub(super) store: Arc<dyn Store>,
     pub(super) ambient: Ambient,
     pub(super) lease: Duration,
-    /// When the lease ends unless it is kept.
+    /// When the lease ends unless it is renewed.
     pub(super) lease_end: Instant,
-    /// What is written when the look is settled, before its change.
+    /// Written in the commit that completes the attempt, before the attempt's own change.
     pub(super) pending_changes: Mutex<Vec<Change>>,
 }
 
@@ -43,37 +44,38 @@ impl Attempt {
         &self.ambient
     }
 
-    /// Writes between two steps. Refused if someone else has taken over.
+    /// Commits between two steps. Refused if another worker has taken over.
     pub async fn record(&self, change: Change) -> Result<()> {
         commit(&*self.store, self.fenced(change), self.now()).await.map(|_| ())
     }
 
-    /// Writes in the transaction that settles this attempt, before the look's own change, which must
-    /// build on it. As good as [`Attempt::record`] where nothing is done outside in between, and a
-    /// commit less. Not written if the look fails.
+    /// Writes in the transaction that completes this attempt, before the attempt's own change, which
+    /// must build on it. Saves a commit over [`Attempt::record`] where no outside effect comes in
+    /// between. Not written if the attempt fails.
     pub fn defer_to_commit(&self, change: Change) {
         self.pending_changes.lock().push(self.fenced(change));
     }
 
-    /// Only if the object is still ours.
+    /// Makes a change conditional on our fence.
     fn fenced(&self, mut change: Change) -> Change {
         let until = self.now().plus(self.lease);
-        change.work = Some(Work::RenewLease { key: self.object.key.clone(), fence: self.fence, until });
+        change.work =
+            Some(Work::RenewLease { key: self.object.key.clone(), fence: self.fence, until });
         change
     }
 
-    /// Keeps the lease for as long as the work goes on. Ends only when the lease is lost: someone
-    /// else has it, or it ran out while the store was out of reach, and someone else may have it.
+    /// Renews the lease for as long as the attempt runs. Returns only when the lease is lost:
+    /// another worker has it, or it expired while the store was unreachable.
     async fn renew_lease(&self) -> Error {
         let mut end = self.lease_end;
         loop {
             tokio::time::sleep(self.lease / 3).await;
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             match tokio::time::timeout_at(end, self.record(Change::default())).await {
-                Ok(Ok(())) => end = asked + self.lease,
+                Ok(Ok(())) => end = requested_at + self.lease,
                 Ok(Err(error @ Error::Refused(_))) => return error,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, key = %self.object.key, "could not keep the lease");
+                    tracing::warn!(%error, key = %self.object.key, "renewing the lease failed");
                 }
                 Err(_) => {}
             }
@@ -84,14 +86,14 @@ impl Attempt {
     }
 }
 
-/// How a look ended, for metrics and logs.
+/// How an attempt ended, for metrics and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {
     Done,
     RequeueAt,
     Retry,
     Stopped,
-    /// Someone else has it by now; nothing was written.
+    /// Another worker holds the object; nothing was written.
     Lost,
 }
 
@@ -99,7 +101,7 @@ impl AttemptResult {
     pub fn label(self) -> &'static str {
         match self {
             AttemptResult::Done => "done",
-            AttemptResult::RequeueAt => "look_again",
+            AttemptResult::RequeueAt => "requeue",
             AttemptResult::Retry => "retry",
             AttemptResult::Stopped => "stopped",
             AttemptResult::Lost => "lost",
@@ -107,10 +109,10 @@ impl AttemptResult {
     }
 }
 
-/// How often in a row a stale change leads to a fresh look at once.
+/// How many attempts in a row a stale change is retried without backoff.
 const STALE_AT_ONCE: i32 = 2;
 
-/// Works on a claimed object and settles it.
+/// Reconciles a claimed object and completes its queue row.
 pub async fn run_attempt(
     worker: Option<Arc<dyn AnyWorker>>,
     claim: Claim,
@@ -118,34 +120,38 @@ pub async fn run_attempt(
     context: &Context,
 ) -> AttemptResult {
     let decided = match (&attempt, worker) {
-        // Gone for good: nothing to look at.
+        // The object was deleted: nothing to reconcile.
         (None, _) => Ok((Change::default(), Requeue::Never)),
         (Some(attempt), Some(worker)) => with_panic_and_lease(&*worker, attempt).await,
-        (Some(_), None) => Err(Error::unavailable(
-            format!("no worker for `{}` runs in this server; one", claim.key.kind()),
-            "unknown kind",
-        )),
+        (Some(_), None) => {
+            let kind = claim.key.kind();
+            Err(Error::Transient(format!("no worker is registered for kind `{kind}`")))
+        }
     };
-    let pending_changes = attempt.map(|look| attempt.pending_changes.into_inner()).unwrap_or_default();
+    let pending_changes =
+        attempt.map(|attempt| attempt.pending_changes.into_inner()).unwrap_or_default();
     complete(context, &claim, pending_changes, decided).await
 }
 
-/// What settling needs remaining the claim.
+/// What completing needs apart from the claim.
 pub struct Context {
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
 }
 
-/// Runs the worker; a panic is an error like others, and a lost lease ends the work.
-async fn with_panic_and_lease(worker: &dyn AnyWorker, attempt: &Attempt) -> Result<(Change, Requeue)> {
+/// Runs the worker. A panic is an error like any other; a lost lease ends the attempt.
+async fn with_panic_and_lease(
+    worker: &dyn AnyWorker,
+    attempt: &Attempt,
+) -> Result<(Change, Requeue)> {
     let work = AssertUnwindSafe(worker.reconcile(attempt)).catch_unwind();
     tokio::select! {
         biased;
         done = work => done.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            tracing::error!(key = %attempt.object.key, panic = text, "a worker panicked");
-            Err(Error::unavailable(format!("the worker panicked ({text}); a result"), "panic"))
+            tracing::error!(key = %attempt.object.key, panic = text, "worker panicked");
+            Err(Error::Transient(format!("the worker panicked: {text}")))
         }),
         lost = attempt.renew_lease() => Err(lost),
     }
@@ -181,25 +187,25 @@ async fn complete(
                 Err(_) => AttemptResult::Lost,
             }
         }
-        // The store does not answer: the lease runs out and someone looks again.
+        // The store is unreachable: the lease expires, and the key is claimed again.
         Err(error) => {
-            tracing::warn!(%error, key = %claim.key, "could not settle");
+            tracing::warn!(%error, key = %claim.key, "completing the attempt failed");
             AttemptResult::Lost
         }
     }
 }
 
 fn outcome_of(requeue: Requeue, now: Timestamp) -> Outcome {
-    match next {
+    match requeue {
         Requeue::Never => Outcome::Done,
         Requeue::After(wait) => Outcome::RequeueAt { at: now.plus(wait) },
         Requeue::Halted(reason) => Outcome::Stopped { reason },
     }
 }
 
-/// What may pass is tried again, ever more slowly; what will not needs a person. When only the
-/// world moved on while we worked, a fresh look comes at once; a worker that makes its own change
-/// stale each time is slowed down like any other.
+/// Retries transient errors with growing backoff; anything else waits for a person. A stale change
+/// is retried at once, since only our read was outdated; a worker that makes its own change stale
+/// each time backs off like any other.
 fn after_error(context: &Context, claim: &Claim, error: &Error) -> Outcome {
     let reason = error.to_string();
     let stale = matches!(error, Error::Refused(Refusal::Stale { .. }));
@@ -209,11 +215,11 @@ fn after_error(context: &Context, claim: &Claim, error: &Error) -> Outcome {
         }
         Class::Transient | Class::Conflict => {
             let wait = backoff(claim.attempt, context.ambient.fraction());
-            tracing::info!(key = %claim.key, attempt = claim.attempt, ?wait, reason, "will try again");
+            tracing::info!(key = %claim.key, attempt = claim.attempt, ?wait, reason, "attempt failed; will retry");
             Outcome::Retry { at: context.ambient.now().plus(wait), reason }
         }
         _ => {
-            tracing::warn!(key = %claim.key, reason, "stopped");
+            tracing::warn!(key = %claim.key, reason, "attempt failed; waiting for a person");
             Outcome::Stopped { reason }
         }
     }
@@ -228,7 +234,7 @@ fn end_of(outcome: &Outcome) -> AttemptResult {
     }
 }
 
-/// Writes the changes in one transaction; the last one settles.
+/// Writes the changes in one transaction; the last one completes the queue row.
 async fn write(
     context: &Context,
     claim: &Claim,

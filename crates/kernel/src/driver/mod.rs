@@ -1,8 +1,8 @@
-//! The only loop: claim keys, look at each, settle it. It owns concurrency, lanes, leases,
-//! timeouts, retries and panics, so that a domain's worker need not know of them.
+//! The reconcile loop: claim keys, run an attempt for each, complete it. It owns concurrency,
+//! lanes, leases, timeouts, retries and panics, so that a worker does not have to.
 
-mod backoff;
 mod attempt;
+mod backoff;
 mod retention;
 mod worker;
 
@@ -16,24 +16,24 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use attempt::{Attempt, AttemptResult};
 pub use backoff::backoff;
-pub use attempt::{AttemptResult, Attempt};
 pub use retention::{Retention, run_retention};
 pub use worker::{AnyWorker, Decision, Requeue, Worker, Workers};
 
-use crate::queue::{ClaimRequest, Claim};
+use crate::queue::{Claim, ClaimRequest};
 use crate::{Ambient, Error, Key, Lane, Object, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Objects that this process works on at once.
+    /// Objects that this process reconciles at once.
     pub slots: usize,
-    /// How many of them are kept for urgent work.
+    /// How many of them are reserved for the urgent lane.
     pub slots_urgent: usize,
-    /// A worker that is silent for so long has lost its object.
+    /// A worker that does not renew its lease for this long loses the object.
     pub lease_s: u64,
-    /// How long running work may go on after a stop was asked for.
+    /// How long running attempts may continue after a shutdown was requested.
     pub drain_s: u64,
 }
 
@@ -57,11 +57,11 @@ impl Config {
     }
 }
 
-/// Called when a look ends: kind, how, how long it took, how late it began.
+/// Called when an attempt ends: kind, result, duration, delay behind its due time.
 pub type Observe = Arc<dyn Fn(&str, AttemptResult, Duration, Duration) + Send + Sync>;
 
 pub struct Driver {
-    /// Names this process in the queue.
+    /// The name of this process in the queue.
     pub name: String,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
@@ -73,7 +73,7 @@ pub struct Driver {
 /// A claim and its object, if there is one.
 type ClaimedObject = (Claim, Option<Object>);
 
-/// How much more this process can work on.
+/// The free slots of this process.
 struct Capacity {
     slots: usize,
     slots_normal: usize,
@@ -88,19 +88,20 @@ impl Capacity {
         }
     }
 
-    /// Then others may be due that there was no capacity for: the next free tracked is theirs.
+    /// Then more rows may be due: the next free slot claims again.
     fn is_filled_by(&self, taken: &[ClaimedObject]) -> bool {
         let normal = taken.iter().filter(|(claim, _)| claim.lane == Lane::Normal).count();
         taken.len() >= self.slots || normal >= self.slots_normal
     }
 }
 
-/// With nothing due, how long until the queue is looked at all the same: clocks jump, and wakeups
-/// may be lost.
+/// The longest wait between two claims when nothing is due: clocks jump, and wake-ups may get
+/// lost.
 const IDLE_POLL: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Until `stop`; then no more is claimed, and what runs may finish within the drain time.
+    /// Runs until `stop`. Then nothing more is claimed, and running attempts may finish within the
+    /// drain time.
     pub async fn run(self, stop: CancellationToken) {
         let mut wakeups = self.store.wakeups().work();
         let mut running = JoinSet::new();
@@ -116,11 +117,13 @@ impl Driver {
                     for (claim, object) in claims {
                         running.spawn(self.attempt(claim, object));
                     }
-                    let wait = next_due.map_or(IDLE_POLL, |due| self.ambient.now().until(due)).min(IDLE_POLL);
+                    let wait = next_due
+                        .map_or(IDLE_POLL, |due| self.ambient.now().until(due))
+                        .min(IDLE_POLL);
                     (wait, left_behind)
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not claim work");
+                    tracing::warn!(%error, "claiming work failed");
                     failures += 1;
                     let pause = backoff(failures, self.ambient.fraction());
                     (pause.min(Duration::from_secs(5)), false)
@@ -138,7 +141,10 @@ impl Driver {
         let drain = Duration::from_secs(self.config.drain_s);
         let finished = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(drain, finished).await.is_err() {
-            tracing::warn!(left = running.len(), "work was cut short; it is taken up again later");
+            tracing::warn!(
+                left = running.len(),
+                "drain timeout; the remaining attempts are retried later"
+            );
         }
     }
 

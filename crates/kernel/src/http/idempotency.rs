@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
 
 use super::context::Caller;
-use crate::change::{CommandReply, Change, CommandRecord, Refusal};
+use crate::change::{Change, CommandRecord, CommandReply, Refusal};
 use crate::{App, Error, Result, Store};
 
 const KEY_CHARS_MAX: usize = 255;

@@ -1,7 +1,7 @@
 //! How far a caller can see, applied to objects and searches.
 
 use crate::identity::{Principal, Visibility};
-use crate::{ObjectQuery, Object};
+use crate::{Object, ObjectQuery};
 
 /// Whether the caller may know of this object.
 pub fn sees(who: &Principal, object: &Object) -> bool {
@@ -58,7 +58,8 @@ mod tests {
                 let key = Key::new("widget", "a");
                 let object = Object::new(key, org, owner, "n", "ready", Timestamp(0));
                 for owner_wanted in &wanted {
-                    let find = ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
+                    let find =
+                        ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
                     let matches = find.matches(&object, &[]);
                     let found = narrow(caller, find).is_some_and(|f| f.matches(&object, &[]));
                     assert_eq!(found, matches && sees(caller, &object), "{caller:?} {object:?}");

@@ -1,4 +1,4 @@
-//! An issuer's public keys: which signatures each can check.
+//! An issuer's public keys, and which signatures each can verify.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::config::Algorithm;
 const KEYS_MAX: usize = 64;
 const RSA_BYTES_MIN: usize = 256;
 
-/// A key as RFC 7517 writes it; as much of it as we use.
+/// The fields of an RFC 7517 key that we use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Jwk {
     pub kty: String,
@@ -56,7 +56,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// `None` for what cannot check a signature that we would take.
+    /// `None` if the key cannot verify any accepted signature.
     fn from_jwk(jwk: Jwk) -> Option<Key> {
         if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
             return None;
@@ -84,7 +84,7 @@ impl Key {
         Some(Key { jwk, family, material })
     }
 
-    /// The key's type decides what it may check, never the token.
+    /// The key's type decides what it may verify, never the token.
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
         let family = match algorithm {
@@ -128,7 +128,7 @@ pub enum Lookup {
 }
 
 impl KeySet {
-    /// Keys that `before` had too stay the same, so that what was verified with them stays.
+    /// Keeps keys that `before` had, so that cached verifications stay valid.
     pub fn read(document: Document, before: &KeySet) -> KeySet {
         let parsed = document.keys.into_iter().take(KEYS_MAX);
         let parsed = parsed.filter_map(|key| serde_json::from_value::<Jwk>(key).ok());

@@ -20,27 +20,27 @@ pub struct Target {
     pub(super) guard_ssrf: bool,
 }
 
-/// Why an attempt failed, and what that says about trying again.
+/// Why an attempt failed, and whether a retry is safe.
 #[derive(Debug)]
 pub struct Failure {
     pub error: Error,
     pub delivery: Delivery,
-    /// When the other side said that it may be tried again.
+    /// When the other side allows a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// How far a failed attempt got.
+/// Whether a failed call may have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// The breaker held it back.
+    /// The circuit breaker is open: not sent.
     Rejected,
-    /// There was no connection: trying again does nothing twice.
+    /// No connection: a retry cannot repeat an effect.
     NotSent,
-    /// The answer was lost, late or broken: it may have happened.
+    /// The response was lost, late or broken: the call may have been executed.
     Unknown,
-    /// The other side is well, and did nothing because it is busy.
+    /// The other side is healthy and refused because it is overloaded.
     Throttled,
-    /// The other side is well, and said no. It would say so again.
+    /// The other side is healthy and refused. A retry would be refused too.
     Answered,
 }
 
@@ -79,20 +79,20 @@ impl Target {
         &self.name
     }
 
-    /// With another time limit for each attempt.
+    /// Sets the timeout of each attempt.
     pub fn with_timeout(mut self, timeout: Duration) -> Target {
         self.timeout = timeout;
         self
     }
 
-    /// Refuses targets that users must not delivery through us; see [`super::EgressPolicy`].
+    /// Refuses addresses that users must not reach through us; see [`super::EgressPolicy`].
     pub fn guard_ssrf(mut self) -> Target {
         self.guard_ssrf = true;
         self
     }
 
-    /// Makes the call, again if that is safe: an attempt that was not sent always is, one whose
-    /// answer was lost only if the call is idempotent. `attempt` gets the number, from 1.
+    /// Makes the call and retries where that is safe: always if it was not sent; if the response was
+    /// lost, only if the call is idempotent. `attempt` gets its number, from 1.
     pub async fn call<T, F, Fut>(
         &self,
         operation: &str,
@@ -123,7 +123,7 @@ impl Target {
                 let Some(pause) = self.pause_before_next(&failure, number, idempotent) else {
                     return Err(failure.error);
                 };
-                tracing::debug!(error = %failure.error, ?pause, "trying again");
+                tracing::debug!(error = %failure.error, ?pause, "retrying");
                 tokio::time::sleep(pause).await;
             }
             unreachable!("the loop ends with a result")
@@ -143,7 +143,7 @@ impl Target {
         Fut: Future<Output = Result<T, Failure>>,
     {
         let admitted = self.breaker.lock().admit(self.inner.ambient.now());
-        // Only how long it took is measured with this clock; nothing is decided by it.
+        // Used for the metric only; no decision depends on it.
         let began = tokio::time::Instant::now();
         let result = match admitted {
             Err(wait) => Err(Failure::new(Delivery::Rejected, self.circuit_open_error(wait))),
@@ -153,7 +153,9 @@ impl Target {
                     .unwrap_or_else(|_| Err(Failure::new(Delivery::Unknown, self.timeout_error())));
                 let well = match &result {
                     Ok(_) => true,
-                    Err(failure) => matches!(failure.delivery, Delivery::Throttled | Delivery::Answered),
+                    Err(failure) => {
+                        matches!(failure.delivery, Delivery::Throttled | Delivery::Answered)
+                    }
                 };
                 self.breaker.lock().report(permit, well, self.inner.ambient.now());
                 result
@@ -187,13 +189,13 @@ impl Target {
         }
         let longest = Duration::from_millis(config.backoff_max_ms);
         match failure.retry_after {
-            // Whoever called has better things to do than wait here for that long.
+            // Too long to wait here: the caller retries later.
             Some(asked) if asked > longest => None,
             Some(asked) => Some(asked),
             None => {
                 let doubled = config.backoff_ms.saturating_mul(1 << (number - 1).min(20));
                 let pause = Duration::from_millis(doubled).min(longest);
-                // Between half and all of it, so that many callers do not come back at once.
+                // Jitter over the upper half, so that callers do not retry together.
                 Some(pause.mul_f64(0.5 + 0.5 * self.inner.ambient.fraction()))
             }
         }
@@ -201,12 +203,13 @@ impl Target {
 
     fn circuit_open_error(&self, wait: Duration) -> Error {
         let seconds = wait.as_secs_f64();
-        let why = format!("it failed repeatedly; calls are held back for another {seconds:.1} s");
+        let why =
+            format!("it failed repeatedly; the circuit breaker is open for another {seconds:.1} s");
         Error::unavailable(&*self.name, why)
     }
 
     fn timeout_error(&self) -> Error {
         let limit = self.timeout.as_secs_f64();
-        Error::unavailable(&*self.name, format!("no answer within {limit:.1} s"))
+        Error::unavailable(&*self.name, format!("no response within {limit:.1} s"))
     }
 }

@@ -1,4 +1,4 @@
-//! Which targets are refused, in every way of writing them.
+//! Refused targets, in every notation.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Logs, traces and metrics: what a running process tells about itself. Secrets that cannot be
+//! Logs, traces and metrics, and a type for secrets that cannot be
 //! printed.
 
 pub mod build;

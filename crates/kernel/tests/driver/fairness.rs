@@ -1,4 +1,4 @@
-//! Who comes first: everyone in turn, the urgent before the rest, and no tracked idle while work waits.
+//! Who comes first: everyone in turn, the urgent before the rest, and no slot idle while work waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
     }
     let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let (gate, urgent) = (gate.clone(), attempt.object.key.id().starts_with("urgent"));
         async move {
             if !urgent {
@@ -81,7 +81,7 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
         let id = format!("urgent-{n}");
         stage.create_in("acme", &id, Lane::Urgent).await;
         stage.gone(&key(&id)).await;
-        assert_eq!((seen.count(), seen.under_way()), (3 + n, 2), "no normal one took its tracked");
+        assert_eq!((seen.count(), seen.under_way()), (3 + n, 2), "no normal one took its slot");
     }
     open.add_permits(100);
     seen.delivery(15).await;

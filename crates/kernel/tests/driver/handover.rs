@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kernel::driver::{Config, AttemptResult, Requeue};
+use kernel::driver::{AttemptResult, Config, Requeue};
 use kernel::log::EventFilter;
 use kernel::queue::State;
 use kernel::{Change, Error, Refusal};
@@ -42,15 +42,18 @@ async fn two_drivers_share_the_work_and_never_look_at_one_key_at_once(fresh: &Fr
     let (seen, begun): (Arc<Seen>, _) = (Arc::default(), watch::Sender::new(BTreeSet::new()));
     let part = |name: &'static str| {
         let begun = begun.clone();
-        player(&seen, move |look| {
+        player(&seen, move |attempt| {
             let mut both = begun.subscribe();
             begun.send_if_modified(|names| names.insert(name));
             async move {
                 // Neither can do all of it alone: the other one has to have begun.
                 both.wait_for(|names| names.len() == 2).await.unwrap();
                 let times = attempt.object.phase.parse::<usize>().unwrap_or(0) + 1;
-                let change = phase(look, &times.to_string());
-                Ok((change, if times < looks { Requeue::After(Duration::ZERO) } else { Requeue::Never }))
+                let change = phase(attempt, &times.to_string());
+                Ok((
+                    change,
+                    if times < looks { Requeue::After(Duration::ZERO) } else { Requeue::Never },
+                ))
             }
             .boxed()
         })
@@ -70,26 +73,29 @@ async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
     stage.create("a").await;
     let (thaw, frozen) = std::sync::mpsc::channel::<()>();
     let (seen, frozen) = (Arc::default(), Arc::new(Mutex::new(frozen)));
-    let slow = player(&seen, move |look| {
+    let slow = player(&seen, move |attempt| {
         let frozen = frozen.clone();
         async move {
             // The whole task stands still, and with it whoever keeps the lease.
             tokio::task::block_in_place(|| frozen.lock().recv().unwrap());
-            Ok((phase(look, "slow"), Requeue::Never))
+            Ok((phase(attempt, "slow"), Requeue::Never))
         }
         .boxed()
     });
     let a = stage.driver("a", slow, config(1));
     seen.delivery(1).await;
     stage.pass(LEASE);
-    let quick = player(&Arc::default(), |look| {
-        async move { Ok((phase(look, "quick"), Requeue::Never)) }.boxed()
+    let quick = player(&Arc::default(), |attempt| {
+        async move { Ok((phase(attempt, "quick"), Requeue::Never)) }.boxed()
     });
     // The one that is frozen is full; its own driver cannot take the key back.
     let b = stage.driver("b", quick, config(1));
     stage.gone(&key("a")).await;
     thaw.send(()).unwrap();
-    assert_eq!((a.ended(1).await, b.ended(1).await), (vec![AttemptResult::Lost], vec![AttemptResult::Done]));
+    assert_eq!(
+        (a.ended(1).await, b.ended(1).await),
+        (vec![AttemptResult::Lost], vec![AttemptResult::Done])
+    );
     let object = stage.get("a").await;
     assert_eq!((object.phase.as_str(), object.revision), ("quick", 2));
     let events = stage.store.events(0, &EventFilter::default(), 9).await.unwrap();
@@ -193,13 +199,13 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
     stage.create("a").await;
     let (gate, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (open, said, seen) = (gate.clone(), answers.clone(), Arc::default());
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let (gate, answers) = (gate.clone(), answers.clone());
         async move {
-            let first = attempt.record(phase(look, "one")).await;
+            let first = attempt.record(phase(attempt, "one")).await;
             answers.lock().push(first.map_err(|error| error.to_string()));
             gate.acquire().await.unwrap().forget();
-            let mut second = phase(look, "two");
+            let mut second = phase(attempt, "two");
             if let Some(kernel::change::Write::Transition(object)) = &mut second.write {
                 object.revision = 2;
             }
@@ -227,11 +233,11 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     stage.create("a").await;
     let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((phase(look, "ready"), Requeue::Never))
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
@@ -260,11 +266,11 @@ async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
     }
     let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((phase(look, "ready"), Requeue::Never))
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
@@ -299,8 +305,9 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
     eventually("nothing of it goes on", async || seen.under_way() == 0).await;
     assert_eq!(stage.row(&key("a")).await.unwrap().state, State::Running);
     stage.pass(LEASE);
-    let worker =
-        player(&seen, |look| async move { Ok((phase(look, "ready"), Requeue::Never)) }.boxed());
+    let worker = player(&seen, |attempt| {
+        async move { Ok((phase(attempt, "ready"), Requeue::Never)) }.boxed()
+    });
     let _next = stage.driver("b", worker, config(1));
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
@@ -314,14 +321,14 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
     }
     let seen: Arc<Seen> = Arc::default();
     // Each look goes one phase on, over a few points where a crash can come between.
-    let worker = player(&seen, |look| {
+    let worker = player(&seen, |attempt| {
         async move {
             tokio::task::yield_now().await;
             let at = attempt.object.phase.parse::<usize>().unwrap_or(0) + 1;
             attempt.record(Change::default()).await?;
             tokio::task::yield_now().await;
             let next = if at < 3 { Requeue::After(Duration::ZERO) } else { Requeue::Never };
-            Ok((phase(look, &at.to_string()), next))
+            Ok((phase(attempt, &at.to_string()), next))
         }
         .boxed()
     });

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::driver::{AnyWorker, Config, Driver, AttemptResult, Attempt, Requeue};
-use kernel::queue::{ClaimRequest, Claim, QueueRow, State};
+use kernel::driver::{AnyWorker, Attempt, AttemptResult, Config, Driver, Requeue};
+use kernel::queue::{Claim, ClaimRequest, QueueRow, State};
 use kernel::store::{WorkFilter, commit};
 use kernel::{Ambient, Change, Key, Lane, Object, Result, Store, Timestamp};
 use parking_lot::Mutex;
@@ -105,7 +105,8 @@ impl Stage {
     pub async fn steal(&self, key: &Key) -> Claim {
         let now = self.now().plus(Duration::from_secs(3600));
         let lease = Duration::from_secs(15);
-        let ask = ClaimRequest { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
+        let ask =
+            ClaimRequest { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
         let claims = self.store.claim(ask).await.unwrap().claims;
         claims.into_iter().find(|claim| claim.key == *key).expect("its lease has ended by then")
     }
@@ -235,7 +236,10 @@ impl Drop for UnderWay<'_> {
 
 pub fn player(
     seen: &Arc<Seen>,
-    part: impl for<'a> Fn(&'a Attempt) -> BoxFuture<'a, Result<(Change, Requeue)>> + Send + Sync + 'static,
+    part: impl for<'a> Fn(&'a Attempt) -> BoxFuture<'a, Result<(Change, Requeue)>>
+    + Send
+    + Sync
+    + 'static,
 ) -> Arc<Player> {
     Arc::new(Player { part: Box::new(part), seen: seen.clone() })
 }
@@ -248,7 +252,7 @@ impl AnyWorker for Player {
 
     async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
         let _under_way = UnderWay::begin(&self.seen, &attempt.object.key);
-        (self.part)(look).await
+        (self.part)(attempt).await
     }
 }
 

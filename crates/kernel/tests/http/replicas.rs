@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body as Raw;
 use futures::FutureExt as _;
 use kernel::change::{Change, Wake};
-use kernel::driver::{AnyWorker, Config, Driver, Attempt, Requeue};
+use kernel::driver::{AnyWorker, Attempt, Config, Driver, Requeue};
 use kernel::{Ambient, Key, Lane, Result};
 use testkit::stores::{self, Fresh};
 use tokio_util::sync::CancellationToken;

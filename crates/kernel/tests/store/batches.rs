@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kernel::change::{
-    CommandReply, CommandRecord, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
+    CommandRecord, CommandReply, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
 };
 use kernel::log::{AuditFilter, EventFilter};
 use kernel::queue::QueueRow;
@@ -155,13 +155,13 @@ impl Draft {
 fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64>>) -> Work {
     let fence = fences.get(&key).and_then(|all| all.iter().rev().nth(age)).copied().unwrap_or(-1);
     let (at, reason) = (later(n as i64 * 10), format!("reason {n}"));
-    let settle = |outcome| Work::Complete { key: key.clone(), fence, outcome };
+    let complete = |outcome| Work::Complete { key: key.clone(), fence, outcome };
     match what {
         0 => Work::RenewLease { key, fence, until: at },
-        1 => settle(Outcome::Done),
-        2 => settle(Outcome::RequeueAt { at }),
-        3 => settle(Outcome::Retry { at, reason }),
-        4 => settle(Outcome::Stopped { reason }),
+        1 => complete(Outcome::Done),
+        2 => complete(Outcome::RequeueAt { at }),
+        3 => complete(Outcome::Retry { at, reason }),
+        4 => complete(Outcome::Stopped { reason }),
         5 => Work::Pause { key, org: "acme".into(), reason },
         _ => Work::Resume { key },
     }

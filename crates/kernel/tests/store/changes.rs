@@ -1,6 +1,6 @@
 //! A change is carried out whole or refused whole, each on its own.
 
-use kernel::change::{CommandReply, CommandRecord, Refusal, Write};
+use kernel::change::{CommandRecord, CommandReply, Refusal, Write};
 use kernel::{Change, Class, Json, Object};
 use testkit::stores::Fresh;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kernel::change::{Outcome, Refusal, Work, Write};
-use kernel::queue::{ClaimRequest, Claim, State};
+use kernel::queue::{Claim, ClaimRequest, State};
 use kernel::store::WorkFilter;
 use kernel::{Change, Lane};
 use testkit::stores::Fresh;
@@ -27,7 +27,13 @@ on_every_store!(
 );
 
 pub fn ask(slots: usize, now: Timestamp) -> ClaimRequest {
-    ClaimRequest { worker: "w".into(), slots, slots_normal: slots, now, lease: Duration::from_secs(10) }
+    ClaimRequest {
+        worker: "w".into(),
+        slots,
+        slots_normal: slots,
+        now,
+        lease: Duration::from_secs(10),
+    }
 }
 
 async fn claim(store: &dyn Store, slots: usize, now: Timestamp) -> Vec<Claim> {
@@ -52,7 +58,7 @@ async fn due_work_is_claimed_once(fresh: &Fresh) {
     assert_eq!(all.len(), 5);
     assert!(claim(store, 10, NOW).await.is_empty());
     for one in first.iter().chain(&second) {
-        commit(store, settle(one, Outcome::Done)).await.unwrap();
+        commit(store, complete(one, Outcome::Done)).await.unwrap();
     }
     assert_eq!(store.work(&WorkFilter::default(), 10).await.unwrap(), []);
 }
@@ -65,7 +71,7 @@ async fn a_wake_up_during_work_is_not_lost(fresh: &Fresh) {
         .await
         .unwrap();
     assert!(claim(store, 1, NOW).await.is_empty(), "not twice at once");
-    commit(store, settle(&mine, Outcome::Done)).await.unwrap();
+    commit(store, complete(&mine, Outcome::Done)).await.unwrap();
     let again = claim(store, 1, NOW).await;
     assert_eq!(again.len(), 1);
     assert!(again[0].fence > mine.fence);
@@ -85,10 +91,10 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     assert_eq!(quick.attempt, 1, "silence counts as a failure");
     let lost = Err(Refusal::FenceLost("widget/a".into()));
     assert_eq!(commit(store, held).await, lost);
-    let mut write = settle(&slow, Outcome::Done);
+    let mut write = complete(&slow, Outcome::Done);
     write.write = Some(Write::Transition(widget("a", "acme")));
     assert_eq!(commit(store, write.clone()).await, lost);
-    commit(store, settle(&quick, Outcome::Done)).await.unwrap();
+    commit(store, complete(&quick, Outcome::Done)).await.unwrap();
     assert_eq!(commit(store, write.clone()).await, lost, "also when nobody is at it any more");
     commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
         .await
@@ -103,7 +109,7 @@ async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh)
     commit(store, create(widget("a", "acme"))).await.unwrap();
     let mine = claim(store, 1, NOW).await.remove(0);
     let retry = Outcome::Retry { at: later(500), reason: "no answer".into() };
-    commit(store, settle(&mine, retry)).await.unwrap();
+    commit(store, complete(&mine, retry)).await.unwrap();
     let claimed = store.claim(ask(1, NOW)).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, Some(later(500))));
     let row =
@@ -111,7 +117,7 @@ async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh)
     assert_eq!((row.state, row.attempt, row.reason.as_str()), (State::Waiting, 1, "no answer"));
     let again = claim(store, 1, later(500)).await.remove(0);
     assert_eq!(again.attempt, 1);
-    commit(store, settle(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
+    commit(store, complete(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
     let claimed = store.claim(ask(1, later(1_000_000_000))).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, None));
     let counts = store.work_counts().await.unwrap();
@@ -167,7 +173,7 @@ async fn urgent_work_takes_slots_from_everyone_in_turn(fresh: &Fresh) {
         let normal = claims.into_iter().filter(|claim| claim.lane == Lane::Normal);
         served.extend(normal.map(|claim| claim.org));
     }
-    assert_eq!(served.len(), 3, "one tracked was left each time, for another each time: {served:?}");
+    assert_eq!(served.len(), 3, "one slot was left each time, for another each time: {served:?}");
 }
 
 async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
@@ -279,7 +285,7 @@ async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
             let mut mine = Vec::new();
             loop {
                 let claims = store.claim(ask(7, NOW)).await.unwrap().claims;
-                // BatchState that another claim holds at this moment are skipped: look again.
+                // Rows that another claim holds at this moment are skipped: look again.
                 if claims.is_empty()
                     && store
                         .work(&WorkFilter { state: Some(State::Ready), ..Default::default() }, 1)

@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn after(outcome: Outcome) -> QueueRow {
-        running().settle(&outcome, NOW).expect("the row stays")
+        running().complete(&outcome, NOW).expect("the row stays")
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the existing operator really made, where that is at hand.
 
 use serde_json::Value;
-use streams::decide::build::{self, AppState};
+use streams::decide::build::{self, Parts};
 use streams::decide::command::Mode;
 use streams::model::class::Class;
 use streams::model::hash::{md5_hex, normal};

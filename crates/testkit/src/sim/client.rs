@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::{CommandReply, CommandRecord, Refusal};
+use kernel::change::{CommandRecord, CommandReply, Refusal};
 use kernel::store::commit;
 use kernel::{Ambient, Change, Error, Json, Key, Object, Store};
 use parking_lot::Mutex;

@@ -65,7 +65,8 @@ async fn create(
         let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
         let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
         change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-        carry_out(&app, &once, change, CommandReply { status: 202, body: Json::encode(&object) }).await
+        carry_out(&app, &once, change, CommandReply { status: 202, body: Json::encode(&object) })
+            .await
     };
     once.unless_done(app.store.as_ref(), work).await
 }

@@ -16,7 +16,7 @@ pub struct Observed {
     pub dependencies: Vec<Object>,
     /// What depends on it and is still there.
     pub dependents: Vec<Key>,
-    /// Wake-ups are wakeups: this is how long a lost one may cost.
+    /// Wake-ups are hints: this is how long a lost one may cost.
     pub look_again: Duration,
 }
 
@@ -42,13 +42,17 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
     let built = observed.built == Some(object.generation);
     let settled = object.phase == Phase::Ready.label() && object.observed == object.generation;
     if built && settled {
-        return Decision::rest(Requeue::Never);
+        return Decision::idle(Requeue::Never);
     }
     let build = Step::Build { generation: object.generation, size: spec.size };
     let status = Status { waiting_for: Vec::new(), size: spec.size };
     let mut change = transition(object, Phase::Ready, &status, now);
     change.wake_dependents = true;
-    Decision { steps: if built { Vec::new() } else { vec![build] }, change, requeue: Requeue::Never }
+    Decision {
+        steps: if built { Vec::new() } else { vec![build] },
+        change,
+        requeue: Requeue::Never,
+    }
 }
 
 /// Waits for what it depends on. The write is refused if one of them has changed since it was
@@ -77,7 +81,11 @@ fn delete(object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step
     if !observed.dependents.is_empty() {
         let status = Status { waiting_for: observed.dependents.clone(), size: 0 };
         let change = explain(object, Phase::Deleting, status, now);
-        return Decision { steps: Vec::new(), change, requeue: Requeue::After(observed.look_again) };
+        return Decision {
+            steps: Vec::new(),
+            change,
+            requeue: Requeue::After(observed.look_again),
+        };
     }
     let mut gone = object.clone();
     gone.phase = Phase::Deleted.label().into();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Attempt, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 
 use super::decide::{Observed, Step, decide};
@@ -42,7 +42,7 @@ impl Worker for Widgets {
     fn decide(&self, object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
         match model::spec(object) {
             Ok(spec) => decide(object, &spec, observed, now),
-            Err(error) => Decision::rest(Requeue::Halted(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::response::Response;
-use kernel::change::{CommandReply, AuditDraft, EventDraft, Take, Wake, Write};
+use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotency, carry_out};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};

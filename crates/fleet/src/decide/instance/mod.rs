@@ -338,7 +338,11 @@ impl Plan<'_> {
         let Some(end) = instance.spec.expires_at else {
             next.spec.expires_at = Some(self.now.plus(grace));
             let change = self.write(&next, "expiring");
-            return Some(Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) });
+            return Some(Decision {
+                steps: Vec::new(),
+                change,
+                requeue: Requeue::After(Duration::ZERO),
+            });
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
         // Before its data plane knows of it nobody could suspend it.

@@ -15,9 +15,9 @@ use utoipa_axum::routes;
 
 use super::super::{Caller, Context, Later, Params, PathKey, Routes, narrow, sees};
 use super::limit;
-use crate::query::{ObjectQuery, PAGE_MAX, Page};
 use crate::identity::{Action, Principal};
-use crate::wait::until;
+use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
+use crate::wait;
 use crate::{App, Error, Key, Object, Result};
 
 const WAIT_S_MAX: u64 = 300;
@@ -80,10 +80,14 @@ pub(super) struct ObjectPage {
 }
 
 /// Finds what the caller may see.
-pub(super) async fn find(app: &App, who: &Principal, find: ObjectQuery) -> Result<Json<ObjectPage>> {
-    let Page { objects, next } = match narrow(who, find) {
+pub(super) async fn find(
+    app: &App,
+    who: &Principal,
+    find: ObjectQuery,
+) -> Result<Json<ObjectPage>> {
+    let QueryPage { objects, next } = match narrow(who, find) {
         Some(find) => app.store.find(&find).await?,
-        None => Page { objects: Vec::new(), next: None },
+        None => QueryPage { objects: Vec::new(), next: None },
     };
     Ok(Json(ObjectPage { objects, next }))
 }
@@ -162,7 +166,7 @@ async fn get(
     let closing = context.closing();
     Ok(Later::new(timeout, async move {
         let over = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
-        let object = wait_until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
+        let object = wait::until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
         // It may have changed hands meanwhile.
         let object = object.filter(|object| sees(&who, object));
         let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;

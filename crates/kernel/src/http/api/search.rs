@@ -9,8 +9,8 @@ use utoipa_axum::routes;
 use super::super::{Caller, Params, Routes};
 use super::limit;
 use super::objects::{self, ObjectPage};
-use crate::query::{ObjectQuery, PAGE_MAX};
 use crate::identity::Action;
+use crate::query::{ObjectQuery, PAGE_MAX};
 use crate::{App, Error, Result};
 
 const QUERY_CHARS_MAX: usize = 1000;

@@ -12,7 +12,7 @@ use super::super::{
     Body, Caller, Context, Idempotency, Params, PathKey, Routes, carry_out, valid_name,
 };
 use super::limit;
-use crate::change::{CommandReply, Change, Wake, Work};
+use crate::change::{Change, CommandReply, Wake, Work};
 use crate::identity::Action;
 use crate::queue::{QueueRow, State as RowState};
 use crate::store::{WorkCount, WorkFilter};

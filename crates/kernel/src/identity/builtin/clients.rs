@@ -22,7 +22,7 @@ impl Clients {
         self.0.iter().find(|client| client.id == id).cloned()
     }
 
-    /// The client, if its secret is right. Says the same of a wrong id and of a wrong secret.
+    /// The client, if its secret is right. The error is the same for an unknown id and a wrong secret.
     pub fn sign_in(&self, introduction: &ClientCredentials) -> Result<Arc<Client>, OAuthError> {
         let offered = introduction.secret.as_deref().unwrap_or_default();
         let client = self.find(&introduction.id).filter(|client| has_secret(client, offered));
@@ -33,12 +33,12 @@ impl Clients {
 /// Clients that a domain keeps.
 #[async_trait]
 pub trait ClientSource: Send + Sync {
-    /// What the client with this id may do, if this is its secret. Nothing tells a wrong secret
-    /// from an unknown id; an error is for when it cannot be known.
+    /// The client with this id, if this is its secret. A wrong secret is indistinguishable from an
+    /// unknown id; an error means that the source is unavailable.
     async fn client(&self, id: &str, secret: &str) -> Result<Option<ClientGrant>>;
 }
 
-/// Whom the tokens of a client speak for.
+/// The identity that a client's tokens carry.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClientGrant {
     pub subject: String,
@@ -66,7 +66,7 @@ impl ClientGrant {
     }
 }
 
-/// Compares hashes, whose first difference says nothing about the secret.
+/// Compares hashes, so that timing reveals nothing about the secret.
 fn has_secret(client: &Client, offered: &str) -> bool {
     let hash = |text: &str| format!("{:x}", Sha256::digest(text));
     match (&client.secret, &client.secret_sha256) {

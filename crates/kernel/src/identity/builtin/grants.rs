@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::oauth::{Form, ClientCredentials, OAuthError};
+use super::oauth::{ClientCredentials, Form, OAuthError};
 use super::{Builtin, CLI_CLIENT, Kind, device};
 use crate::Store;
 use crate::identity::Principal;
@@ -31,7 +31,7 @@ impl Builtin {
         form: &Form,
     ) -> Result<Tokens, OAuthError> {
         let client = ClientCredentials::read(headers, form)?;
-        // A client that has a secret is one only with it, whatever it asks for.
+        // A client with a secret must present it, for every grant.
         if let Some(introduction) = &client
             && self.clients.find(&introduction.id).is_some()
         {
@@ -49,7 +49,10 @@ impl Builtin {
         }
     }
 
-    async fn client_credentials(&self, client: Option<ClientCredentials>) -> Result<Tokens, OAuthError> {
+    async fn client_credentials(
+        &self,
+        client: Option<ClientCredentials>,
+    ) -> Result<Tokens, OAuthError> {
         let introduction = client.ok_or_else(|| {
             OAuthError::client("send the client's id and secret, by HTTP Basic or in the form")
         })?;
@@ -69,14 +72,14 @@ impl Builtin {
         }
     }
 
-    /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
-    /// stays the token's own client's.
+    /// Any client may present a refresh token: it is a bearer token. The new token belongs to the
+    /// client of the refresh token.
     async fn refresh(&self, refresh_token: &str) -> Result<Tokens, OAuthError> {
         let (who, client) = self.refreshed(refresh_token).await?;
         self.tokens(&who, &client, Some(refresh_token.to_owned()))
     }
 
-    /// Whose a refresh token is, and which client's; if it is good.
+    /// The subject and client of a valid refresh token.
     pub(super) async fn refreshed(
         &self,
         refresh_token: &str,
@@ -86,7 +89,10 @@ impl Builtin {
         token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
             .map_err(invalid)?;
         if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
-            return Err(OAuthError::new("invalid_grant", "the refresh token is from another issuer"));
+            return Err(OAuthError::new(
+                "invalid_grant",
+                "the refresh token is from another issuer",
+            ));
         }
         if token.claims.get("typ").and_then(Value::as_str) != Some("Refresh") {
             return Err(OAuthError::new("invalid_grant", "this is not a refresh token"));
@@ -111,7 +117,7 @@ impl Builtin {
             return Err(OAuthError::new("slow_down", "ask less often"));
         }
         let who = asked.redeem(store, now).await?;
-        tracing::info!(subject = who.subject, client, "a device signed in");
+        tracing::info!(subject = who.subject, client, "device signed in");
         let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
         self.tokens(&who, &client, Some(refresh))
     }

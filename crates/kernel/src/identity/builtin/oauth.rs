@@ -1,4 +1,4 @@
-//! OAuth 2.0 on the wire: forms in, JSON out, errors as RFC 6749 wants them.
+//! OAuth 2.0 on the wire: forms in, JSON out, errors as in RFC 6749.
 
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ impl IntoResponse for OAuthError {
     }
 }
 
-/// An answer that no cache may keep.
+/// A response that must not be cached.
 pub fn private(status: StatusCode, body: &impl Serialize) -> Response {
     (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
@@ -116,7 +116,7 @@ impl Form {
     }
 }
 
-/// A client as it introduced itself, by HTTP Basic or in the form.
+/// The client's credentials, from HTTP Basic or the form.
 pub struct ClientCredentials {
     pub id: String,
     pub secret: Option<String>,
@@ -130,9 +130,9 @@ impl ClientCredentials {
         });
         let Some(basic) = basic(headers)? else { return Ok(in_form) };
         match in_form {
-            Some(in_form) if in_form.secret.is_some() || in_form.id != basic.id => {
-                Err(OAuthError::new("invalid_request", "the client is given twice, and not the same"))
-            }
+            Some(in_form) if in_form.secret.is_some() || in_form.id != basic.id => Err(
+                OAuthError::new("invalid_request", "the client is given twice, and not the same"),
+            ),
             _ => Ok(Some(basic)),
         }
     }
@@ -156,7 +156,7 @@ fn basic(headers: &HeaderMap) -> Result<Option<ClientCredentials>, OAuthError> {
     Ok(Some(ClientCredentials { id, secret: Some(secret) }))
 }
 
-/// RFC 6749 wants both halves form-encoded.
+/// RFC 6749 requires both halves to be form-encoded.
 fn unescape(text: &str) -> String {
     let pairs = format!("v={}", text.replace('&', "%26").replace('=', "%3D"));
     form_urlencoded::parse(pairs.as_bytes()).map(|(_, value)| value.into_owned()).collect()

@@ -1,5 +1,5 @@
-//! The page where a person approves a device. No scripts, no cookies: what signs the person in is
-//! the token that they paste, so no other site can act for them.
+//! The page where a person approves a device. No scripts, no cookies: the person signs in with a
+//! pasted token, so no other site can act for them.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::http::{HeaderMap, StatusCode};

@@ -16,14 +16,14 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use utoipa_axum::routes;
 
 use super::grants::{GRANTS, Tokens};
-use super::oauth::{Form, ClientCredentials, OAuthError, private};
+use super::oauth::{ClientCredentials, Form, OAuthError, private};
 use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
 use crate::http::{RequestContext, Routes};
 use crate::identity::Action;
 use crate::identity::jwk::Jwk;
 use crate::{App, Error};
 
-/// Where clients that think that every issuer is a Keycloak look for one.
+/// The path prefix for clients that expect a Keycloak.
 const REALM: &str = "/auth/realms/mainstay";
 
 pub fn routes() -> Routes {
@@ -179,7 +179,7 @@ async fn device_authorization(
     Ok(private(StatusCode::OK, &answer))
 }
 
-/// Whoever has an IPv6 address has a network of them.
+/// Limits IPv6 clients by network: each has a whole one.
 fn network(address: Option<IpAddr>) -> String {
     match address {
         Some(IpAddr::V6(ip)) => {
@@ -223,7 +223,11 @@ async fn device_decision(State(app): State<App>, headers: HeaderMap, body: Bytes
     }
 }
 
-async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String, Value), OAuthError> {
+async fn decide(
+    app: &App,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<(String, Value), OAuthError> {
     let builtin = builtin(app)?;
     let form = Form::read(headers, body)?;
     let in_header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -259,11 +263,10 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
     })?;
     let now = app.ambient.now();
     let client = device::decide(app.store.as_ref(), now, &code, &who, approve).await?;
-    let said = match approve {
-        true => {
-            format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
-        }
-        false => format!("Denied: {client} gets nothing. You can close this page."),
+    let said = if approve {
+        format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
+    } else {
+        format!("Denied: {client} gets nothing. You can close this page.")
     };
     Ok((said, json!({"approved": approve, "client": client, "subject": who.subject})))
 }

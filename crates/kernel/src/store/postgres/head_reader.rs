@@ -1,6 +1,6 @@
-//! The number of the newest event, asked for by many at once: one query answers all who came before
-//! it began. There is one under way at the most, in a task of its own, so whoever leaves leaves
-//! nothing undone, and whoever waits is woken once.
+//! Reads the number of the newest event for many callers at once: one query serves all that came
+//! before it began. At most one runs at a time, in its own task, so a caller that gives up leaves
+//! nothing behind, and each waiter is woken once.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use super::{connection, failed};
 use crate::store::Wakeups;
 use crate::{Error, Result};
 
-/// Who may wait for the next query; beyond that requests wait for a place. More requests than one
-/// process answers at once.
+/// The bound of the queue: more than one process serves concurrently. Beyond it callers wait.
 const WAITING_MAX: usize = 4096;
 
 pub struct HeadReader(mpsc::Sender<Request>);
@@ -21,7 +20,7 @@ pub struct HeadReader(mpsc::Sender<Request>);
 type Request = oneshot::Sender<Result<i64>>;
 
 impl HeadReader {
-    /// And what answers, for as long as it runs.
+    /// Returns the reader and the task that serves it.
     pub fn new(pool: Pool, wakeups: Arc<Wakeups>) -> (HeadReader, impl Future<Output = ()>) {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
         (HeadReader(requests), run(pool, wakeups, waiting))
@@ -46,13 +45,13 @@ async fn run(pool: Pool, wakeups: Arc<Wakeups>, mut waiting: mpsc::Receiver<Requ
             let answer = newest
                 .as_ref()
                 .map_err(|error| Error::unavailable("the store (PostgreSQL)", error.to_string()));
-            // Whoever has left needs no answer.
+            // The caller may have given up.
             let _ = request.send(answer.copied());
         }
     }
 }
 
-/// A connection that ended while it lay in the pool is nobody's fault: another one is tried.
+/// Retries once with another connection if a pooled one was closed meanwhile.
 async fn query(pool: &Pool) -> Result<i64> {
     match once(&connection(pool).await?).await {
         Err(error) if error.is_closed() => once(&connection(pool).await?).await.map_err(failed),

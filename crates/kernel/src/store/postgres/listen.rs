@@ -1,5 +1,5 @@
-//! Hears of other replicas' commits. What is missed while the connection is away costs nothing
-//! but time: due times, and the reader's own position, are the guarantee.
+//! Listens for other replicas' commits. A missed notification costs only time:
+//! due times, and the reader's own position, are the guarantee.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::store::Wakeups;
 pub const CHANNEL: &str = "mainstay";
 const LISTEN: &str = "LISTEN mainstay";
 
-/// What a commit tells the others.
+/// The payload of a commit's notification.
 pub struct Note {
     /// The number of its last event.
     pub event_seq: i64,
-    /// Whether it made work.
+    /// Whether it made rows due.
     pub woke: bool,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for Note {
 }
 
 impl Note {
-    /// A note that cannot be read says that there may be work: a look too many harms nobody.
+    /// Treats a note that cannot be parsed as work: a superfluous claim does no harm.
     fn parse(text: &str) -> Note {
         let (seq, woke) = text.split_once(' ').unwrap_or((text, "1"));
         Note { event_seq: seq.parse().unwrap_or(0), woke: woke != "0" }
@@ -41,7 +41,10 @@ const RECONNECT: Duration = Duration::from_millis(500);
 pub async fn run(config: Config, wakeups: Arc<Wakeups>) {
     loop {
         if let Err(error) = listen(&config, &wakeups).await {
-            tracing::warn!(error = super::chain(&error), "lost the PostgreSQL notifications");
+            tracing::warn!(
+                error = super::chain(&error),
+                "lost the PostgreSQL notification connection; reconnecting"
+            );
         }
         tokio::time::sleep(RECONNECT).await;
     }
@@ -66,7 +69,7 @@ async fn listen(config: &Config, wakeups: &Wakeups) -> Result<(), Box<tokio_post
     };
     let subscribed = async {
         subscribe.await?;
-        // Whatever came while nobody listened.
+        // Catches up on commits before the subscription.
         let row = client.query_one("SELECT event_seq FROM meta", &[]).await?;
         wakeups.notify_event(row.get(0));
         wakeups.notify_work();

@@ -1,4 +1,4 @@
-//! Locks and loads the rows that a batch touches, in key order, so that it can be decided.
+//! Locks and loads the rows that a batch touches, in key order, for admission.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,21 @@ use deadpool_postgres::Object as Pooled;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::statements::Statements;
-use crate::admission::{Counter, Lease, BatchState, Tracked, StoredRevision, RowSet};
-use crate::change::{CommandReply, CommandRecord, Lane};
+use crate::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked};
+use crate::change::{CommandRecord, CommandReply, Lane};
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Timestamp};
 
 pub const QUEUE_COLUMNS: &str =
     "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
 
-/// The objects come first: what depends on one of them can be read safely only once it is locked.
-/// Whoever adds a dependency later will find the object as this batch leaves it.
-pub async fn rows(client: &Pooled, sql: &Statements, touched: &RowSet) -> Result<BatchState, Error> {
+/// Locks the objects first: rows that depend on one of them are stable only then.
+/// A later transaction that adds a dependency finds the object as this batch leaves it.
+pub async fn rows(
+    client: &Pooled,
+    sql: &Statements,
+    touched: &RowSet,
+) -> Result<BatchState, Error> {
     let mut rows = BatchState::default();
     let mut queue = touched.queue.clone();
     let locked = over(client, &sql.objects_lock, texts(&touched.objects));
@@ -52,7 +56,11 @@ pub async fn rows(client: &Pooled, sql: &Statements, touched: &RowSet) -> Result
     Ok(rows)
 }
 
-fn fill(rows: &mut BatchState, objects: Vec<Row>, others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>)) {
+fn fill(
+    rows: &mut BatchState,
+    objects: Vec<Row>,
+    others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
+) {
     let (queued, allotted, leased, commanded) = others;
     for row in &objects {
         rows.objects.insert(key(row, 0), Tracked::loaded(StoredRevision { revision: row.get(1) }));
@@ -104,7 +112,7 @@ pub fn key(row: &Row, column: usize) -> Key {
     Key::stored(row.get(column))
 }
 
-/// What is in a JSON column was JSON when it was written.
+/// JSON columns hold valid JSON by construction.
 pub fn json(row: &Row, column: usize) -> Json {
     Json::stored(row.get(column)).unwrap_or_default()
 }
@@ -131,5 +139,9 @@ pub fn lease(row: &Row) -> Lease {
 
 pub fn command(row: &Row) -> CommandRecord {
     let status = u16::try_from(row.get::<_, i32>(2)).unwrap_or(500);
-    CommandRecord { id: row.get(0), digest: row.get(1), answer: CommandReply { status, body: json(row, 3) } }
+    CommandRecord {
+        id: row.get(0),
+        digest: row.get(1),
+        answer: CommandReply { status, body: json(row, 3) },
+    }
 }

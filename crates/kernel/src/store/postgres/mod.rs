@@ -1,12 +1,12 @@
 //! The shared store: any number of replicas on one PostgreSQL. Everything is read and written in
-//! sets; each replica gathers what its callers want into batches.
+//! sets; each replica combines the requests of its callers into batches.
 
 mod claim;
 mod commit;
 mod connect;
+mod head_reader;
 mod listen;
 mod load;
-mod head_reader;
 mod read;
 mod save;
 mod schema;
@@ -21,23 +21,23 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Wakeups, OnCommit, Store, WorkCount, WorkFilter};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
-use crate::query::{QueryPage, ObjectQuery};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
-use crate::queue::{ClaimRequest, ClaimBatch, QueueRow};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 pub use schema::VERSION;
 
-/// Requests that may wait for a committer; beyond that callers wait.
+/// The bound of the committers' queue; beyond it callers wait.
 const WAITING_MAX: usize = 4096;
-/// Batches under way at once: while one waits for the disk, the next is loaded and decided.
+/// Concurrent batches: while one waits for the disk, the next is loaded and decided.
 const COMMITTERS: usize = 2;
 /// Connections of one replica: two for committers, one to claim, the rest for readers.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a request waits for a connection before it is told that the store is unavailable.
+/// How long a request waits for a connection before it fails.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
 pub struct Postgres {
@@ -51,7 +51,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects, makes or upgrades the tables, and starts the committers.
+    /// Connects, migrates the tables, and starts the committers.
     pub async fn open(url: &str, on_commit: OnCommit) -> Result<Postgres> {
         let (config, place) = connect::parse(url)?;
         let pool = connect::pool(config.clone(), CONNECTIONS_MAX, CONNECT_WAIT)?;
@@ -93,7 +93,7 @@ async fn connection(pool: &Pool) -> Result<Pooled> {
     })
 }
 
-/// What PostgreSQL says when something is wrong, as ours.
+/// Maps an error of PostgreSQL.
 fn failed(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("the store (PostgreSQL: {})", chain(&error)), error)
 }
@@ -205,7 +205,7 @@ impl Store for Postgres {
         limit: usize,
     ) -> Result<usize> {
         let client = self.client().await?;
-        claim::forget(&client, events_before, commands_before, limit).await.map_err(failed)
+        claim::purge(&client, events_before, commands_before, limit).await.map_err(failed)
     }
 
     async fn ping(&self) -> Result<()> {

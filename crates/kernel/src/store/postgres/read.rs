@@ -8,8 +8,8 @@ use super::failed;
 use super::load::{self, QUEUE_COLUMNS, json, key, queue_row};
 use crate::admission::Counter;
 use crate::change::{AuditDraft, CommandRecord};
-use crate::query::{QueryPage, ObjectQuery};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{QueueRow, State};
 use crate::store::{WorkCount, WorkFilter};
 use crate::{Key, Object, Result, Timestamp};
@@ -40,7 +40,7 @@ fn object(row: &Row) -> (i64, Object) {
     (row.get(0), object)
 }
 
-/// A statement that grows with the conditions it has.
+/// A statement built from its conditions.
 #[derive(Default)]
 struct Where {
     sql: String,
@@ -65,7 +65,7 @@ impl Where {
         self.sql.push_str(&format!(" {word} {condition}"));
     }
 
-    /// The number is a value like others: each text is prepared, and kept, on each connection.
+    /// The limit is a parameter: each distinct text is prepared and cached per connection.
     fn limit(&mut self, limit: usize) -> String {
         self.values.push(Box::new(i64::try_from(limit).unwrap_or(i64::MAX)));
         format!("LIMIT ${}", self.values.len())

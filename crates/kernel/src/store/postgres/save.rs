@@ -1,4 +1,4 @@
-//! Writes what a batch came to, a statement per table and kind of write, whatever its size.
+//! Writes the result of a batch with one statement per table and kind of write.
 
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
@@ -16,10 +16,10 @@ macro_rules! columns {
     ($($column:expr),* $(,)?) => { vec![$(Box::new($column) as Column),*] };
 }
 
-/// Sends a statement with its columns; nothing if there are no rows.
+/// Executes a statement over columns, unless there are no rows.
 ///
-/// It takes a prepared statement, so that it is sent at the first poll: several of them joined go
-/// out in the order in which they are written down, which [`super::commit`] relies on.
+/// Takes a prepared statement, so that it is sent at the first poll: joined futures send in the
+/// order in which they are listed, which [`super::commit`] relies on.
 async fn run(
     client: &Pooled,
     statement: &Statement,
@@ -116,7 +116,9 @@ async fn queue(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(
             .filter_map(|tracked| tracked.after.as_ref())
             .collect()
     };
-    let gone = changed().filter(|tracked| tracked.after.is_none()).filter_map(|tracked| tracked.before.as_ref());
+    let gone = changed()
+        .filter(|tracked| tracked.after.is_none())
+        .filter_map(|tracked| tracked.before.as_ref());
     let gone: Vec<&str> = gone.map(|row| row.key.as_str()).collect();
     futures::try_join!(
         queue_rows(client, &sql.queue_insert, put(true)),
@@ -143,7 +145,7 @@ async fn queue_rows(client: &Pooled, sql: &Statement, all: Vec<&QueueRow>) -> Re
     run(client, sql, all.len(), columns).await
 }
 
-/// One row of `allotments` as it is to be; counters have an empty holder.
+/// One new row of `allotments`; counters have an empty holder.
 struct Allotment<'a> {
     counter: &'a str,
     holder: &'a str,

@@ -1,9 +1,9 @@
-//! Objects that were read lately, so that reading one again needs no look into the file.
+//! A cache of recently read objects.
 //!
-//! It never shows anything old than the last commit. The writer names what a batch writes before
-//! it commits it: from then until the commit is over these objects are not here, and whoever wants
-//! one reads the file. Whoever has read the file puts the object here only if no batch ended epoch
-//! it began to, and none that writes the object is under way: then what it read is still so.
+//! It never serves anything older than the last commit. The writer invalidates the objects of a
+//! batch before the commit; until the commit has ended they are not cached, and readers go to the
+//! file. A reader caches what it read from the file only if no batch ended since it began to read,
+//! and no running batch writes the object: then its copy is still current.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::{Key, Object};
 
-/// For the objects, their keys and their places: about 8,000 objects with a spec of a few hundred
+/// The size limit, map overhead included: about 8,000 objects with a spec of a few hundred
 /// bytes.
 const BYTES_MAX: usize = 8 << 20;
 
@@ -23,17 +23,16 @@ pub struct Cache {
 
 #[derive(Default)]
 struct Generations {
-    /// What was read lately. When it takes up half of what is allowed, it takes the place of
-    /// `old`, which is forgotten.
+    /// Recently read. When it reaches half of the limit, it replaces `old`, which is dropped.
     young: HashMap<Key, Arc<Object>>,
     young_bytes: usize,
     old: HashMap<Key, Arc<Object>>,
-    /// What the batch under way writes.
+    /// Keys that the running batch writes.
     writing: HashSet<Key>,
     batches_ended: u64,
 }
 
-/// When someone began to read the file.
+/// The number of ended batches when a read of the file began.
 pub struct ReadEpoch(u64);
 
 impl Cache {
@@ -41,7 +40,7 @@ impl Cache {
         Cache { generations: Mutex::default(), bytes_max: BYTES_MAX }
     }
 
-    /// The object if it is here. If not: read the file, and then [`Cache::put`].
+    /// The cached object. On a miss: read the file, then call [`Cache::put`].
     pub fn get(&self, key: &Key) -> Result<Arc<Object>, ReadEpoch> {
         let mut generations = self.generations.lock();
         if let Some(object) = generations.young.get(key) {
@@ -61,8 +60,8 @@ impl Cache {
         }
     }
 
-    /// Before the commit of a batch that writes these. Keep it until the commit is over, whether
-    /// it worked or not.
+    /// Call before the commit of a batch that writes these keys. Hold the guard until the commit has
+    /// ended, successful or not.
     pub fn invalidate(&self, keys: impl IntoIterator<Item = Key>) -> InvalidationGuard<'_> {
         let mut generations = self.generations.lock();
         for key in keys {
@@ -73,7 +72,7 @@ impl Cache {
     }
 }
 
-/// A batch is being committed.
+/// Held during the commit of a batch.
 pub struct InvalidationGuard<'a>(&'a Cache);
 
 impl Drop for InvalidationGuard<'_> {
@@ -99,7 +98,7 @@ impl Generations {
         self.young.insert(object.key.clone(), object);
     }
 
-    fn purge(&mut self, key: &Key) {
+    fn remove(&mut self, key: &Key) {
         if let Some(object) = self.young.remove(key) {
             self.young_bytes -= bytes(&object);
         }
@@ -107,7 +106,7 @@ impl Generations {
     }
 }
 
-/// What an object takes up here, roughly: its texts and its place in the map, with some air.
+/// The approximate memory of an object: its strings, its map entry, and allocator overhead.
 fn bytes(object: &Object) -> usize {
     let Object { key, org, owner, name, description, phase, labels, spec, status, .. } = object;
     let texts = [key.as_str(), key.as_str(), org, owner, name, description, phase];
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_it_may_and_keeps_what_is_in_use() {
+    fn it_stays_within_its_limit_and_keeps_recently_used_objects() {
         let cache = Cache { bytes_max: 20_000, ..Cache::new() };
         let used = object(255, 1, 100);
         for n in 0..=254 {
@@ -150,7 +149,10 @@ mod tests {
             }
             assert!(cache.get(&used.key).is_ok(), "after {n}");
         }
-        assert!(cache.get(&object(0, 1, 0).key).is_err(), "what nobody asked for again is gone");
+        assert!(
+            cache.get(&object(0, 1, 0).key).is_err(),
+            "an object that was not read again is evicted"
+        );
     }
 
     /// One step of the writer, or of one of three readers.
@@ -175,7 +177,7 @@ mod tests {
         ]
     }
 
-    /// What a reader who did not find it here is about to do.
+    /// The next step of a reader after a cache miss.
     enum Pending {
         Read(u8, ReadEpoch),
         Put(Arc<Object>, ReadEpoch),
@@ -184,12 +186,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn whatever_the_order_of_steps_what_is_here_is_what_the_file_holds(
+        fn the_cache_agrees_with_the_file_in_every_order_of_steps(
             steps in prop::collection::vec(step(), 0..60)
         ) {
             let cache = Cache::new();
             let mut file = [1_i64; 3];
-            // The batch under way, what it writes, and whether it is committed.
+            // The running batch, the keys it writes, and whether it is committed.
             let mut batch: Option<(InvalidationGuard<'_>, Vec<u8>, bool)> = None;
             let mut readers: [Option<Pending>; 3] = [None, None, None];
             for step in steps {

@@ -1,8 +1,8 @@
-//! Brings the write-ahead log home while the writer goes on. Within a commit, as SQLite does it by
-//! itself, everybody would wait while megabytes are written and synced.
+//! Checkpoints the write-ahead log (WAL) in a background thread. SQLite's automatic checkpoint runs
+//! inside a commit, where everybody waits while megabytes are written and synced.
 //!
-//! The log begins anew only when nothing of it is left to bring home, which nobody but the writer
-//! can see to: what came meanwhile is little, and that it does itself.
+//! The WAL restarts only after a checkpoint that leaves nothing behind, and only the writer can
+//! exclude new pages: it checkpoints the small rest itself.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,24 +15,25 @@ use rusqlite::Connection;
 
 use crate::{Error, Result};
 
-/// Pages in the log that are worth it.
+/// WAL pages that trigger a checkpoint.
 const CHECKPOINT_PAGES: u32 = if cfg!(test) { 40 } else { 4000 };
-/// What may be left for the writer.
+/// Pages that may be left for the writer.
 const TAIL_PAGES_MAX: u32 = if cfg!(test) { 10 } else { 256 };
-/// The writer fills the log faster than it is emptied: it helps, and everybody waits.
+/// The WAL grows faster than the background checkpointer drains it; the writer checkpoints inline,
+/// which stalls commits.
 const STALL_PAGES: u32 = 8 * CHECKPOINT_PAGES;
-/// Each has less to do than the one before.
+/// Passes per request; each has fewer pages than the one before.
 const PASSES: usize = 4;
 
 thread_local! {
-    /// Pages in the log after the last commit of this thread.
+    /// WAL pages after the last commit of this thread.
     static PAGES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// On the writer's side.
+/// The writer's handle of the background thread.
 pub struct Checkpointer {
     request: Option<SyncSender<()>>,
-    /// It was requested and has not finished.
+    /// A checkpoint was requested and has not finished.
     requested: bool,
     finished: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -56,10 +57,15 @@ impl Checkpointer {
             .name("store-checkpointer".into())
             .spawn(move || run(&connection, &requested, &answer))
             .map_err(|e| Error::internal("starting the store's checkpointer", e))?;
-        Ok(Checkpointer { request: Some(request), requested: false, finished, thread: Some(thread) })
+        Ok(Checkpointer {
+            request: Some(request),
+            requested: false,
+            finished,
+            thread: Some(thread),
+        })
     }
 
-    /// After a commit of the writer, in its thread.
+    /// Called by the writer after each commit.
     pub fn after_commit(&mut self, writer: &Connection) {
         let pages = PAGES.get();
         if self.requested {
@@ -88,25 +94,25 @@ impl Drop for Checkpointer {
 
 fn run(connection: &Connection, requested: &Receiver<()>, finished: &AtomicBool) {
     while requested.recv().is_ok() {
-        let mut home = 0;
+        let mut done = 0;
         for _ in 0..PASSES {
             let Some(log) = checkpoint_passive(connection) else { break };
-            if log.saturating_sub(home) <= TAIL_PAGES_MAX {
+            if log.saturating_sub(done) <= TAIL_PAGES_MAX {
                 break;
             }
-            home = log;
+            done = log;
         }
         finished.store(true, Ordering::Release);
     }
 }
 
-/// Brings home what is there now; how many pages the log has.
+/// Checkpoints without blocking anyone. Returns the number of WAL pages.
 fn checkpoint_passive(connection: &Connection) -> Option<u32> {
     let pass = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1));
     match pass {
         Ok(pages) => Some(pages),
         Err(error) => {
-            tracing::warn!(%error, "the store's log could not be brought home");
+            tracing::warn!(%error, "WAL checkpoint failed");
             None
         }
     }
@@ -116,18 +122,18 @@ fn checkpoint_passive(connection: &Connection) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Writes so many rows, one in each commit; how often the log began anew, and its most pages.
+    /// Writes `rows` rows, one per commit. Returns how often the WAL restarted, and its most pages.
     fn write(connection: &Connection, checkpointer: &mut Checkpointer, rows: usize) -> (u32, u32) {
-        let (mut anew, mut most, mut before) = (0, 0, 0);
+        let (mut restarts, mut most, mut before) = (0, 0, 0);
         for _ in 0..rows {
             connection.execute("INSERT INTO t VALUES (randomblob(6000))", []).unwrap();
             let pages = PAGES.get();
-            anew += u32::from(pages < before);
+            restarts += u32::from(pages < before);
             most = most.max(pages);
             before = pages;
             checkpointer.after_commit(connection);
         }
-        (anew, most)
+        (restarts, most)
     }
 
     fn open(path: &Path) -> Connection {
@@ -137,24 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn the_log_begins_anew_again_and_again_and_nothing_is_lost() {
+    fn the_wal_restarts_repeatedly_and_nothing_is_lost() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let connection = open(&path);
         connection.execute("CREATE TABLE t (x BLOB)", []).unwrap();
         let mut checkpointer = Checkpointer::start(&path, &connection).unwrap();
-        let (anew, most) = write(&connection, &mut checkpointer, 1000);
-        assert!(anew >= 2, "{anew}");
+        let (restarts, most) = write(&connection, &mut checkpointer, 1000);
+        assert!(restarts >= 2, "{restarts}");
         assert!(most <= STALL_PAGES + CHECKPOINT_PAGES, "{most}");
 
-        // Who reads for long keeps the log, and nobody else waits for that.
+        // A long read keeps the WAL from restarting, and nobody waits for it.
         let reader = open(&path);
         reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
         let (_, most) = write(&connection, &mut checkpointer, 1000);
         assert!(most > STALL_PAGES, "{most}");
         reader.execute_batch("COMMIT").unwrap();
-        let (anew, _) = write(&connection, &mut checkpointer, 100);
-        assert!(anew >= 1, "{anew}");
+        let (restarts, _) = write(&connection, &mut checkpointer, 100);
+        assert!(restarts >= 1, "{restarts}");
 
         drop(connection);
         drop(checkpointer);

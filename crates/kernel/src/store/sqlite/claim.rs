@@ -1,4 +1,4 @@
-//! Hands out due work, one of each organisation in fairness.
+//! Claims due rows, fairly between organisations.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,12 +6,12 @@ use super::load::{QUEUE_COLUMNS, queue_at};
 use super::save::update_queue;
 use crate::Timestamp;
 use crate::change::Lane;
-use crate::queue::{ClaimRequest, Claim, ClaimBatch, QueueRow};
+use crate::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow};
 
 /// How many due rows are made ready at a time; the rest follow with the next claim.
 const PROMOTED_MAX: i64 = 1000;
 
-/// Where the fairness of each lane is: the organisation that was served last.
+/// The position of each lane: the organisation that was served last.
 #[derive(Debug, Default)]
 pub struct FairnessCursor {
     last_org: [String; 2],
@@ -27,7 +27,9 @@ pub fn claim(
     let mut claims = Vec::new();
     for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
         let slots = slots.min(ask.slots - claims.len());
-        for mut row in pick(connection, lane, slots, &mut fairness.last_org[lane.number() as usize])? {
+        for mut row in
+            pick(connection, lane, slots, &mut fairness.last_org[lane.number() as usize])?
+        {
             *fence += 1;
             let due = row.due;
             row.claim(&ask.worker, *fence, ask.now.plus(ask.lease));
@@ -58,8 +60,8 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Goes from organisation to organisation by the index, so that it costs what it takes and not
-/// what there is: first an equal share for each, then whatever is left to give.
+/// Walks the organisations by index, so that the cost follows the claimed rows and not the size of
+/// the queue: first an equal share for each, then the remaining slots.
 fn pick(
     connection: &Connection,
     lane: Lane,

@@ -1,9 +1,9 @@
-//! Loads the rows that a batch touches, so that it can be decided.
+//! Loads the rows that a batch touches, for admission.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::admission::{Counter, Lease, BatchState, Tracked, StoredRevision, RowSet};
-use crate::change::{CommandReply, CommandRecord, Lane};
+use crate::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked};
+use crate::change::{CommandRecord, CommandReply, Lane};
 use crate::log::LogHeads;
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Timestamp};
@@ -130,9 +130,10 @@ pub fn command(connection: &Connection, id: &str) -> rusqlite::Result<Option<Com
 }
 
 pub fn head(connection: &Connection) -> rusqlite::Result<LogHeads> {
-    connection
-        .prepare_cached("SELECT event_seq, audit_seq, audit_hash FROM meta")?
-        .query_row([], |row| {
+    connection.prepare_cached("SELECT event_seq, audit_seq, audit_hash FROM meta")?.query_row(
+        [],
+        |row| {
             Ok(LogHeads { event_seq: row.get(0)?, audit_seq: row.get(1)?, audit_hash: row.get(2)? })
-        })
+        },
+    )
 }

@@ -1,11 +1,11 @@
-//! The embedded store: one file, one writer thread with group commit, readers beside it.
+//! The embedded store: one file, one writer thread with group commit, concurrent readers.
 
 mod cache;
 mod checkpoint;
 mod claim;
 mod load;
-mod read;
 mod log_index;
+mod read;
 mod save;
 mod schema;
 mod writer;
@@ -19,12 +19,12 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Wakeups, OnCommit, Store, WorkCount, WorkFilter};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
-use crate::query::{QueryPage, ObjectQuery};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
-use crate::queue::{ClaimRequest, ClaimBatch, QueueRow};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 use cache::Cache;
@@ -32,15 +32,15 @@ use checkpoint::Checkpointer;
 pub use schema::VERSION;
 use writer::{Op, Writer};
 
-/// Requests that may wait for the writer: enough to fill a batch while one is being written;
-/// beyond that callers wait, and the limit on concurrent requests holds them back.
+/// The bound of the writer's queue: enough to fill a batch while one is being written. Beyond it
+/// callers wait, and the limit on concurrent requests throttles clients.
 const WAITING_MAX: usize = 4096;
 /// Readers kept open between reads.
 const READERS_MAX: usize = 8;
 
 pub struct Sqlite {
     path: PathBuf,
-    /// `None` only while it is being closed.
+    /// `None` only while the store closes.
     ops: Option<mpsc::Sender<Op>>,
     writer: Option<std::thread::JoinHandle<()>>,
     readers: Arc<Readers>,
@@ -49,7 +49,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file, makes or upgrades its tables, and starts the writer.
+    /// Opens the file, migrates its tables, and starts the writer.
     pub fn open(path: &Path, on_commit: OnCommit) -> Result<Sqlite> {
         let lock = exclusive(path)?;
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
@@ -77,7 +77,7 @@ impl Sqlite {
         answer.await.map_err(|_| stopped())?
     }
 
-    /// Runs a read that may take a while beside the async workers.
+    /// Runs a read that may be slow on a blocking thread.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -89,7 +89,7 @@ impl Sqlite {
     }
 }
 
-/// Closed when this returns: whoever opens the file next finds it free.
+/// Closes the file before it returns, so that it can be opened again at once.
 impl Drop for Sqlite {
     fn drop(&mut self) {
         self.ops = None;
@@ -99,8 +99,8 @@ impl Drop for Sqlite {
     }
 }
 
-/// A second process on the same file would not see this one's wake-ups, and two writers would
-/// fight over the file: the first one keeps it.
+/// Locks the file for this process: a second one would miss our wake-ups, and two writers would
+/// contend for the file.
 fn exclusive(path: &Path) -> Result<std::fs::File> {
     let lock_path = path.with_extension("lock");
     let lock =
@@ -119,7 +119,9 @@ fn opening(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Syn
     let (path, source) = (path.display(), source.into());
     match source.downcast_ref::<rusqlite::Error>() {
         Some(error) if damaged(error) => Error::internal(
-            format!("{path} is damaged; restore it from a backup, or move it away to begin anew"),
+            format!(
+                "{path} is damaged; restore it from a backup, or move it away to start with an empty one"
+            ),
             source,
         ),
         _ => Error::unavailable(format!("{path} ({source})"), source),
@@ -131,8 +133,8 @@ fn damaged(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Large pages: a group of transitions touches rows all over the file, and what it touches is
-/// written to the log page by page.
+/// Uses large pages: a batch of transitions touches rows all over the file, and the WAL holds
+/// whole pages.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
@@ -144,7 +146,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -32_000)
 }
 
-/// What SQLite says when something is wrong, as ours.
+/// Maps an error of SQLite.
 fn failed(error: rusqlite::Error) -> Error {
     Error::unavailable(format!("the store ({})", what_failed(&error)), error)
 }
@@ -159,7 +161,7 @@ fn what_failed(error: &rusqlite::Error) -> String {
     }
 }
 
-/// Read-only connections. A read takes an idle one or opens another, so reads never wait.
+/// A pool of read-only connections. A read takes an idle one or opens another, so reads never wait.
 struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -216,7 +218,7 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Unlease { name, fence, reply }).await
     }
 
-    /// A few look-ups by key take microseconds: on the calling thread.
+    /// Runs on the calling thread: look-ups by key take microseconds.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
         self.readers.with(|connection| read::objects(connection, keys))
     }
@@ -274,7 +276,7 @@ impl Store for Sqlite {
         self.readers.with(load::head)
     }
 
-    /// Nobody else writes, and the writer says so before it answers.
+    /// Exact: this process is the only writer, and the writer notifies before it replies.
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.wakeups.newest_event())
     }

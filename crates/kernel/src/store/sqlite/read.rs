@@ -4,11 +4,11 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::load::{QUEUE_COLUMNS, json_at, key_at, queue_at};
-use super::runs;
+use super::log_index;
 use super::save::{tag, token};
 use crate::change::AuditDraft;
-use crate::query::{QueryPage, ObjectQuery};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter};
+use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{QueueRow, State};
 use crate::store::{WorkCount, WorkFilter};
 use crate::{Key, Object, Timestamp};
@@ -53,7 +53,7 @@ pub fn objects(connection: &Connection, keys: &[Key]) -> rusqlite::Result<Vec<Ob
     Ok(found)
 }
 
-/// A statement that grows with the conditions it has.
+/// A statement built from its conditions.
 #[derive(Default)]
 struct Where {
     sql: String,
@@ -94,7 +94,7 @@ pub fn find(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<Que
         from.push_str(" JOIN edges ON edges.dependent = objects.key");
         filter.and("edges.dependency = ?", key.as_str().to_owned());
     }
-    // A column with a plus is not looked up by its index.
+    // A unary plus keeps SQLite from using the column's index.
     let rare = if text_or_edges { None } else { rare_column(connection, find)? };
     let plus = |column: &str| if rare.is_some_and(|rare| rare != column) { "+" } else { "" };
     filter.maybe(&format!("{}org = ?", plus("org")), find.org.clone());
@@ -127,14 +127,17 @@ pub fn find(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<Que
     Ok(page)
 }
 
-/// Columns that may say a lot or nothing: one phase has three objects, another all of them.
+/// Columns whose selectivity varies: one phase has three objects, another all of them.
 fn columns(find: &ObjectQuery) -> [(&'static str, Option<&String>); 3] {
     [("name", find.name.as_ref()), ("phase", find.phase.as_ref()), ("owner", find.owner.as_ref())]
 }
 
-/// The first column whose value few objects have: then its index finds them. What many objects
-/// have is soon met by going through them from the newest on, and an index would not help.
-fn rare_column(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<Option<&'static str>> {
+/// The first column with a selective value, whose index is then used. A value that many objects
+/// share is found soon by scanning from the newest, where an index would not help.
+fn rare_column(
+    connection: &Connection,
+    find: &ObjectQuery,
+) -> rusqlite::Result<Option<&'static str>> {
     const FEW: i64 = 1000;
     for (column, value) in columns(find) {
         let Some(value) = value else { continue };
@@ -148,7 +151,7 @@ fn rare_column(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<
     Ok(None)
 }
 
-/// Words match where they begin a word; labels match whole.
+/// Search words match by prefix; labels match exactly.
 fn text_query(find: &ObjectQuery) -> Option<String> {
     let words = find.words.iter().map(|word| format!("words:\"{}\"*", token(word)));
     let tags = find.labels.iter().map(|(key, value)| format!("tags:\"{}\"", tag(key, value)));

@@ -1,4 +1,4 @@
-//! Writes what a batch came to: the rows that differ, the events, the audit entries.
+//! Writes the result of a batch: the changed rows, the events, the audit entries.
 
 use rusqlite::{Connection, params};
 
@@ -30,13 +30,21 @@ pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusql
         }
     }
     for (name, tracked) in rows.counters.iter().filter(|(_, tracked)| tracked.changed()) {
-        allotment(connection, name, "", tracked.after.map(|counter| (counter.used, counter.limit)))?;
+        allotment(
+            connection,
+            name,
+            "",
+            tracked.after.map(|counter| (counter.used, counter.limit)),
+        )?;
     }
     for ((name, holder), tracked) in rows.holds.iter().filter(|(_, tracked)| tracked.changed()) {
         allotment(connection, name, holder, tracked.after.map(|amount| (amount, 0)))?;
     }
-    for command in
-        rows.commands.values().filter(|tracked| tracked.changed()).filter_map(|tracked| tracked.after.as_ref())
+    for command in rows
+        .commands
+        .values()
+        .filter(|tracked| tracked.changed())
+        .filter_map(|tracked| tracked.after.as_ref())
     {
         connection.prepare_cached("INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
             params![
@@ -51,7 +59,11 @@ pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusql
     Ok(())
 }
 
-pub fn logs(connection: &Connection, numbered: &NumberedLogs, head: &LogHeads) -> rusqlite::Result<()> {
+pub fn logs(
+    connection: &Connection,
+    numbered: &NumberedLogs,
+    head: &LogHeads,
+) -> rusqlite::Result<()> {
     for event in &numbered.events {
         connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
             params![
@@ -181,9 +193,9 @@ fn text(connection: &Connection, num: i64, object: &Object) -> rusqlite::Result<
     Ok(())
 }
 
-/// A word so that the index takes it as one, whatever script it is in: SQLite's idea of a letter is
-/// not ours. Other characters than ASCII become two of the private ones each, which no word has;
-/// what begins with a word still begins with its token.
+/// Encodes a word as one token of the full-text index, in any script: SQLite's tokenizer has other
+/// letters than we do. Each non-ASCII character becomes two private-use ones, which no word has;
+/// prefixes stay prefixes.
 pub fn token(word: &str) -> String {
     let private =
         |n: u32| char::from_u32(0xE000 + n).expect("below 0x1000, so a private character");
@@ -196,7 +208,7 @@ pub fn token(word: &str) -> String {
     })
 }
 
-/// One token that stands for a label, whatever characters it has. FNV-1a; a collision only costs
+/// Encodes a label as one token, whatever characters it has. FNV-1a; a collision only costs
 /// a row that the query then drops.
 pub fn tag(key: &str, value: &str) -> String {
     let bytes = key.bytes().chain([0]).chain(value.bytes());

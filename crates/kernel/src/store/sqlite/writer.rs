@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes whatever waits, carries it out in one transaction, and
-//! completions when that is on disk: the more callers, the larger the groups.
+//! The writer thread. It takes all waiting requests, executes them in one transaction, and replies
+//! when that is durable (group commit): the more callers, the larger the batches.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::checkpoint::Checkpointer;
 use super::claim::FairnessCursor;
 use super::log_index::{self, IndexedUpTo};
 use super::{claim, failed, load, save, what_failed};
-use crate::admission::{Lease, BatchState, NumberedLogs, RowSet, take_lease};
+use crate::admission::{BatchState, Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::LogHeads;
-use crate::queue::{ClaimRequest, ClaimBatch};
-use crate::store::{Wakeups, OnCommit};
+use crate::queue::{ClaimBatch, ClaimRequest};
+use crate::store::{OnCommit, Wakeups};
 use crate::{Error, Key, Result, Timestamp};
 
-/// Changes in one transaction at the most, so that a commit stays short.
+/// The most changes per transaction, so that a commit stays short.
 const BATCH_CHANGES_MAX: usize = 512;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
@@ -58,7 +58,7 @@ pub enum Op {
     },
 }
 
-/// Sends an answer once the transaction is durable, or the error if it is not.
+/// Sends the reply once the transaction is durable, or the error if it failed.
 type Completion = Box<dyn FnOnce(Option<Error>) + Send>;
 
 pub struct Writer {
@@ -100,7 +100,7 @@ impl Writer {
         })
     }
 
-    /// Until nobody can ask any more.
+    /// Runs until all senders are dropped.
     pub fn run(mut self, mut waiting: mpsc::Receiver<Op>) {
         let mut last = 1;
         while let Some(first) = waiting.blocking_recv() {
@@ -121,8 +121,10 @@ impl Writer {
                 (self.on_commit)(changes, begun.elapsed());
             }
             self.checkpointer.after_commit(&self.connection);
-            if let Err(error) = log_index::merge_tail(&mut self.connection, &self.head, &mut self.indexed) {
-                tracing::warn!(%error, "the logs' indexes could not be brought up to date");
+            if let Err(error) =
+                log_index::merge_tail(&mut self.connection, &self.head, &mut self.indexed)
+            {
+                tracing::warn!(%error, "updating the log indexes failed");
             }
         }
     }
@@ -132,7 +134,7 @@ impl Writer {
         let mut completions = Vec::with_capacity(batch.len());
         let result = self.transact(batch, &mut completions);
         if let Err(error) = &result {
-            tracing::error!(%error, "the store could not write");
+            tracing::error!(%error, "commit failed");
             (self.head, self.fence) = (head, fence);
             if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
                 self.make_room();
@@ -147,15 +149,15 @@ impl Writer {
         }
     }
 
-    /// The write-ahead log may be what fills the disk: what it holds goes to its place, and it is
-    /// cut. Does what it can; the next batch will tell.
+    /// Checkpoints and truncates the write-ahead log, which may be what fills the disk. Best effort:
+    /// the next batch shows whether it helped.
     fn make_room(&self) {
         let cut = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        tracing::info!(worked = cut.is_ok(), "cut the write-ahead log to make room");
+        tracing::info!(worked = cut.is_ok(), "disk full; truncated the write-ahead log");
     }
 
-    /// What callers are told must be on disk. A claim need not be: whoever holds it ends with this
-    /// process, and the fence skips ahead at the next start.
+    /// Acknowledged writes are synced. A claim need not be: its holder ends with this process, and
+    /// the fence skips ahead at the next start.
     fn sync_for(&mut self, batch: &[Op]) -> rusqlite::Result<()> {
         let sync = batch.iter().any(|op| !matches!(op, Op::Claim { .. } | Op::Ping { .. }));
         if sync != self.synced {
@@ -166,8 +168,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Every op of the batch leaves an answer behind, also when the transaction fails.
-    fn transact(&mut self, batch: Vec<Op>, completions: &mut Vec<Completion>) -> rusqlite::Result<()> {
+    /// Every op of the batch leaves a completion, also when the transaction fails.
+    fn transact(
+        &mut self,
+        batch: Vec<Op>,
+        completions: &mut Vec<Completion>,
+    ) -> rusqlite::Result<()> {
         if let Err(error) = self.sync_for(&batch) {
             batch.into_iter().for_each(|op| completions.push(refuse(op)));
             return Err(error);
@@ -199,7 +205,7 @@ impl Writer {
                 let committed = transaction.commit();
                 drop(writing);
                 committed?;
-                // Before anyone is answered: whoever was told of a commit finds its events.
+                // Before the replies: a caller whose commit was acknowledged finds its events.
                 wakeups.notify_event(head.event_seq);
                 if effects.woke {
                     wakeups.notify_work();
@@ -210,7 +216,7 @@ impl Writer {
     }
 }
 
-/// More claims than can be lost with the power: they are not synced.
+/// More than the claims that a power failure can lose: those are not synced.
 const FENCE_SKIP: i64 = 1 << 32;
 
 fn heads(connection: &Connection) -> rusqlite::Result<(LogHeads, i64)> {
@@ -218,8 +224,8 @@ fn heads(connection: &Connection) -> rusqlite::Result<(LogHeads, i64)> {
     Ok((load::head(connection)?, fence + FENCE_SKIP))
 }
 
-/// Callers that were answered together come back together, but one is always the first: lets the
-/// others catch up, for a moment that is short beside a commit. A lone caller does not wait.
+/// Callers whose batch completed come back together, but one is always first. Waits for the others,
+/// much shorter than a commit takes. A single caller does not wait.
 fn coalesce(waiting: &mpsc::Receiver<Op>, last: usize) {
     const COALESCE_SLEEP: Duration = Duration::from_micros(40);
     let mut before = 0;
@@ -233,10 +239,10 @@ fn coalesce(waiting: &mpsc::Receiver<Op>, last: usize) {
     }
 }
 
-/// How often a batch waits for more to come.
+/// The most waits per batch.
 const COALESCE_ROUNDS_MAX: usize = 5;
 
-/// How much of a batch an op takes up.
+/// The share of a batch that an op uses.
 fn batch_cost(op: &Op) -> usize {
     match op {
         Op::Claim { ask, .. } => ask.slots,
@@ -251,11 +257,11 @@ fn changes(op: &Op) -> usize {
     }
 }
 
-fn answer<T: Send + 'static>(reply: Reply<T>, value: T) -> Completion {
+fn complete<T: Send + 'static>(reply: Reply<T>, value: T) -> Completion {
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
-/// An answer for an op that was not carried out because the batch failed before it.
+/// The completion of an op that was not executed because the batch failed before it.
 fn refuse(op: Op) -> Completion {
     match op {
         Op::Commit { reply, .. } => complete(reply, Vec::new()),
@@ -266,14 +272,14 @@ fn refuse(op: Op) -> Completion {
     }
 }
 
-/// What others have to know of a batch.
+/// What the cache and the driver have to know of a batch.
 #[derive(Default)]
 struct Effects {
     woke: bool,
     written: Vec<Key>,
 }
 
-/// All changes of all callers are decided against one set of rows.
+/// Decides all changes of all callers against one set of rows.
 fn commit_ops(
     connection: &Connection,
     ops: Vec<Op>,
@@ -356,7 +362,7 @@ fn other_op(
             finish(completions, reply, unlease(connection, &name, fence))
         }
         Op::Purge { events_before, commands_before, limit, reply } => {
-            finish(completions, reply, forget(connection, events_before, commands_before, limit))
+            finish(completions, reply, purge(connection, events_before, commands_before, limit))
         }
         Op::Ping { reply } => finish(completions, reply, ping(connection)),
         Op::Commit { reply, .. } => finish(completions, reply, Ok(Vec::new())),
@@ -386,8 +392,8 @@ fn unlease(connection: &Connection, name: &str, fence: i64) -> rusqlite::Result<
     Ok(())
 }
 
-/// The newest event stays, so that the log never looks empty to a reader who is up to date. What
-/// came before an old event is old too, whatever the clock said: there are no gaps.
+/// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
+/// before an old one are old too, whatever the clock said: there are no gaps.
 fn purge(
     connection: &Connection,
     events_before: Timestamp,

@@ -108,7 +108,9 @@ impl AccountService<'_> {
                     ..Change::default()
                 }
             }
-            Err(_) => Change { wakes: vec![Wake::for_object(object, now)], ..roll_back(object, now) },
+            Err(_) => {
+                Change { wakes: vec![Wake::for_object(object, now)], ..roll_back(object, now) }
+            }
         };
         let mut audit =
             context.audit(who, "service-account.create", object.key.as_str(), &object.org);

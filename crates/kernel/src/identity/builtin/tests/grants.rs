@@ -69,7 +69,7 @@ impl ClientSource for Kept {
         let grant = ClientGrant {
             subject: "service-account-srvc-1".into(),
             org: "13".into(),
-            roles: vec!["ClaimMapper".into()],
+            roles: vec!["Reader".into()],
             claims: claims.as_object().unwrap().clone(),
             ..ClientGrant::default()
         };

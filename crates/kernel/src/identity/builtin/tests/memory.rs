@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::admission::{Counter, Lease};
 use crate::change::{Accepted, Change, CommandRecord, Verdict};
-use crate::query::{QueryPage, ObjectQuery};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
-use crate::queue::{Ask, Claimed, QueueRow};
-use crate::store::{Wakeups, Store, WorkCount, WorkFilter};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
+use crate::store::{Store, Wakeups, WorkCount, WorkFilter};
 use crate::{Error, Key, Object, Refusal, Result, Timestamp};
 
 /// Commands by id, and who did what.
@@ -46,7 +46,7 @@ impl Store for Memory {
     async fn commit_all(&self, changes: Vec<Change>, _: Timestamp) -> Result<Vec<Verdict>> {
         Ok(changes.into_iter().map(|change| self.commit_one(change)).collect())
     }
-    async fn claim(&self, _: Ask) -> Result<Claimed> {
+    async fn claim(&self, _: ClaimRequest) -> Result<ClaimBatch> {
         absent()
     }
     async fn lease(&self, _: &str, _: &str, _: Timestamp, _: Timestamp) -> Result<Option<Lease>> {
@@ -58,7 +58,7 @@ impl Store for Memory {
     async fn get(&self, _: &[Key]) -> Result<Vec<Object>> {
         absent()
     }
-    async fn find(&self, _: &ObjectQuery) -> Result<Page> {
+    async fn find(&self, _: &ObjectQuery) -> Result<QueryPage> {
         absent()
     }
     async fn dependencies(&self, _: &Key) -> Result<Vec<Key>> {
@@ -91,7 +91,7 @@ impl Store for Memory {
     async fn work_counts(&self) -> Result<Vec<WorkCount>> {
         absent()
     }
-    async fn forget(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<usize> {
+    async fn purge(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<usize> {
         absent()
     }
     async fn ping(&self) -> Result<()> {

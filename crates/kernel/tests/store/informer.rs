@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::Json;
-use kernel::informer::{Apply, Informer, CacheUpdate};
+use kernel::informer::{CacheUpdate, Informer, OnUpdate};
 use kernel::store::postgres::Postgres;
 use parking_lot::Mutex;
 use testkit::chaos::Proxy;
@@ -26,7 +26,7 @@ on_every_store!(
 struct Copy(Arc<Mutex<BTreeMap<Key, Object>>>);
 
 impl Copy {
-    fn apply(&self) -> Apply {
+    fn apply(&self) -> OnUpdate {
         let Copy(objects) = self.clone();
         Arc::new(move |sight, _| {
             let mut objects = objects.lock();
@@ -97,7 +97,7 @@ async fn a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted(fresh: 
     let mut other = create(widget("other", "acme"));
     other.event.as_mut().unwrap().data = Some(Json::encode(&["not an object"]));
     commit(&**store, other).await.unwrap();
-    informer.fresh().await.unwrap();
+    informer.catch_up().await.unwrap();
     assert_eq!(informer.seq(), 1506);
     assert_eq!((copy.get("0001"), copy.get("0002")), (Some(second), Some(gone)));
     assert_eq!(copy.get("other"), None);
@@ -127,7 +127,7 @@ async fn whoever_wrote_finds_it_in_the_copy_at_once(fresh: &Fresh) {
                 let (store, ..) = &mirrors[writer % mirrors.len()];
                 commit(&**store, create(object.clone())).await.unwrap();
                 let (_, _, informer, copy) = &mirrors[n % mirrors.len()];
-                informer.fresh().await.unwrap();
+                informer.catch_up().await.unwrap();
                 assert_eq!(copy.get(object.key.id()), Some(object));
             }
         });
@@ -148,7 +148,7 @@ async fn what_went_while_events_were_forgotten_is_gone_from_the_copy(fresh: &Fre
     store.purge(later(1), NOW, 100).await.unwrap();
     assert_eq!(store.first_event().await.unwrap(), Some(5));
     let _following = follow(&informer);
-    informer.fresh().await.unwrap();
+    informer.catch_up().await.unwrap();
     assert_eq!((copy.get("goes"), copy.get("stays")), (None, Some(stays)));
 }
 
@@ -156,10 +156,10 @@ async fn what_went_while_events_were_forgotten_is_gone_from_the_copy(fresh: &Fre
 async fn a_copy_that_nobody_keeps_up_to_date_is_not_taken_for_fresh() {
     let fresh = testkit::stores::memory().await.unwrap();
     let informer = Copy::default().load(&fresh.store).await;
-    informer.fresh().await.unwrap();
+    informer.catch_up().await.unwrap();
     commit(&*fresh.store, create(widget("1", "acme"))).await.unwrap();
     tokio::time::pause();
-    let behind = informer.fresh().await.unwrap_err();
+    let behind = informer.catch_up().await.unwrap_err();
     assert_eq!(behind.class(), kernel::Class::Transient, "{behind}");
 }
 
@@ -181,10 +181,10 @@ async fn a_copy_goes_on_when_the_store_is_back() {
     let _following = follow(&informer);
     proxy.cut();
     commit(&*near, create(widget("meanwhile", "acme"))).await.unwrap();
-    assert_eq!(informer.fresh().await.unwrap_err().class(), kernel::Class::Transient);
+    assert_eq!(informer.catch_up().await.unwrap_err().class(), kernel::Class::Transient);
     proxy.mend();
     let back = async {
-        while informer.fresh().await.is_err() {
+        while informer.catch_up().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
