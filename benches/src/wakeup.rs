@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::driver::{AnyWorker, Config, Driver, Attempt, Requeue};
+use kernel::driver::{AnyWorker, Attempt, Config, Driver, Requeue};
 use kernel::store::commit;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;

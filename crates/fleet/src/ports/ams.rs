@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Failure, Outbound, Reach, System};
+use kernel::outbound::{self, Delivery, Failure, Outbound, Target};
 use kernel::telemetry::{self, Secret};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
+
+use crate::model::quota::Quota;
 
 const SYSTEM: &str = "AMS";
 const ACCOUNTS: &str = "api/accounts_mgmt/v1";
@@ -25,12 +27,6 @@ const PAGE: usize = 100;
 const PAGES_MAX: usize = 50;
 /// Organisations are remembered up to here, then all are forgotten: they are quickly asked again.
 const ORGS_MAX: usize = 10_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
-    pub allowed: i64,
-    pub consumed: i64,
-}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservation {
@@ -95,7 +91,7 @@ impl Config {
 }
 
 pub struct Http {
-    system: System,
+    target: Target,
     base: Url,
     token: Secret,
     /// Their ids by their external ids, which never change.
@@ -103,7 +99,7 @@ pub struct Http {
 }
 
 #[derive(Deserialize)]
-struct Page<T> {
+struct ListResponse<T> {
     #[serde(default)]
     total: usize,
     items: Option<Vec<T>>,
@@ -117,7 +113,7 @@ struct Organization {
 }
 
 #[derive(Deserialize)]
-struct FoundAccount {
+struct AccountResponse {
     id: String,
     #[serde(default)]
     username: String,
@@ -176,7 +172,7 @@ impl Http {
         }
         let timeout = Duration::from_secs(config.timeout_s);
         Ok(Http {
-            system: outbound.system(SYSTEM).with_timeout(timeout),
+            target: outbound.target(SYSTEM).with_timeout(timeout),
             base,
             token: config.token.clone(),
             orgs: Mutex::default(),
@@ -189,7 +185,7 @@ impl Http {
             segments.pop_if_empty().extend(path.iter().take(1).flat_map(|root| root.split('/')));
             segments.extend(path.iter().skip(1));
         }
-        self.system.request(method, url).bearer_auth(self.token.expose())
+        self.target.request(method, url).bearer_auth(self.token.expose())
     }
 
     /// All items of a collection.
@@ -203,8 +199,8 @@ impl Http {
         for number in 1..=PAGES_MAX {
             let paging = [("page", number.to_string()), ("size", PAGE.to_string())];
             let request = self.request(Method::GET, path).query(query).query(&paging);
-            let page: Page<T> =
-                read(operation, self.system.http(operation, request).await?).await?;
+            let page: ListResponse<T> =
+                read(operation, self.target.http(operation, request).await?).await?;
             let items = page.items.unwrap_or_default();
             let last = items.is_empty();
             all.extend(items);
@@ -264,8 +260,8 @@ impl Http {
             request = request.header("traceparent", trace);
         }
         let response = request.send().await.map_err(|error| {
-            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
-            Failure::new(reach, Error::unavailable(SYSTEM, error.without_url()))
+            let delivery = if error.is_connect() { Delivery::NotSent } else { Delivery::Unknown };
+            Failure::new(delivery, Error::unavailable(SYSTEM, error.without_url()))
         })?;
         let status = response.status();
         let answer = outbound::body(response, BODY_BYTES_MAX).await?;
@@ -274,12 +270,12 @@ impl Http {
         {
             return Ok(authorization);
         }
-        let reach = match status {
-            StatusCode::TOO_MANY_REQUESTS => Reach::Busy,
-            status if status.is_server_error() => Reach::Unknown,
-            _ => Reach::Answered,
+        let delivery = match status {
+            StatusCode::TOO_MANY_REQUESTS => Delivery::Throttled,
+            status if status.is_server_error() => Delivery::Unknown,
+            _ => Delivery::Answered,
         };
-        Err(Failure::new(reach, refusal("reserve", status, &answer)))
+        Err(Failure::new(delivery, refusal("reserve", status, &answer)))
     }
 }
 
@@ -310,7 +306,7 @@ impl Ams for Http {
             return Ok(Some(subscription));
         }
         let body = authorization_request(reservation);
-        let authorization = self.system.call("reserve", false, |_| self.authorize(&body)).await?;
+        let authorization = self.target.call("reserve", false, |_| self.authorize(&body)).await?;
         match authorization {
             Authorization { allowed: false, .. } => Ok(None),
             Authorization { subscription: Some(subscription), .. } => Ok(Some(subscription.id)),
@@ -323,7 +319,7 @@ impl Ams for Http {
             return Ok(());
         }
         let request = self.request(Method::DELETE, &[ACCOUNTS, "subscriptions", subscription]);
-        let response = self.system.http("release", request).await?;
+        let response = self.target.http("release", request).await?;
         match response.status() {
             status if status.is_success() => Ok(()),
             StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
@@ -339,7 +335,7 @@ impl Ams for Http {
         let request = self.request(Method::POST, &[TERMS]).json(&body);
         // It is a question, although it is asked by POST.
         let request = request.header("idempotency-key", "terms");
-        let response = self.system.http("terms_review", request).await?;
+        let response = self.target.http("terms_review", request).await?;
         if response.status() == StatusCode::NOT_FOUND {
             // Whoever it does not know has accepted nothing.
             return Ok(Some(String::new()));
@@ -354,14 +350,14 @@ impl Ams for Http {
     }
 
     async fn account(&self, username: &str) -> Result<Option<Account>> {
-        let found: Vec<FoundAccount> = self.search("accounts", "username", username).await?;
+        let found: Vec<AccountResponse> = self.search("accounts", "username", username).await?;
         let Some(found) = found.into_iter().find(|one| one.username == username) else {
             return Ok(None);
         };
         let org = match found.organization {
             Some(org) if org.external_id.is_empty() => {
                 let request = self.request(Method::GET, &[ACCOUNTS, "organizations", &org.id]);
-                let response = self.system.http("organizations", request).await?;
+                let response = self.target.http("organizations", request).await?;
                 read::<Organization>("organizations", response).await?.external_id
             }
             Some(org) => org.external_id,

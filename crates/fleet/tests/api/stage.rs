@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::Response;
-use fleet::model::cluster::{self, Capacity, Operator, Provider, Seen, Spec, Status};
+use fleet::model::cluster::{self, Capacity, Operator, Phase, Provider, Spec, Status};
 use fleet::{Config, FleetDomain};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
@@ -17,7 +17,7 @@ use kernel::http::{self, Surface};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Change, Domain as _, Json, Object, Parts, Store};
+use kernel::{Ambient, App, AppState, Change, Domain as _, Json, Object, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stores::{self, Fresh};
@@ -116,7 +116,7 @@ impl Stage {
         let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted, dir.path(), URL, ambient.clone(), &outbound).unwrap();
-        let app = App::new(Parts {
+        let app = App::new(AppState {
             store: store.clone(),
             ambient: ambient.clone(),
             identity,
@@ -266,18 +266,18 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
     );
     let dinosaur = operator("dinosaur-operator.v0.1.0-0", &[("dinosaur", &["1.0.0", "1.1.0"])]);
     let room = |max: i64| Capacity { max, remaining: max - 1 };
-    let seen = Seen {
+    let seen = Status {
         since: now,
-        heard_at: Some(now),
+        agent_seen_at: Some(now),
         capacity: [("standard", 1_000_000), ("developer", 100_000), ("eval", 100_000)]
             .map(|(of, max)| (of.to_owned(), room(max)))
             .into(),
         operators: [("kafka".to_owned(), strimzi), ("dinosaur".to_owned(), dinosaur)].into(),
-        ..Seen::default()
+        ..Status::default()
     };
-    let mut object = Object::new(cluster::key(id), "", "", name, Status::Ready.label(), now);
-    object.spec = Json::of(&spec);
-    object.status = Json::of(&seen);
+    let mut object = Object::new(cluster::key(id), "", "", name, Phase::Ready.label(), now);
+    object.spec = Json::encode(&spec);
+    object.status = Json::encode(&seen);
     let event = Some(EventDraft::of(&object, "registered"));
     let change = Change { write: Some(Write::Create(object)), event, ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, now).await.expect("a cluster");

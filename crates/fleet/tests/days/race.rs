@@ -253,7 +253,7 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
     eventually("all are ready or gone", async || {
         stages[0].agent(KAFKA).round().await;
         let live = ledger::live(store, "kafka").await;
-        live.iter().all(|instance| instance.status.label() == "ready")
+        live.iter().all(|instance| instance.phase.label() == "ready")
     })
     .await;
     ledger::is_right(store, &["kafka"]).await;
@@ -283,7 +283,7 @@ async fn what_is_free_again_is_free_for_whoever_asks_next_and_wherever() {
     let limited = stages[0].call("admin-full", "PATCH", &path, &json!({ "limit": 1 })).await;
     assert_eq!(limited.status, 200, "{}", limited.text);
     for stage in &stages {
-        stage.app.shared::<fleet::Fleet>().unwrap().index.fresh().await.unwrap();
+        stage.app.shared::<fleet::Fleet>().unwrap().index.catch_up().await.unwrap();
     }
     let key = |id: &str| kernel::Key::new(KAFKA.name, id);
     for i in 0..40 {

@@ -97,8 +97,8 @@ impl Envelope {
         }
         // Whoever asks whether this process is well must get an answer when it is busy.
         let vital = context.path.starts_with("/api/v1/self/") || context.path == "/metrics";
-        let slot = self.slots.try_acquire();
-        if slot.is_err() && !vital {
+        let tracked = self.slots.try_acquire();
+        if tracked.is_err() && !vital {
             return Error::Unavailable { what: "room for more requests".into(), source: None }
                 .into_response();
         }
@@ -115,7 +115,7 @@ impl Envelope {
                 bounded(timeout, answer).await
             }
         };
-        drop(slot);
+        drop(tracked);
         match Later::take(&mut response) {
             Some((wait, answer)) => bounded(wait + timeout, answer).await,
             None => response,

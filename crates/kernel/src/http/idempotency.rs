@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
 
 use super::context::Caller;
-use crate::change::{Answer, Change, Command, Refusal};
+use crate::change::{Change, CommandRecord, CommandReply, Refusal};
 use crate::{App, Error, Result, Store};
 
 const KEY_CHARS_MAX: usize = 255;
@@ -88,9 +88,9 @@ impl Once {
     }
 
     /// What to put into the change that carries the request out.
-    pub fn command(&self, answer: &Answer) -> Option<Command> {
+    pub fn command(&self, answer: &CommandReply) -> Option<CommandRecord> {
         let (id, digest) = self.command.clone()?;
-        Some(Command { id, digest, answer: answer.clone() })
+        Some(CommandRecord { id, digest, answer: answer.clone() })
     }
 }
 
@@ -99,7 +99,7 @@ pub async fn carry_out(
     app: &App,
     once: &Once,
     mut change: Change,
-    with: Answer,
+    with: CommandReply,
 ) -> Result<Response> {
     change.command = once.command(&with);
     match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
@@ -109,7 +109,7 @@ pub async fn carry_out(
     }
 }
 
-fn answer(answer: &Answer, replay: bool) -> Response {
+fn answer(answer: &CommandReply, replay: bool) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     let json = HeaderValue::from_static("application/json");
     let body = answer.body.text().to_owned();

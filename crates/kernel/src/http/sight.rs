@@ -1,7 +1,7 @@
 //! How far a caller can see, applied to objects and searches.
 
 use crate::identity::{Principal, Visibility};
-use crate::{Find, Object};
+use crate::{Object, ObjectQuery};
 
 /// Whether the caller may know of this object.
 pub fn sees(who: &Principal, object: &Object) -> bool {
@@ -13,7 +13,7 @@ pub fn sees(who: &Principal, object: &Object) -> bool {
 }
 
 /// Narrows a search to what the caller may know of. `None`: it asks for others' things only.
-pub fn narrow(who: &Principal, mut find: Find) -> Option<Find> {
+pub fn narrow(who: &Principal, mut find: ObjectQuery) -> Option<ObjectQuery> {
     fn only(wanted: &mut Option<String>, allowed: String) -> bool {
         let fits = wanted.as_ref().is_none_or(|wanted| *wanted == allowed);
         *wanted = Some(allowed);
@@ -58,7 +58,8 @@ mod tests {
                 let key = Key::new("widget", "a");
                 let object = Object::new(key, org, owner, "n", "ready", Timestamp(0));
                 for owner_wanted in &wanted {
-                    let find = Find { owner: owner_wanted.clone(), ..Find::default() };
+                    let find =
+                        ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
                     let matches = find.matches(&object, &[]);
                     let found = narrow(caller, find).is_some_and(|f| f.matches(&object, &[]));
                     assert_eq!(found, matches && sees(caller, &object), "{caller:?} {object:?}");

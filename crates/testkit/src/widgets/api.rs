@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use kernel::change::Answer;
+use kernel::change::CommandReply;
 use kernel::http::{
     Body, Caller, Context, Idempotency, PathId, Routes, carry_out, sees, valid_name,
 };
@@ -65,7 +65,8 @@ async fn create(
         let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
         let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
         change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-        carry_out(&app, &once, change, Answer { status: 202, body: Json::of(&object) }).await
+        carry_out(&app, &once, change, CommandReply { status: 202, body: Json::encode(&object) })
+            .await
     };
     once.unless_done(app.store.as_ref(), work).await
 }
@@ -147,10 +148,10 @@ async fn write(
     let mut change = model::respec(&object, &who.subject, &spec, app.ambient.now())?;
     let action = if spec.deleting { "widget.delete" } else { "widget.update" };
     let mut audit = context.audit(who, action, key.as_str(), &object.org);
-    (audit.before, audit.after) = (object.spec.clone(), Json::of(&spec));
+    (audit.before, audit.after) = (object.spec.clone(), Json::encode(&spec));
     change.audit = Some(audit);
     let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
-    let answer = Answer { status: 202, body: Json::of(&after) };
+    let answer = CommandReply { status: 202, body: Json::encode(&after) };
     carry_out(app, once, change, answer).await
 }
 

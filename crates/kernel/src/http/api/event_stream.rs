@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::feed::{Batch, Feed};
 use crate::App;
 use crate::log::CloudEvent;
-use crate::waiter::RECHECK;
+use crate::wait::RECHECK;
 
 /// Events that are held for one client at the most.
 const PAGE: usize = 100;
@@ -35,7 +35,7 @@ pub(super) fn respond(feed: Feed, app: App, closing: CancellationToken) -> Respo
 
 struct Pull {
     feed: Feed,
-    hints: watch::Receiver<i64>,
+    wakeups: watch::Receiver<i64>,
     closing: CancellationToken,
     until: Instant,
     ended: bool,
@@ -46,9 +46,9 @@ fn events(
     app: App,
     closing: CancellationToken,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
-    let hints = app.store.hints().events();
+    let wakeups = app.store.wakeups().events();
     let until = Instant::now() + LIFETIME;
-    let pull = Pull { feed, hints, closing, until, ended: false };
+    let pull = Pull { feed, wakeups, closing, until, ended: false };
     // The comment opens the stream at once, also when nothing happens for a while.
     let hello = stream::iter([Ok(Event::default().comment("events follow"))]);
     let pages = stream::unfold(pull, |mut pull| async move {
@@ -71,7 +71,7 @@ impl Pull {
             if Instant::now() >= self.until {
                 return self.end(Event::default().comment("come back with Last-Event-ID"));
             }
-            self.hints.mark_unchanged();
+            self.wakeups.mark_unchanged();
             if self.feed.check_kept().await.is_err() {
                 // Whoever comes back is told from where on there is something.
                 return self.end(Event::default().comment("too slow: events are gone"));
@@ -94,7 +94,7 @@ impl Pull {
         tokio::select! {
             () = self.closing.cancelled() => {}
             () = tokio::time::sleep_until(self.until) => {}
-            _ = tokio::time::timeout(RECHECK, self.hints.changed()) => {}
+            _ = tokio::time::timeout(RECHECK, self.wakeups.changed()) => {}
         }
     }
 
