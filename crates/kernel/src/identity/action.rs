@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_org_admin_is_no_admin_of_the_control_plane() {
+    fn an_org_admin_is_not_an_admin_of_the_control_plane() {
         let principal = Principal { org: "acme".into(), org_admin: true, ..Principal::default() };
         for action in [Action::AdminRead, Action::AdminWrite, Action::AdminFull, Action::Agent] {
             assert!(!action.allows(&principal), "{action:?}");

@@ -446,13 +446,13 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_that_watches_is_told_of_requests_and_looks() {
-        let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+    fn an_observer_receives_requests_and_attempts() {
+        let (metrics, received) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
         metrics.look("widget", "retry", 0.1);
-        metrics.watch(told.clone());
+        metrics.watch(received.clone());
         metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
         metrics.look("widget", "done", 0.1);
-        assert_eq!(*told.lock(), ["GET /api/v1/x 404", "widget done"]);
+        assert_eq!(*received.lock(), ["GET /api/v1/x 404", "widget done"]);
     }
 
     #[test]
