@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use kernel::change::{Answer, AuditDraft, EventDraft, Take, Wake, Write};
-use kernel::http::{Idempotency, carry_out};
+use kernel::http::{Idempotency, commit_idempotent};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 use serde_json::Value;
@@ -30,15 +30,15 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = Payload(parse_object(&bytes)?);
     call.must_be_async()?;
-    let once = idempotency.of(&bytes);
+    let idempotent = idempotency.of(&bytes);
     let store = call.fleet.store.clone();
     let work = async {
         // Names, room and limits as they were when it was asked for, or later.
         call.fleet.index.fresh().await?;
         let asked = validate(&call, who, &body).await?;
-        place_and_commit(&call, who, asked, &once).await
+        place_and_commit(&call, who, asked, &idempotent).await
     };
-    once.unless_done(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
+    idempotent.run(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
 }
 
 /// The caller's `Idempotency-Key`; the guard has set who that is.
@@ -335,13 +335,13 @@ async fn place_and_commit(
     call: &Call,
     who: &Principal,
     asked: Asked,
-    once: &kernel::http::Once,
+    idempotent: &kernel::http::Idempotent,
 ) -> Result<Response> {
     let fleet = &call.fleet;
     let here =
         fleet.config.scaling != Scaling::Auto || !asked.instance.spec.own_cluster_id.is_empty();
     if !here {
-        return commit(call, who, &asked, asked.instance.clone(), None, once).await;
+        return commit(call, who, &asked, asked.instance.clone(), None, idempotent).await;
     }
     // Another's instance may take the last room between the look and the commit.
     for judged in fleet.judge(&asked.instance) {
@@ -355,7 +355,7 @@ async fn place_and_commit(
             instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.seen.capacity_counter.clone();
-        match commit(call, who, &asked, instance, take, once).await {
+        match commit(call, who, &asked, instance, take, idempotent).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
             Err(error) => return Err(refused(call, &asked, error)),
             done => return done,
@@ -401,7 +401,7 @@ async fn commit(
     asked: &Asked,
     instance: Instance,
     capacity: Option<Take>,
-    once: &kernel::http::Once,
+    idempotent: &kernel::http::Idempotent,
 ) -> Result<Response> {
     let now = instance.created_at;
     let key = instance.key();
@@ -423,7 +423,7 @@ async fn commit(
     let text = String::from_utf8(call.kind.response.render(&view));
     let text = text.map_err(|error| Error::internal("an answer", error))?;
     let answer = Answer { status: 202, body: Json::stored(text)? };
-    let response = carry_out(&call.app, once, change, answer).await;
+    let response = commit_idempotent(&call.app, idempotent, change, answer).await;
     response.map_err(|error| match error {
         // Only a limit of the cluster is tried elsewhere.
         Error::Refused(Refusal::Limit { ref counter, .. })

@@ -13,7 +13,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures::{Stream, StreamExt as _, stream};
 use kernel::Result;
-use kernel::http::Later;
+use kernel::http::Deferred;
 use kernel::identity::Principal;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -86,7 +86,7 @@ fn respond(call: Call, whose: Whose) -> Result<Response> {
         })?;
         let wait = Duration::from_secs(wait);
         let watch = Watch::new(&call, whose, after);
-        return Ok(Later::new(wait, poll(call, watch, wait, closing)).into_response());
+        return Ok(Deferred::new(wait, poll(call, watch, wait, closing)).into_response());
     }
     let last = call.header("last-event-id").and_then(|id| id.parse().ok());
     let watch = Watch::new(&call, whose, last.or(after));

@@ -1,4 +1,4 @@
-//! How the HTTP server behaves: limits, timeouts, TLS.
+//! Settings of the HTTP server: limits, timeouts, TLS, CORS.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The OpenAPI document and the permission table are the same lines as the routes.
 
-use kernel::http::{Config, Routes, api};
+use kernel::http::{Config, api};
 use kernel::identity::Action;
 use serde_json::Value;
 
@@ -118,17 +118,6 @@ async fn the_document_and_its_page_are_served_without_another_server() {
     let start = world.get("", "/api/v1/doc/swagger-initializer.js").await;
     assert!(start.text.contains("/api/v1/doc/openapi.json"), "{}", start.text);
     assert_eq!(world.get("", "/api/v1/doc/..%2fsecrets").await.status, 404);
-}
-
-#[tokio::test]
-async fn the_page_offers_the_documents_of_domains_too() {
-    let more = || vec![("Kafkas".to_owned(), "/api/kafkas/openapi".to_owned())];
-    let world = World::routing(Routes::new().documented_by(more), Config::default());
-    let start = world.get("", "/api/v1/doc/swagger-initializer.js").await;
-    for shown in ["/api/v1/doc/openapi.json", "Mainstay", "/api/kafkas/openapi", "Kafkas"] {
-        assert!(start.text.contains(shown), "{shown} in {}", start.text);
-    }
-    assert!(start.text.contains("StandaloneLayout"), "the layout with the bar: {}", start.text);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The queue and the audit log: what an admin sees and does, once.
 
 use kernel::change::{Change, Wake};
-use kernel::http::Once;
+use kernel::http::Idempotent;
 use kernel::log::{AuditCheck, AuditEntry, Head};
 use kernel::{Error, Key, Lane, Timestamp};
 
@@ -123,19 +123,19 @@ async fn a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_
     fresh: &Fresh,
 ) {
     let store = fresh.store.as_ref();
-    let once = Once { command: Some(("key".into(), "digest".into())) };
+    let idempotent = Idempotent { command: Some(("key".into(), "digest".into())) };
     let answer = kernel::change::Answer { status: 202, body: kernel::Json::default() };
     let overtaken = async {
-        let change = Change { command: once.command(&answer), ..Change::default() };
+        let change = Change { command: idempotent.command(&answer), ..Change::default() };
         kernel::store::commit(store, change, Timestamp(1)).await?;
         Err(Error::Conflict("it is being deleted".into()))
     };
-    let response = once.unless_done(store, overtaken).await.expect("the other one's answer");
+    let response = idempotent.run(store, overtaken).await.expect("the other one's answer");
     assert_eq!(response.status(), 202);
-    let again = once.unless_done(store, async { panic!("it was done before") }).await;
+    let again = idempotent.run(store, async { panic!("it was done before") }).await;
     assert_eq!(again.expect("the same answer").status(), 202);
-    let other = Once { command: Some(("another".into(), "digest".into())) };
-    let refused = other.unless_done(store, async { Err(Error::Conflict("no".into())) }).await;
+    let other = Idempotent { command: Some(("another".into(), "digest".into())) };
+    let refused = other.run(store, async { Err(Error::Conflict("no".into())) }).await;
     assert!(matches!(refused, Err(Error::Conflict(_))), "an error of its own stays one");
 }
 

@@ -9,7 +9,7 @@ use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use kernel::change::{Change, EventDraft, Write};
-use kernel::http::{self, Body, Caller, Config, RequestContext, Routes, Surface};
+use kernel::http::{self, Body, Caller, Config, HttpService, RequestContext, Routes};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
 use kernel::log::{AuditEntry, AuditFilter};
@@ -30,7 +30,7 @@ pub struct World {
     pub store: Arc<dyn Store>,
     pub app: App,
     pub config: Config,
-    pub router: Surface,
+    pub router: HttpService,
 }
 
 pub struct Answer {
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// The same surface over another store. Its tokens are its own.
-    pub fn router_over(&self, store: Arc<dyn Store>) -> Surface {
+    pub fn router_over(&self, store: Arc<dyn Store>) -> HttpService {
         let (app, _) = app(store, self.app.ambient.clone());
         http::router(app, misbehaving(), &self.config).expect("a router")
     }

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Routes {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Ask {
+struct AuditParams {
     actor: Option<String>,
     /// The object's key, or what else was acted on.
     target: Option<String>,
@@ -46,18 +46,21 @@ struct AuditPage {
 /// Audit entries, newest first.
 ///
 /// Oldest first if `after` is given.
-#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Ask),
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(AuditParams),
     responses((status = 200, body = AuditPage)))]
-async fn list(State(app): State<App>, Params(ask): Params<Ask>) -> Result<Json<AuditPage>> {
-    if ask.after.is_some() && ask.before.is_some() {
+async fn list(
+    State(app): State<App>,
+    Params(params): Params<AuditParams>,
+) -> Result<Json<AuditPage>> {
+    if params.after.is_some() && params.before.is_some() {
         return Err(Error::invalid("before", "cannot be combined with after"));
     }
-    let limit = limit(ask.limit, LIMIT_MAX)?;
-    let before = match ask.after {
+    let limit = limit(params.limit, LIMIT_MAX)?;
+    let before = match params.after {
         Some(_) => None,
-        None => Some(ask.before.unwrap_or(i64::MAX)),
+        None => Some(params.before.unwrap_or(i64::MAX)),
     };
-    let Ask { actor, target, org, after, .. } = ask;
+    let AuditParams { actor, target, org, after, .. } = params;
     let filter = AuditFilter { actor, target, org, after: after.unwrap_or(0), before };
     let entries = app.store.audit(&filter, limit).await?;
     let next = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.seq);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::{Caller, Context, Later, Params, PathKey, Routes, narrow, sees};
+use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, can_see, restrict};
 use super::limit;
 use crate::find::{Find, PAGE_MAX, Page};
 use crate::identity::{Action, Principal};
@@ -81,7 +81,7 @@ pub(super) struct ObjectPage {
 
 /// Finds what the caller may see.
 pub(super) async fn find(app: &App, who: &Principal, find: Find) -> Result<Json<ObjectPage>> {
-    let Page { objects, next } = match narrow(who, find) {
+    let Page { objects, next } = match restrict(who, find) {
         Some(find) => app.store.find(&find).await?,
         None => Page { objects: Vec::new(), next: None },
     };
@@ -160,11 +160,11 @@ async fn get(
         return Ok(respond(&object, &known));
     }
     let closing = context.closing();
-    Ok(Later::new(timeout, async move {
+    Ok(Deferred::new(timeout, async move {
         let over = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
         let object = wait_until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
         // It may have changed hands meanwhile.
-        let object = object.filter(|object| sees(&who, object));
+        let object = object.filter(|object| can_see(&who, object));
         let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
         Ok(respond(&object, &known))
     })
@@ -173,7 +173,7 @@ async fn get(
 
 async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
     let found = app.store.object(key).await?;
-    Ok(found.filter(|object| sees(who, object)))
+    Ok(found.filter(|object| can_see(who, object)))
 }
 
 /// What the caller has of the object, as `If-None-Match` says.
@@ -250,7 +250,7 @@ async fn graph(
 }
 
 async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
-    let objects = app.store.get(keys).await?.into_iter().filter(|object| sees(who, object));
+    let objects = app.store.get(keys).await?.into_iter().filter(|object| can_see(who, object));
     Ok(objects
         .map(|Object { key, name, phase, deleted_at, .. }| Node {
             key,

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Routes {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Ask {
+struct SearchParams {
     /// Words that begin words of the name, the description or the labels, and filters: `kind:`,
     /// `phase:`, `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
     q: String,
@@ -33,17 +33,17 @@ struct Ask {
 }
 
 /// Searches everything that the caller may see.
-#[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(Ask),
+#[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(SearchParams),
     responses((status = 200, body = ObjectPage)))]
 async fn search(
     State(app): State<App>,
     Caller(who): Caller,
-    Params(ask): Params<Ask>,
+    Params(params): Params<SearchParams>,
 ) -> Result<Json<ObjectPage>> {
-    if ask.q.chars().count() > QUERY_CHARS_MAX {
+    if params.q.chars().count() > QUERY_CHARS_MAX {
         return Err(Error::invalid("q", format!("must have at most {QUERY_CHARS_MAX} characters")));
     }
-    let limit = limit(ask.limit, PAGE_MAX)?;
-    let find = Find { limit, after: ask.after, ..Find::parse(&ask.q)? };
+    let limit = limit(params.limit, PAGE_MAX)?;
+    let find = Find { limit, after: params.after, ..Find::parse(&params.q)? };
     objects::find(&app, &who, find).await
 }

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::super::{
-    Body, Caller, Context, Idempotency, Params, PathKey, Routes, carry_out, valid_name,
+    Body, Caller, Context, Idempotency, Params, PathKey, Routes, commit_idempotent, valid_name,
 };
 use super::limit;
 use crate::change::{Answer, Change, Wake, Work};
@@ -118,7 +118,7 @@ async fn retry(
     PathKey(key): PathKey,
     idempotency: Idempotency,
 ) -> Result<Response> {
-    let once = idempotency.of(b"");
+    let idempotent = idempotency.of(b"");
     let work = async {
         let (row, org) = row(&app, &key).await?;
         if row.is_some_and(|row| row.paused) {
@@ -127,9 +127,9 @@ async fn retry(
         let audit = context.audit(&who, "work.retry", key.as_str(), &org);
         let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
         let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "retry")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "retry")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -156,16 +156,16 @@ async fn pause(
         None => (Bytes::new(), Pause { reason: format!("paused by {}", who.subject) }),
     };
     valid_name("reason", &pause.reason)?;
-    let once = idempotency.of(&bytes);
+    let idempotent = idempotency.of(&bytes);
     let work = async {
         let (_, org) = row(&app, &key).await?;
         let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
         audit.after = crate::Json::of(&pause);
         let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
         let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "pause")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "pause")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
 
 /// Works on an object again.
@@ -178,7 +178,7 @@ async fn resume(
     PathKey(key): PathKey,
     idempotency: Idempotency,
 ) -> Result<Response> {
-    let once = idempotency.of(b"");
+    let idempotent = idempotency.of(b"");
     let work = async {
         let (row, org) = row(&app, &key).await?;
         if row.is_none_or(|row| !row.paused) {
@@ -187,7 +187,7 @@ async fn resume(
         let audit = context.audit(&who, "work.resume", key.as_str(), &org);
         let work = Work::Resume { key: key.clone() };
         let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "resume")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "resume")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
