@@ -173,18 +173,18 @@ impl Routes {
     }
 }
 
-/// The kernel's groups of routes, in the order in which a reader wants them.
+/// The kernel's groups of routes, in the order in which a reader needs them.
 const TAGS: [(&str, &str); 7] = [
-    ("objects", "Every managed thing, whatever its kind"),
-    ("events", "What changed, in the order in which it happened"),
+    ("objects", "Managed objects of every kind"),
+    ("events", "What changed, in order"),
     ("work", "The queue: what is due, running, retrying, stopped and why"),
     ("audit", "Who did what, hash-chained"),
-    ("self", "How this process is"),
+    ("self", "Health of this process"),
     ("oauth", "The built-in issuer of tokens"),
     ("doc", "This document"),
 ];
 
-/// The domains' groups come before the kernel's.
+/// Returns the groups of routes: the domains', then the kernel's.
 fn tags(paths: &Paths) -> Vec<Tag> {
     let mut items: Vec<PathItem> = paths.paths.values().cloned().collect();
     let used = items.iter_mut().flat_map(operations);
@@ -215,9 +215,9 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// The document says of every operation what it needs, so that its diff shows a permission change.
+/// Writes the action of an operation into the document, so that its diff shows a permission change.
 fn annotate(operation: &mut Operation, action: Action) {
-    // A handler's name is unique in its file only; ids are unique in the document.
+    // A handler's name is unique only in its file; ids are unique in the document.
     if let (Some(id), Some([tag, ..])) = (&operation.operation_id, operation.tags.as_deref()) {
         operation.operation_id = Some(format!("{tag}_{id}"));
     }

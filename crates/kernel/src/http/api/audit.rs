@@ -1,5 +1,5 @@
-//! `/api/v1/audit`: who did what. A client verifies the chain itself: it walks the entries with
-//! `?after=` and compares where it ends with `/api/v1/audit/head`.
+//! `/api/v1/audit`: who did what. A client verifies the hash chain itself: it reads the entries with
+//! `?after=` and compares the last with `/api/v1/audit/head`.
 
 use axum::Json;
 use axum::extract::State;
@@ -24,12 +24,12 @@ pub(super) fn routes() -> Routes {
 #[into_params(parameter_in = Query)]
 struct AuditParams {
     actor: Option<String>,
-    /// The object's key, or what else was acted on.
+    /// The object's key, or another target of the action.
     target: Option<String>,
     org: Option<String>,
-    /// Oldest first, from after this entry.
+    /// Only entries after this one, oldest first.
     after: Option<i64>,
-    /// Newest first, from before this entry.
+    /// Only entries before this one, newest first.
     before: Option<i64>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
@@ -38,7 +38,7 @@ struct AuditParams {
 #[derive(Serialize, ToSchema)]
 struct AuditPage {
     entries: Vec<AuditEntry>,
-    /// If there may be more: what to give as `after`, or as `before` when newest came first.
+    /// If there may be more: the next `after`, or the next `before` when newest come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<i64>,
 }
@@ -67,7 +67,7 @@ async fn list(
     Ok(Json(AuditPage { entries, next }))
 }
 
-/// Where both logs end: the number of the last event, and number and hash of the last audit entry.
+/// Heads of both logs: the number of the last event, and number and hash of the last audit entry.
 #[utoipa::path(get, path = "/api/v1/audit/head", tag = "audit", responses((status = 200, body = Head)))]
 async fn head(State(app): State<App>) -> Result<Json<Head>> {
     Ok(Json(app.store.head().await?))

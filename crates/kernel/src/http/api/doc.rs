@@ -22,7 +22,7 @@ pub(super) fn routes() -> Routes {
         .route(Action::Public, routes!(file))
 }
 
-/// This page.
+/// The documentation page.
 #[utoipa::path(get, path = "/api/v1/doc", tag = "doc",
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> Result<Response> {
@@ -41,7 +41,7 @@ async fn document(Context(context): Context) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
-/// A part of the page.
+/// A file of the documentation page.
 #[utoipa::path(get, path = "/api/v1/doc/{file}", tag = "doc",
     params(("file" = String, Path)), responses((status = 200, body = Vec<u8>)))]
 async fn file(Context(context): Context, Path(file): Path<String>) -> Result<Response> {

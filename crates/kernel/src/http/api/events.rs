@@ -30,8 +30,8 @@ pub(super) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventParams {
-    /// Only events after this one, or `latest`: after the newest there is. Without it, from the
-    /// oldest that is kept.
+    /// Only events after this one, or `latest`: after the newest. Without it, from the oldest that
+    /// is kept.
     after: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
@@ -48,13 +48,13 @@ struct EventParams {
 #[derive(Serialize, ToSchema)]
 struct EventPage {
     events: Vec<CloudEvent>,
-    /// Give this as `after` next time.
+    /// The `after` of the next request.
     next: i64,
 }
 
 /// Events in order, as a page or as a stream.
 ///
-/// With `Accept: text/event-stream` a stream that never ends, which `Last-Event-ID` continues.
+/// With `Accept: text/event-stream` a stream, which `Last-Event-ID` continues.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events", params(EventParams,
         ("last-event-id" = Option<String>, Header, description = "Streams only: continue after this event")),
     responses(

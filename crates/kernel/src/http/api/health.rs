@@ -36,7 +36,7 @@ struct Info {
     version: &'static str,
 }
 
-/// What is running.
+/// Version and build of the server.
 #[utoipa::path(get, path = "/api/v1/self/info", tag = "self", responses((status = 200, body = Info)))]
 async fn info() -> Json<Info> {
     let (buildtime, revision) = (build::BUILD_TIME, build::REVISION);
@@ -48,7 +48,7 @@ struct Pong {
     response: String,
 }
 
-/// Whether anyone is there.
+/// Responds if the server is reachable.
 #[utoipa::path(get, path = "/api/v1/self/ping", tag = "self", responses((status = 200, body = Pong)))]
 async fn ping(State(app): State<App>) -> Json<Pong> {
     Json(Pong { response: format!("Pong - {}", app.ambient.now()) })
@@ -58,7 +58,7 @@ async fn ping(State(app): State<App>) -> Json<Pong> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct HealthParams {
-    /// How much to tell.
+    /// How much detail to return.
     #[serde(default, rename = "type")]
     #[param(inline)]
     detail: Detail,
@@ -119,7 +119,7 @@ fn respond(health: Health, failed: StatusCode) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], (status, Json(health))).into_response()
 }
 
-/// Whether the process is alive. If this does not answer, restart it.
+/// Liveness: the process responds. If it does not, restart it.
 #[utoipa::path(get, path = "/api/v1/self/liveliness", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 500, body = Health)))]
 async fn liveliness(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
@@ -127,7 +127,7 @@ async fn liveliness(State(app): State<App>, Params(params): Params<HealthParams>
     respond(health, StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Whether the process can do its work: it writes to its store and reads it back.
+/// Readiness: the process can write to its store and read from it.
 #[utoipa::path(get, path = "/api/v1/self/readiness", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn readiness(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
@@ -145,7 +145,7 @@ async fn readiness(State(app): State<App>, Params(params): Params<HealthParams>)
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
-/// Whether start-up is over.
+/// Startup: whether the process has started.
 #[utoipa::path(get, path = "/api/v1/self/started", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn started(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
@@ -154,7 +154,7 @@ async fn started(State(app): State<App>, Params(params): Params<HealthParams>) -
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
-/// Everything that is counted, in the OpenMetrics text format.
+/// All metrics, in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", tag = "self",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<App>) -> Response {

@@ -1,4 +1,4 @@
-//! `/api/v1/search`: words and filters over all objects that the caller may see.
+//! `/api/v1/search`: words and filters over all objects that are visible to the caller.
 
 use axum::Json;
 use axum::extract::State;
@@ -23,16 +23,16 @@ pub(super) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SearchParams {
-    /// Words that begin words of the name, the description or the labels, and filters: `kind:`,
-    /// `phase:`, `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
+    /// Prefixes of words in the name, the description or the labels, and filters: `kind:`, `phase:`,
+    /// `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
     q: String,
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<usize>,
-    /// Where to continue: `next` of the page before.
+    /// `next` of the previous page.
     after: Option<i64>,
 }
 
-/// Searches everything that the caller may see.
+/// Searches all objects that are visible to the caller.
 #[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(SearchParams),
     responses((status = 200, body = ObjectPage)))]
 async fn search(

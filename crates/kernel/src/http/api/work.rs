@@ -1,4 +1,4 @@
-//! `/api/v1/work`: the queue: what is due, running, retrying, stopped and why.
+//! `/api/v1/work`: the work queue: what is due, running, retrying, stopped and why.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -35,11 +35,11 @@ struct Filter {
     #[param(inline)]
     state: Option<RowState>,
     paused: Option<bool>,
-    /// Only what has failed at least once.
+    /// Only rows that have failed at least once.
     #[serde(default)]
     failing: bool,
     org: Option<String>,
-    /// Only this object's, as `kind/id`.
+    /// Only the row of this object, as `kind/id`.
     key: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
@@ -48,7 +48,7 @@ struct Filter {
 #[derive(Serialize, ToSchema)]
 struct WorkPage {
     rows: Vec<QueueRow>,
-    /// Of the whole queue, whatever the filter.
+    /// Counts of the whole queue, regardless of the filter.
     counts: Vec<Count>,
 }
 
@@ -62,7 +62,7 @@ struct Count {
     rows: i64,
 }
 
-/// What is in the queue.
+/// Rows of the work queue.
 #[utoipa::path(get, path = "/api/v1/work", tag = "work", params(Filter),
     responses((status = 200, body = WorkPage)))]
 async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<Json<WorkPage>> {
@@ -86,17 +86,17 @@ async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<
 #[schema(as = WorkActed)]
 struct Acted {
     key: Key,
-    /// What was done to its work: retry, pause or resume.
+    /// The action: retry, pause or resume.
     action: String,
 }
 
-/// The answer to an act, as it is sent and as it is kept for a repetition.
+/// Returns the response to an action, which is also kept for a repetition.
 fn acted(key: &Key, action: &str) -> Answer {
     let body = Acted { key: key.clone(), action: action.into() };
     Answer { status: 202, body: crate::Json::of(&body) }
 }
 
-/// The object's row, if it has one, and its organisation.
+/// Returns the object's row, if it has one, and its organisation.
 async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
     let filter = WorkFilter { key: Some(key.clone()), ..WorkFilter::default() };
     if let Some(row) = app.store.work(&filter, 1).await?.pop() {
@@ -108,7 +108,7 @@ async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
     Ok((None, object.org))
 }
 
-/// Looks at an object now, also if its work had stopped or was to wait.
+/// Reconciles an object now, even if its work was stopped or due later.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/retry", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn retry(
@@ -136,11 +136,11 @@ async fn retry(
 #[schema(as = PauseWork)]
 #[serde(deny_unknown_fields)]
 struct Pause {
-    /// Why; shown to whoever wonders.
+    /// The reason, which is shown with the row.
     reason: String,
 }
 
-/// Nobody works on an object until it is resumed.
+/// Pauses reconciliation of an object until it is resumed.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/pause", tag = "work", request_body = Pause,
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn pause(
@@ -168,7 +168,7 @@ async fn pause(
     idempotent.run(app.store.as_ref(), work).await
 }
 
-/// Works on an object again.
+/// Resumes reconciliation of an object.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/resume", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn resume(
