@@ -77,7 +77,12 @@ impl RequestPipeline {
         drop(in_flight);
         let took = began.elapsed();
         tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
-        app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        let method = app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        if let Some(api) = api
+            && context.routed()
+        {
+            api.observe(method, route, status, took);
+        }
         response
     }
 

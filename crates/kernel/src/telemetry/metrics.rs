@@ -83,9 +83,8 @@ impl MetricConstructor<Histogram> for Seconds {
 type Latency<L> = Family<L, Histogram, Seconds>;
 
 /// A domain that counts some of what is counted here, under names of its own. Called in the midst
-/// of requests and looks: it must be quick.
+/// of looks: it must be quick.
 pub trait Watch: Send + Sync + 'static {
-    fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
     fn look(&self, kind: &str, outcome: &'static str, seconds: f64);
 }
 
@@ -208,14 +207,21 @@ impl Metrics {
     }
 
     /// A request was answered. `route` is the template, as in `/api/v1/objects/{kind}/{id}`.
-    pub fn request(&self, method: &str, route: Arc<str>, status: u16, took: Duration) {
+    /// Counts a request; returns the method as its label.
+    pub fn request(
+        &self,
+        method: &str,
+        route: Arc<str>,
+        status: u16,
+        took: Duration,
+    ) -> &'static str {
         let method = known_method(method);
-        self.watching.read().iter().for_each(|one| one.request(method, &route, status, took));
         self.request_seconds
             .get_or_create(&Route { method, route: route.clone() })
             .observe(took.as_secs_f64());
         let status = status_class(status);
         self.requests.get_or_create(&Request { method, route, status }).inc();
+        method
     }
 
     /// Counts a request as in flight until the returned value is dropped.
@@ -436,23 +442,18 @@ mod tests {
     }
 
     impl Watch for Mutex<Vec<String>> {
-        fn request(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
-            self.lock().push(format!("{method} {route} {status}"));
-        }
-
         fn look(&self, kind: &str, outcome: &'static str, _: f64) {
             self.lock().push(format!("{kind} {outcome}"));
         }
     }
 
     #[test]
-    fn a_domain_that_watches_is_told_of_requests_and_looks() {
+    fn a_domain_that_watches_is_told_of_looks() {
         let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
         metrics.look("widget", "retry", 0.1);
         metrics.watch(told.clone());
-        metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
         metrics.look("widget", "done", 0.1);
-        assert_eq!(*told.lock(), ["GET /api/v1/x 404", "widget done"]);
+        assert_eq!(*told.lock(), ["widget done"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use kernel::http::{self, Api, Call, Config, Deferred, Mount, Operation, RequestC
 use kernel::http::{Routes, Rule};
 use kernel::identity::{Action, Principal, TokenProblem};
 use kernel::{Error, Result};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::world::{Answer, World};
@@ -19,7 +20,10 @@ use crate::world::{Answer, World};
 struct Vehicles {
     prefix: String,
     plural: &'static str,
+    observed: Observed,
 }
+
+type Observed = Arc<Mutex<Vec<String>>>;
 
 impl Api for Vehicles {
     fn prefix(&self) -> &str {
@@ -55,6 +59,10 @@ impl Api for Vehicles {
 
     fn add_headers(&self, _: &RequestContext, headers: &mut HeaderMap) {
         headers.insert("x-own", HeaderValue::from_static("yes"));
+    }
+
+    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
+        self.observed.lock().push(format!("{method} {route} {status}"));
     }
 
     fn parameter(&self, name: &str, in_path: bool) -> Value {
@@ -99,7 +107,7 @@ async fn waits(_: Call<Vehicles>, _: Arc<Principal>) -> Result<Response> {
 
 /// Boats always; trains from the second version on.
 #[derive(Clone, Default)]
-struct Fleet(Arc<AtomicU64>);
+struct Fleet(Arc<AtomicU64>, Observed);
 
 impl Mount for Fleet {
     type Api = Vehicles;
@@ -127,7 +135,11 @@ impl Mount for Fleet {
     }
 
     fn apis(&self) -> Vec<Vehicles> {
-        let api = |plural: &'static str| Vehicles { prefix: format!("/api/{plural}_mgmt"), plural };
+        let api = |plural: &'static str| Vehicles {
+            prefix: format!("/api/{plural}_mgmt"),
+            plural,
+            observed: self.1.clone(),
+        };
         let mut apis = vec![api("boats")];
         if self.version() > 0 {
             apis.push(api("trains"));
@@ -318,6 +330,20 @@ async fn the_documentation_page_offers_the_documents_of_mounted_apis_too() {
         assert!(start.text.contains(shown), "{shown} in {}", start.text);
     }
     assert!(start.text.contains("StandaloneLayout"), "the layout with the bar: {}", start.text);
+}
+
+#[tokio::test]
+async fn an_api_observes_the_requests_that_matched_one_of_its_routes() {
+    let fleet = Fleet::default();
+    let world = World::routing(Routes::new().mount(fleet.clone()), Config::default());
+    for (who, path) in
+        [("alice", "/boats/b1"), ("alice", "/missing"), ("alice", "/nowhere"), ("", "/boats/b1")]
+    {
+        world.get(who, &format!("{BOATS}{path}")).await;
+    }
+    world.get("alice", "/api/v1/objects").await;
+    let expected = ["GET /api/boats_mgmt/boats/- 200", "GET /api/boats_mgmt/missing 404"];
+    assert_eq!(*fleet.1.lock(), expected);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod route;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::HeaderMap;
@@ -47,6 +48,9 @@ pub trait Api: Sized + Send + Sync + 'static {
 
     /// Adds the headers that every response of a matched route has.
     fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap);
+
+    /// Called after each request that matched a route, for metrics of the API's own.
+    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
 
     /// Returns the OpenAPI description of a path or query parameter.
     fn parameter(&self, name: &str, in_path: bool) -> Value;
@@ -89,6 +93,7 @@ pub(super) trait MountedApi: Send + Sync {
     ) -> BoxFuture<'static, Response>;
     fn error(&self, error: &Error, context: &RequestContext) -> Response;
     fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap);
+    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
     fn rules(&self) -> Vec<Rule>;
     fn document_link(&self) -> (String, String);
 }

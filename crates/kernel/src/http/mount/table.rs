@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -279,6 +280,10 @@ impl<A: Api> MountedApi for RouteTable<A> {
 
     fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap) {
         self.api.add_headers(context, headers);
+    }
+
+    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
+        self.api.observe(method, route, status, took);
     }
 
     fn rules(&self) -> Vec<Rule> {
