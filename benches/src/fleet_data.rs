@@ -25,7 +25,7 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
     let id = format!("c{n:04}");
     let mut object =
         Object::new(cluster::key(&id), "", "bench", &id, cluster::Status::Ready.label(), now);
-    object.spec = Json::of(&cluster::Spec {
+    object.spec = Json::encode(&cluster::Spec {
         provider: Provider::Agent,
         multi_az: true,
         schedulable: true,
@@ -40,7 +40,7 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
             ("kafkaIbp".to_owned(), versions(&["2.7", "2.8"])),
         ]),
     };
-    object.status = Json::of(&cluster::Seen {
+    object.status = Json::encode(&cluster::Seen {
         since: now,
         heard_at: Some(now),
         capacity: [("standard".to_owned(), Capacity { max: 100_000_000, remaining: 100_000_000 })]

@@ -146,7 +146,7 @@ fn object(n: usize, ambient: &Ambient) -> Object {
         Object::new(key, "local", "local", &format!("{first} {second} {n}"), phase, ambient.now());
     object.observed = 1;
     object.labels.insert("team".into(), format!("team-{}", n % 100));
-    object.spec = Json::of(&serde_json::json!({"size": n, "text": "x".repeat(150)}));
+    object.spec = Json::encode(&serde_json::json!({"size": n, "text": "x".repeat(150)}));
     object
 }
 

@@ -28,8 +28,8 @@ fn object(n: usize) -> Object {
         "accepted",
         NOW,
     );
-    object.spec = Json::of(&serde_json::json!({"size": n, "text": "x".repeat(200)}));
-    object.status = Json::of(&serde_json::json!({"text": "y".repeat(150)}));
+    object.spec = Json::encode(&serde_json::json!({"size": n, "text": "x".repeat(200)}));
+    object.status = Json::encode(&serde_json::json!({"text": "y".repeat(150)}));
     object
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::driver::{AnyWorker, Config, Driver, Look, Next};
+use kernel::driver::{AnyWorker, Attempt, Config, Driver, Requeue};
 use kernel::store::commit;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
@@ -26,9 +26,9 @@ impl AnyWorker for Stopwatch {
         "widget"
     }
 
-    async fn look(&self, _: &Look) -> kernel::Result<(Change, Next)> {
+    async fn reconcile(&self, _: &Attempt) -> kernel::Result<(Change, Requeue)> {
         let _ = self.0.send(Instant::now()).await;
-        Ok((Change::default(), Next::Done))
+        Ok((Change::default(), Requeue::Never))
     }
 }
 

@@ -9,6 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use servers::{Fleet, chosen};
 
@@ -58,18 +61,36 @@ pub struct Sim {
     pub dev: bool,
 }
 
+/// A parent that ignores SIGINT (a script in the background) passes that on, and nothing could
+/// interrupt a run: this restores what each signal does by default.
+fn end_on_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().verb {
-        Verb::Test(test) | Verb::Ci(test) => test.run(),
-        Verb::Servers(verb) => verb.run(),
-        Verb::Bench(bench) => bench.run(),
-        Verb::Sim(sim) => sim.run(),
-    };
+    let done = end_on_signals().and_then(|()| Cli::parse().run());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+impl Cli {
+    fn run(self) -> Result<()> {
+        match self.verb {
+            Verb::Test(test) | Verb::Ci(test) => test.run(),
+            Verb::Servers(verb) => verb.run(),
+            Verb::Bench(bench) => bench.run(),
+            Verb::Sim(sim) => sim.run(),
         }
     }
 }

@@ -85,10 +85,24 @@ struct Held {
     address: String,
 }
 
-fn hold(cache: &Path) -> Held {
+/// Whether the parent ignores SIGINT, which a child inherits.
+#[derive(Clone, Copy, PartialEq)]
+enum Interrupts {
+    Default,
+    Ignored,
+}
+
+fn hold(cache: &Path, interrupts: Interrupts) -> Held {
     let args = ["run", "--only", "postgres", "--", "sleep", "600"];
-    // A group of its own, which stands for a terminal.
     let mut command = xtask(cache, &args);
+    if interrupts == Interrupts::Ignored {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).arg(command.get_program());
+        shell.args(command.get_args());
+        shell.env("MAINSTAY_SERVERS_DIR", cache);
+        command = shell;
+    }
+    // A group of its own, which stands for a terminal.
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
     let run = cache.join("run").join(child.id().to_string());
@@ -110,12 +124,12 @@ fn hold(cache: &Path) -> Held {
     Held { child, place, processes, address }
 }
 
-fn ends_after(signal: &str, group: bool) {
+fn ends_after(signal: &str, group: bool, interrupts: Interrupts) {
     let dir = tempfile::tempdir().unwrap();
     if skipped(dir.path()) {
         return;
     }
-    let mut held = hold(dir.path());
+    let mut held = hold(dir.path(), interrupts);
     let target = if group { format!("-{}", held.child.id()) } else { held.child.id().to_string() };
     let kill = format!("kill -s {signal} -- {target}");
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -127,12 +141,17 @@ fn ends_after(signal: &str, group: bool) {
 
 #[test]
 fn nothing_is_left_after_ctrl_c() {
-    ends_after("INT", true);
+    ends_after("INT", true, Interrupts::Default);
+}
+
+#[test]
+fn nothing_is_left_after_ctrl_c_when_the_parent_ignores_it() {
+    ends_after("INT", true, Interrupts::Ignored);
 }
 
 #[test]
 fn nothing_is_left_after_a_kill() {
-    ends_after("KILL", false);
+    ends_after("KILL", false, Interrupts::Default);
 }
 
 #[test]
@@ -142,7 +161,7 @@ fn what_a_killed_guard_left_behind_is_ended_by_the_next() {
     if skipped(cache) {
         return;
     }
-    let mut held = hold(cache);
+    let mut held = hold(cache, Interrupts::Default);
     let leader = Process::of(held.child.id()).unwrap();
     // The guard is a child of it, too.
     for pid in leader.family() {

@@ -68,7 +68,7 @@ pub struct Known(pub Arc<Fleet>);
 #[async_trait]
 impl ClientSource for Known {
     async fn client(&self, id: &str, secret: &str) -> Result<Option<ClientGrant>> {
-        self.0.index.fresh().await?;
+        self.0.index.catch_up().await?;
         Ok(grant(&self.0, id, secret))
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::driver::Workers;
 use kernel::http::Routes;
-use kernel::mirror::{Mirror, Sight};
+use kernel::informer::{CacheUpdate, Informer};
 use kernel::{App, Domain, Error, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -113,15 +113,15 @@ pub async fn follow(
         kind == cluster::KIND || kind == account::KIND || of.rules().kind(kind).is_some()
     };
     let into = fleet.clone();
-    let apply = move |sight: Sight, seq: i64| match sight {
-        Sight::Seen(object) => into.index.apply(&object, seq),
-        Sight::Only(keys) => into.index.retain(&keys, seq),
+    let apply = move |sight: CacheUpdate, seq: i64| match sight {
+        CacheUpdate::Upsert(object) => into.index.apply(&object, seq),
+        CacheUpdate::Resync(keys) => into.index.retain(&keys, seq),
     };
-    let mirror =
-        Mirror::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
-    fleet.index.attach(mirror.clone());
+    let informer =
+        Informer::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
+    fleet.index.attach(informer.clone());
     let stop = stop.clone();
-    tasks.spawn(async move { mirror.follow(stop).await });
+    tasks.spawn(async move { informer.run(stop).await });
     Ok(())
 }
 

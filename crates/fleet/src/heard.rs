@@ -47,7 +47,7 @@ impl Fleet {
             after.seen.heard_at = Some(now);
             let mut written = object.clone();
             written.phase = after.status.label().into();
-            written.status = Json::of(&after.seen);
+            written.status = Json::encode(&after.seen);
             written.updated_at = now;
             let what =
                 if after.status == before.status { "reported" } else { after.status.label() };

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use kernel::mirror::Mirror;
+use kernel::informer::Informer;
 use kernel::{Error, Key, Object, Result};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ pub struct Row {
 #[derive(Default)]
 pub struct Index {
     inner: RwLock<Inner>,
-    mirror: OnceLock<Arc<Mirror>>,
+    informer: OnceLock<Arc<Informer>>,
     /// What came about since this process began.
     pub tally: Tally,
 }
@@ -80,25 +80,25 @@ pub struct Found {
 }
 
 impl Index {
-    pub fn attach(&self, mirror: Arc<Mirror>) {
-        let _ = self.mirror.set(mirror);
+    pub fn attach(&self, informer: Arc<Informer>) {
+        let _ = self.informer.set(informer);
     }
 
     /// Returns once everything that was committed before is in the picture.
-    pub async fn fresh(&self) -> Result<()> {
-        match self.mirror.get() {
-            Some(mirror) => mirror.fresh().await,
+    pub async fn catch_up(&self) -> Result<()> {
+        match self.informer.get() {
+            Some(informer) => informer.catch_up().await,
             None => Err(Error::Unavailable { what: "the index".into(), source: None }),
         }
     }
 
     /// Returns once the event of this number, and all before it, are in the picture.
-    pub async fn reached(&self, seq: i64) {
-        futures::future::OptionFuture::from(self.mirror.get().map(|m| m.reached(seq))).await;
+    pub async fn wait_for_seq(&self, seq: i64) {
+        futures::future::OptionFuture::from(self.informer.get().map(|m| m.wait_for_seq(seq))).await;
     }
 
     pub fn seq(&self) -> i64 {
-        self.mirror.get().map_or(0, |mirror| mirror.seq())
+        self.informer.get().map_or(0, |informer| informer.seq())
     }
 
     /// Of what is in the picture, only these are left.

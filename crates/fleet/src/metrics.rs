@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kernel::telemetry::Watch;
+use kernel::telemetry::MetricsObserver;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Scrape {
     }
 }
 
-impl Watch for Scrape {
+impl MetricsObserver for Scrape {
     fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
         if self.0.takes(route) {
             self.0.counts.answered(Answer { method, path: route.clone(), code: status }, took);

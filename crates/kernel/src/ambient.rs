@@ -1,4 +1,4 @@
-//! Time, ids and randomness: everything that is not decided by the inputs comes from here,
+//! Time, ids and randomness. All nondeterminism comes from here,
 //! so that the whole control plane can run under a seed.
 
 use std::sync::Arc;
@@ -45,8 +45,8 @@ impl std::fmt::Display for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC with milliseconds. Every object has several, so this is done without the
-/// machinery of formats; only years that do not have four digits need it.
+/// RFC 3339 in UTC with milliseconds. Every object has several, so this avoids a general formatter;
+/// only years without four digits need one.
 fn rfc3339(at: jiff::Timestamp) -> Option<[u8; 24]> {
     let at = jiff::tz::Offset::UTC.to_datetime(at);
     let mut text = *b"0000-00-00T00:00:00.000Z";
@@ -87,7 +87,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where a process gets its time, ids and randomness from.
+/// The source of a process's time, ids and randomness.
 #[derive(Clone)]
 pub struct Ambient {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,

@@ -1,4 +1,4 @@
-//! What a handler and a worker can reach: the parts of one running process.
+//! The state of one running process, for handlers and workers.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -17,55 +17,57 @@ use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
 use crate::{Ambient, Error, Result, Store};
 
-/// The parts of a running Mainstay. Cheap to clone; also the state of every route.
+/// The state of a running process. Cheap to clone; also the state of every route.
 #[derive(Clone)]
-pub struct App(Arc<Parts>, Arc<Shared>);
+pub struct App(Arc<AppState>, Arc<Shared>);
 
-/// What domains share with their routes and with each other, one of each type.
+/// State of the domains, one value per type.
 type Shared = RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>;
 
-pub struct Parts {
+pub struct AppState {
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
     pub identity: Identity,
     pub outbound: Outbound,
     pub metrics: Arc<Metrics>,
-    /// Where others reach this server, without a slash at its end.
+    /// The public URL of this server, without a trailing slash.
     pub url: String,
 }
 
 impl App {
-    pub fn new(parts: Parts) -> App {
+    pub fn new(parts: AppState) -> App {
         App(Arc::new(parts), Arc::default())
     }
 
-    /// Lets everyone who has the app have this too.
+    /// Adds a domain's state.
     pub fn share<T: Send + Sync + 'static>(&self, part: Arc<T>) {
         self.1.write().insert(TypeId::of::<T>(), part);
     }
 
-    /// What some domain shares.
+    /// The state of type `T` that a domain added.
     pub fn shared<T: Send + Sync + 'static>(&self) -> Result<Arc<T>> {
         let part = self.1.read().get(&TypeId::of::<T>()).cloned();
         let part = part.and_then(|part| part.downcast::<T>().ok());
-        part.ok_or_else(|| Error::internal(std::any::type_name::<T>(), "nobody shares it"))
+        part.ok_or_else(|| {
+            Error::internal(std::any::type_name::<T>(), "no domain added it to the app")
+        })
     }
 }
 
 impl Deref for App {
-    type Target = Parts;
-    fn deref(&self) -> &Parts {
+    type Target = AppState;
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }
 
-/// A kind of thing that Mainstay manages: its routes and its workers.
+/// A domain: its routes and its workers.
 #[async_trait]
 pub trait Domain: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Called once, before its routes and workers are asked for and before anyone is served. What
-    /// it leaves running belongs to `tasks` and ends with `stop`.
+    /// Called once, before `routes` and `workers` and before the first request. Tasks that it
+    /// spawns belong to `tasks` and end with `stop`.
     async fn start(
         &self,
         _app: &App,

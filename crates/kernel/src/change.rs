@@ -1,21 +1,21 @@
-//! Changes are values: a [`Change`] names everything that one decision writes, and the store
-//! takes it whole or refuses it whole.
+//! Changes are values: a [`Change`] names everything that one decision writes. The store admits or
+//! refuses it as a whole.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Class;
 use crate::{Json, Key, Object, Timestamp};
 
-/// Everything that one decision writes. Built by the API and by the driver, carried out by
+/// Everything that one decision writes. Built by the API and by the driver, committed by
 /// [`crate::Store::commit`].
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// Carried out once, whichever way and however often it comes in.
-    pub command: Option<Command>,
+    /// Makes the change idempotent: a second one with the same command id is refused.
+    pub command: Option<CommandRecord>,
     pub write: Option<Write>,
-    /// It builds on the change before it in the same call: refused if that one is.
+    /// Builds on the previous change of the same call: refused if that one is.
     pub follows: bool,
-    /// What the decision read: refused if one of them has been written since.
+    /// Revisions that the decision read: refused if one of the objects was written since.
     pub expects: Vec<(Key, i64)>,
     /// The direct dependencies of the written object, all of them.
     pub depends_on: Option<Vec<Key>>,
@@ -33,11 +33,11 @@ pub struct Change {
     pub audit: Option<AuditDraft>,
 }
 
-/// How an object is written. Each carries the whole new state, at `revision` as it was read.
+/// How an object is written. Each variant carries the whole new state, with `revision` as read.
 #[derive(Debug, Clone)]
 pub enum Write {
     Create(Object),
-    /// Everything may have changed.
+    /// Any field may have changed.
     Update(Object),
     /// Only phase, status, observed generation: what the driver writes.
     Transition(Object),
@@ -51,22 +51,22 @@ impl Write {
     }
 }
 
-/// What a worker, or an admin, does to a row of the queue.
+/// What a worker or an admin does to a queue row.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Still at it: the lease runs until then.
-    Hold {
+    /// Extends the lease until then.
+    RenewLease {
         key: Key,
         fence: i64,
         until: Timestamp,
     },
-    /// This look is over.
-    Settle {
+    /// Ends the attempt.
+    Complete {
         key: Key,
         fence: i64,
         outcome: Outcome,
     },
-    /// Nobody looks at it until it is resumed.
+    /// Excludes the row from claims until it is resumed.
     Pause {
         key: Key,
         org: String,
@@ -80,28 +80,28 @@ pub enum Work {
 impl Work {
     pub fn key(&self) -> &Key {
         match self {
-            Work::Hold { key, .. }
-            | Work::Settle { key, .. }
+            Work::RenewLease { key, .. }
+            | Work::Complete { key, .. }
             | Work::Pause { key, .. }
             | Work::Resume { key } => key,
         }
     }
 }
 
-/// How a look at an object ended.
+/// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Nothing to do until something changes.
     Done,
-    LookAgain {
+    RequeueAt {
         at: Timestamp,
     },
-    /// It failed in a way that may pass.
+    /// Failed with a transient error.
     Retry {
         at: Timestamp,
         reason: String,
     },
-    /// It needs a person.
+    /// Failed in a way that needs a person.
     Stopped {
         reason: String,
     },
@@ -127,7 +127,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// As the stores write it.
+    /// The stored representation.
     pub fn number(self) -> i16 {
         match self {
             Lane::Urgent => 0,
@@ -140,7 +140,7 @@ impl Lane {
     }
 }
 
-/// Someone should look at `key`, at `due` or before.
+/// Requests an attempt for `key`, at `due` or before.
 #[derive(Debug, Clone)]
 pub struct Wake {
     pub key: Key,
@@ -156,13 +156,13 @@ impl Wake {
     }
 
     /// For an object itself.
-    pub fn of(object: &Object, due: Timestamp) -> Wake {
+    pub fn for_object(object: &Object, due: Timestamp) -> Wake {
         Wake::new(object.key.clone(), &object.org, due)
     }
 }
 
-/// `holder` has `amount` of `counter`, if the counter stays within its limit. Taking again
-/// replaces what was taken. A unique name is a counter with the limit 1.
+/// Reserves `amount` of `counter` for `holder`, if the counter stays within its limit. Taking again
+/// replaces the amount. A unique name is a counter with the limit 1.
 #[derive(Debug, Clone)]
 pub struct Take {
     pub counter: String,
@@ -171,7 +171,7 @@ pub struct Take {
     pub limit: i64,
 }
 
-/// `holder` gives back all that it has of `counter`; nothing if it has none.
+/// Releases all that `holder` has of `counter`, if anything.
 #[derive(Debug, Clone)]
 pub struct Release {
     pub counter: String,
@@ -184,19 +184,19 @@ pub struct LeaseFence {
     pub fence: i64,
 }
 
-/// A command as its sender identified it.
+/// The idempotency record of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Command {
-    /// Unique within its sender: the sender's subject is part of it.
+pub struct CommandRecord {
+    /// Includes the sender's subject, so that it is unique per sender.
     pub id: String,
-    /// Of the request, so that one id cannot stand for two requests.
+    /// Of the request, so that one id cannot be used for two requests.
     pub digest: String,
-    pub answer: Answer,
+    pub answer: CommandReply,
 }
 
-/// What a command was answered with.
+/// The recorded reply to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CommandReply {
     pub status: u16,
     pub body: Json,
 }
@@ -223,24 +223,24 @@ impl EventDraft {
     }
 }
 
-/// Who did what, on what, from where, and how it ended. Never holds a secret.
+/// Who did what, to what, from where, and with what result. Never holds a secret.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, utoipa::ToSchema)]
 pub struct AuditDraft {
     pub actor: String,
     pub action: String,
-    /// The object's key, or what else was acted on.
+    /// The object's key, or another name of the target.
     pub target: String,
     pub org: String,
-    /// The address that the request came from; empty for our own acts.
+    /// The address of the client; empty for the server's own actions.
     pub origin: String,
     pub outcome: String,
     pub request_id: String,
-    /// The fields that matter, as they were and as they are.
+    /// The relevant fields before and after.
     pub before: Json,
     pub after: Json,
 }
 
-/// What an accepted change became.
+/// The result of an admitted change.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Accepted {
     /// The written object's new revision.
@@ -251,7 +251,7 @@ pub struct Accepted {
 
 pub type Verdict = Result<Accepted, Refusal>;
 
-/// Why a change was not carried out. Nothing of it was written.
+/// Why a change was refused. Nothing of it was written.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     #[error("{key} was changed meanwhile (revision {expected} expected, {found} found)")]
@@ -260,13 +260,13 @@ pub enum Refusal {
     Missing(Key),
     #[error("{0} exists already")]
     Exists(Key),
-    #[error("{counter} is at its limit: {used} of {limit} used, {asked} more asked for")]
+    #[error("{counter} is at its limit: {used} of {limit} used, {asked} more requested")]
     Limit { counter: String, used: i64, limit: i64, asked: i64 },
-    #[error("{0} is being worked on by someone else by now")]
+    #[error("{0} is held by another worker now")]
     FenceLost(String),
-    /// The same command was carried out before and answered this.
-    #[error("command {id} was carried out before")]
-    Repeated { id: String, answer: Answer },
+    /// The same command was executed before, with this reply.
+    #[error("command {id} was executed before")]
+    Repeated { id: String, answer: CommandReply },
     #[error("command id {id} was used for a different request")]
     Mismatch { id: String },
 }

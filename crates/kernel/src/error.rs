@@ -1,5 +1,5 @@
-//! One error type; from its class follow the HTTP status, whether to try again, the metric label
-//! and the exit code.
+//! One error type. The class of an error determines its HTTP status, whether to retry, the metric
+//! label and the exit code.
 
 use crate::change::Refusal;
 use crate::identity::TokenProblem;
@@ -8,7 +8,7 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller sent something wrong. Names the field, says what would be right.
+    /// Invalid input. Names the field and says what would be right.
     #[error("{field}: {message}")]
     Invalid { field: String, message: String },
     #[error("the body is larger than {limit_bytes} bytes")]
@@ -23,7 +23,7 @@ pub enum Error {
     MethodNotAllowed { method: String },
     #[error("{0}")]
     Conflict(String),
-    /// An error of a domain's own numbering.
+    /// An error with a code of the domain's own.
     #[error("{message}")]
     Coded { code: u32, class: Class, message: String },
     /// The store refused a change; nothing of it was written.
@@ -31,14 +31,17 @@ pub enum Error {
     Refused(#[from] Refusal),
     #[error("too many requests; try again in {retry_after_s} s")]
     Busy { retry_after_s: u64 },
-    /// Something that we depend on did not answer; it may well later.
+    /// A failure of our own that may pass.
+    #[error("{0}")]
+    Transient(String),
+    /// A dependency did not answer; it may later.
     #[error("{what} is unavailable")]
     Unavailable {
         what: String,
         #[source]
         source: Option<Source>,
     },
-    /// A mistake of ours, or damage: a person has to look.
+    /// A bug or damaged data: needs a person.
     #[error("internal error: {what}")]
     Internal {
         what: String,
@@ -71,7 +74,7 @@ impl Class {
         }
     }
 
-    /// The exit code of a command that ended with such an error.
+    /// The exit code of a process that ended with such an error.
     pub fn exit_code(self) -> u8 {
         match self {
             Class::Terminal => 1,
@@ -113,7 +116,9 @@ impl Error {
             Error::Conflict(_) => Class::Conflict,
             Error::Coded { class, .. } => *class,
             Error::Refused(refusal) => refusal.class(),
-            Error::Busy { .. } | Error::Unavailable { .. } => Class::Transient,
+            Error::Busy { .. } | Error::Transient(_) | Error::Unavailable { .. } => {
+                Class::Transient
+            }
             Error::Internal { .. } => Class::Terminal,
         }
     }

@@ -1,4 +1,4 @@
-//! The two logs: events (what changed, for whoever follows) and audit (who did it, hash-chained).
+//! The two logs: events (what changed) and audit (who did it, hash-chained).
 //! Both are numbered in the order of commits.
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::change::{AuditDraft, EventDraft};
 use crate::{Json, Key, Timestamp};
 
-/// An event as it stands in the log.
+/// An event with its position in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub seq: i64,
@@ -29,7 +29,7 @@ pub struct CloudEvent {
     pub subject: Key,
     pub time: Timestamp,
     pub datacontenttype: String,
-    /// Extension attributes: the position in the log, and whose it is.
+    /// Extension attributes: the position in the log, and the organisation.
     pub sequence: i64,
     pub org: String,
     pub data: Json,
@@ -52,7 +52,7 @@ impl From<Event> for CloudEvent {
     }
 }
 
-/// Which events a reader wants. All given conditions must hold.
+/// Selects events. All given conditions must hold.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     /// The kind of the object, as in `widget`.
@@ -69,13 +69,13 @@ impl EventFilter {
     }
 }
 
-/// An audit entry as it stands in the log.
+/// An audit entry with its position in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditEntry {
     pub seq: i64,
     pub at: Timestamp,
     pub entry: AuditDraft,
-    /// Over the hash before it and everything above; hexadecimal.
+    /// SHA-256 over the previous hash and the fields above; hexadecimal.
     pub hash: String,
 }
 
@@ -100,21 +100,21 @@ impl AuditFilter {
     }
 }
 
-/// The ends of both logs: the next number of each follows from it.
+/// The last sequence number of both logs, and the last hash of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Head {
+pub struct LogHeads {
     pub event_seq: i64,
     pub audit_seq: i64,
     pub audit_hash: String,
 }
 
-impl Default for Head {
-    fn default() -> Head {
-        Head { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
+impl Default for LogHeads {
+    fn default() -> LogHeads {
+        LogHeads { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
     }
 }
 
-impl Head {
+impl LogHeads {
     pub fn append_event(&mut self, draft: &EventDraft, data: Json, at: Timestamp) -> Event {
         self.event_seq += 1;
         let EventDraft { kind, subject, org, .. } = draft.clone();
@@ -150,10 +150,10 @@ fn chain_hash(before: &str, seq: i64, at: Timestamp, entry: &AuditDraft) -> Stri
     })
 }
 
-/// Follows the chain entry by entry, from the first.
+/// Verifies the hash chain entry by entry, from the first.
 #[derive(Debug, Default)]
 pub struct AuditCheck {
-    head: Head,
+    head: LogHeads,
 }
 
 /// What is wrong with the chain, and where.
@@ -182,8 +182,8 @@ impl AuditCheck {
         Ok(())
     }
 
-    /// After the last entry: is this where the log should end?
-    pub fn end(&self, recorded: &Head) -> Result<(), AuditFault> {
+    /// Compares the last verified entry with the recorded head.
+    pub fn end(&self, recorded: &LogHeads) -> Result<(), AuditFault> {
         let (found, expected) = (self.head.audit_seq, recorded.audit_seq);
         if found < expected {
             return Err(AuditFault::Truncated { expected, found });
@@ -194,8 +194,8 @@ impl AuditCheck {
         Ok(())
     }
 
-    /// How many entries were found right so far, and the hash of the last.
-    pub fn head(&self) -> &Head {
+    /// The number and the hash of the last verified entry.
+    pub fn head(&self) -> &LogHeads {
         &self.head
     }
 }
@@ -204,8 +204,8 @@ impl AuditCheck {
 mod tests {
     use super::*;
 
-    fn chain(n: usize) -> (Head, Vec<AuditEntry>) {
-        let mut head = Head::default();
+    fn chain(n: usize) -> (LogHeads, Vec<AuditEntry>) {
+        let mut head = LogHeads::default();
         let entries = (0..n)
             .map(|i| {
                 let draft = AuditDraft { actor: format!("a{i}"), ..AuditDraft::default() };
@@ -215,7 +215,7 @@ mod tests {
         (head, entries)
     }
 
-    fn check(head: &Head, entries: &[AuditEntry]) -> Result<(), AuditFault> {
+    fn check(head: &LogHeads, entries: &[AuditEntry]) -> Result<(), AuditFault> {
         let mut check = AuditCheck::default();
         entries.iter().try_for_each(|entry| check.next(entry))?;
         check.end(head)

@@ -1,4 +1,4 @@
-//! The managed thing: its key, its desired spec, its observed status.
+//! The managed object: its key, its desired spec, its observed status.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::{Error, Timestamp};
 
-/// Names an object everywhere: `kind/id`, as in `widget/cq1v0c8h5g2s73d1q8pg`.
+/// Identifies an object: `kind/id`, as in `widget/cq1v0c8h5g2s73d1q8pg`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(Box<str>);
@@ -17,12 +17,12 @@ pub struct Key(Box<str>);
 pub const ID_CHARS_MAX: usize = 128;
 
 impl Key {
-    /// A key from a kind and an id that our own code made.
+    /// A key from a trusted kind and id.
     pub fn new(kind: &str, id: &str) -> Key {
         Key(format!("{kind}/{id}").into())
     }
 
-    /// A key from text that came from outside.
+    /// A key from untrusted text.
     pub fn parse(text: &str) -> Result<Key, Error> {
         let word = |part: &str, also: &[char]| {
             !part.is_empty()
@@ -30,7 +30,7 @@ impl Key {
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(&c))
         };
         match text.split_once('/') {
-            // Dots alone would be a place where ids become paths.
+            // Only dots would be a path traversal where ids become file names.
             Some((kind, id))
                 if word(kind, &['-'])
                     && word(id, &['-', '_', '.', ':'])
@@ -57,7 +57,7 @@ impl Key {
         &self.0
     }
 
-    /// A key as the store wrote it.
+    /// A key read from the store.
     pub(crate) fn stored(text: &str) -> Key {
         Key(text.into())
     }
@@ -82,13 +82,13 @@ impl From<Key> for String {
     }
 }
 
-/// JSON that the kernel carries without looking inside.
+/// JSON that the kernel carries without parsing it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Json(Box<RawValue>);
 
 impl Json {
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Json {
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Json {
         Json(serde_json::value::to_raw_value(value).expect("our own types serialise"))
     }
 
@@ -100,7 +100,7 @@ impl Json {
         self.0.get()
     }
 
-    /// JSON as the store wrote it.
+    /// JSON read from the store.
     pub fn stored(text: String) -> Result<Json, Error> {
         RawValue::from_string(text).map(Json).map_err(|e| Error::internal("stored JSON", e))
     }
@@ -108,7 +108,7 @@ impl Json {
 
 impl Default for Json {
     fn default() -> Json {
-        Json::of(&serde_json::Map::new())
+        Json::encode(&serde_json::Map::new())
     }
 }
 
@@ -120,7 +120,7 @@ impl PartialEq for Json {
 
 pub type Labels = BTreeMap<String, String>;
 
-/// A managed thing. `spec` is what its owner wants, `status` what was last observed.
+/// A managed object. `spec` is the desired state, `status` the last observed one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Object {
     pub key: Key,
@@ -136,11 +136,11 @@ pub struct Object {
     pub labels: Labels,
     pub spec: Json,
     pub status: Json,
-    /// Counts the changes of what is wanted: the spec, or that it should go.
+    /// Counts changes of the desired state: of the spec, or that the object was deleted.
     pub generation: i64,
-    /// The generation that the status speaks of.
+    /// The generation that the status reflects.
     pub observed: i64,
-    /// Counts every write; a writer names the one that it read.
+    /// Counts every write; a writer names the revision that it read.
     pub revision: i64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -149,7 +149,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// A new object as its creator wants it, not yet written.
+    /// A new object, not yet written.
     pub fn new(
         key: Key,
         org: &str,
@@ -177,11 +177,11 @@ impl Object {
         }
     }
 
-    /// The words that a search finds it by.
+    /// The words that a search matches.
     pub fn words(&self) -> Vec<String> {
         let labels = self.labels.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
         let all = [self.name.as_str(), self.description.as_str()].into_iter().chain(labels);
-        all.flat_map(crate::find::words).collect()
+        all.flat_map(crate::query::tokenize).collect()
     }
 }
 

@@ -1,7 +1,7 @@
-//! A row of the queue and what can happen to it. Pure: every store applies the same functions.
+//! A queue row and its transitions. Pure: every store applies the same functions.
 //!
-//! A row says only *who* needs a look, never *what* changed. There is one row per key, so a key
-//! is never worked on twice at once; the lane is how urgent the look is.
+//! A row says only which key to reconcile, never what changed. There is one row per key, so a key
+//! is never reconciled twice at once; the lane is its priority.
 
 use std::time::Duration;
 
@@ -26,18 +26,18 @@ use crate::{Key, Timestamp};
 #[schema(as = WorkState)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// To be looked at as soon as someone is free.
+    /// Due: claimed by the next free worker.
     Ready,
-    /// To be looked at when `due` comes.
+    /// Becomes ready at `due`.
     Waiting,
-    /// Someone is at it; `due` is when their lease ends.
+    /// Claimed; `due` is when the lease ends.
     Running,
     /// Needs a person.
     Stopped,
 }
 
 impl State {
-    /// As the stores write it.
+    /// The stored representation.
     pub fn number(self) -> i16 {
         match self {
             State::Ready => 0,
@@ -64,16 +64,16 @@ pub struct QueueRow {
     pub lane: Lane,
     pub state: State,
     pub paused: bool,
-    /// Null while it is stopped: only a person, or a change, makes it due again.
+    /// Null while stopped: only a person or a change makes it due again.
     #[schema(nullable)]
     pub due: Timestamp,
-    /// Failed looks in a row.
+    /// Failed attempts in a row.
     pub attempt: i32,
-    /// The number of the claim that may settle this row. Never given twice.
+    /// The number of the claim that may complete this row. Never given twice.
     pub fence: i64,
-    /// Who is at it, or was last.
+    /// The process that claimed it last.
     pub worker: String,
-    /// A wake-up that came while it was being worked on.
+    /// A wake-up that came during the attempt.
     pub woken: Option<Timestamp>,
     /// Why it is retrying, stopped or paused.
     pub reason: String,
@@ -102,14 +102,14 @@ impl QueueRow {
         self.state = if due <= now { State::Ready } else { State::Waiting };
     }
 
-    /// Whatever was the matter is over; a pause is not.
-    fn say_nothing(&mut self) {
+    /// Clears the reason, unless it explains a pause.
+    fn clear_reason(&mut self) {
         if !self.paused {
             self.reason.clear();
         }
     }
 
-    /// Nobody looks at it until it is resumed.
+    /// Excludes the row from claims until it is resumed.
     pub fn pause(&mut self, reason: &str) {
         self.paused = true;
         self.reason = reason.into();
@@ -133,20 +133,20 @@ impl QueueRow {
             State::Ready => {}
             State::Waiting => self.at(self.due.min(wake.due), now),
             State::Stopped => {
-                self.say_nothing();
+                self.clear_reason();
                 self.attempt = 0;
                 self.at(wake.due, now);
             }
         }
     }
 
-    /// `None`: nothing is left to do, the row goes.
-    pub fn settle(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
+    /// Ends an attempt. `None`: the row is removed.
+    pub fn complete(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
         let woken = self.woken.take();
-        self.say_nothing();
+        self.clear_reason();
         if !matches!(outcome, Outcome::Retry { .. }) {
             self.attempt = 0;
-            // Whoever woke it meanwhile may have been in a hurry.
+            // A wake-up during the attempt may have been urgent.
             if woken.is_none() {
                 self.lane = Lane::Normal;
             }
@@ -155,7 +155,7 @@ impl QueueRow {
             (Outcome::Done, None) if self.paused => self.at(now, now),
             (Outcome::Done, None) => return None,
             (Outcome::Done | Outcome::Stopped { .. }, Some(woken)) => self.at(woken, now),
-            (Outcome::LookAgain { at }, woken) => {
+            (Outcome::RequeueAt { at }, woken) => {
                 self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
             }
             (Outcome::Retry { at, reason }, woken) => {
@@ -180,13 +180,13 @@ impl QueueRow {
         self.woken = None;
     }
 
-    /// The due time came: a wait is over, or a worker went silent.
+    /// Handles a due time that has passed: a wait is over, or a lease expired.
     pub fn promote(&mut self, now: Timestamp) {
         match self.state {
             State::Waiting => self.at(self.due.min(now), now),
             State::Running => {
                 self.attempt = self.attempt.saturating_add(1);
-                self.reason = format!("{} went silent", self.worker);
+                self.reason = format!("the lease of {} expired", self.worker);
                 self.woken = None;
                 self.at(now, now);
             }
@@ -195,11 +195,11 @@ impl QueueRow {
     }
 }
 
-/// Asks for work.
+/// What a driver asks the queue for.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct ClaimRequest {
     pub worker: String,
-    /// How many at the most, of any lane.
+    /// The most rows, of any lane.
     pub slots: usize,
     /// How many of them may be of the normal lane.
     pub slots_normal: usize,
@@ -207,7 +207,7 @@ pub struct Ask {
     pub lease: Duration,
 }
 
-/// A key that is now this worker's until its lease ends.
+/// A key that this worker holds until its lease ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub key: Key,
@@ -219,9 +219,9 @@ pub struct Claim {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Claimed {
+pub struct ClaimBatch {
     pub claims: Vec<Claim>,
-    /// When the next look is due, as far as the store knows; sooner if a wake-up comes.
+    /// When the next row is due, as far as the store knows; sooner if a wake-up comes.
     pub next_due: Option<Timestamp>,
 }
 
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::Change;
-    use crate::admit::{Rows, Slot};
+    use crate::admission::{BatchState, Tracked};
     use crate::change::Work;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -251,33 +251,33 @@ mod tests {
     fn a_wake_up_during_work_is_never_lost_whatever_the_outcome() {
         let outcomes = [
             Outcome::Done,
-            Outcome::LookAgain { at: LATER },
+            Outcome::RequeueAt { at: LATER },
             Outcome::Retry { at: LATER, reason: "x".into() },
             Outcome::Stopped { reason: "x".into() },
         ];
         for outcome in outcomes {
             let mut row = running();
             row.wake(&wake(NOW), NOW);
-            let row = row.settle(&outcome, NOW).expect("the row stays");
+            let row = row.complete(&outcome, NOW).expect("the row stays");
             assert_eq!((row.state, row.due), (State::Ready, NOW), "after {outcome:?}");
         }
     }
 
     #[test]
     fn done_without_a_wake_up_removes_the_row() {
-        assert_eq!(running().settle(&Outcome::Done, NOW), None);
+        assert_eq!(running().complete(&Outcome::Done, NOW), None);
     }
 
     #[test]
     fn a_stopped_row_starts_again_when_something_changes() {
-        let mut row = running().settle(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
+        let mut row = running().complete(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
         assert_eq!(row.state, State::Stopped);
         row.wake(&wake(NOW), NOW);
         assert_eq!((row.state, row.reason.as_str()), (State::Ready, ""));
     }
 
     #[test]
-    fn a_silent_worker_loses_its_key_and_it_counts_as_a_failure() {
+    fn an_expired_lease_releases_the_key_and_counts_as_a_failure() {
         let mut row = running();
         row.promote(Timestamp(2000));
         assert_eq!((row.state, row.attempt), (State::Ready, 1));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_earlier_wake_up_wins_and_a_later_one_does_not_delay() {
-        let mut row = running().settle(&Outcome::LookAgain { at: LATER }, NOW).unwrap();
+        let mut row = running().complete(&Outcome::RequeueAt { at: LATER }, NOW).unwrap();
         row.wake(&wake(Timestamp(9000)), NOW);
         assert_eq!(row.due, LATER);
         row.wake(&wake(Timestamp(3000)), NOW);
@@ -296,19 +296,19 @@ mod tests {
     fn an_urgent_wake_up_during_work_stays_urgent() {
         let mut row = running();
         row.wake(&Wake { lane: Lane::Urgent, ..wake(NOW) }, NOW);
-        let row = row.settle(&Outcome::Done, NOW).expect("the row stays");
+        let row = row.complete(&Outcome::Done, NOW).expect("the row stays");
         assert_eq!((row.state, row.lane), (State::Ready, Lane::Urgent));
         let mut row = row;
         row.claim("w1", 8, Timestamp(2000));
-        let row = row.settle(&Outcome::LookAgain { at: LATER }, NOW).expect("the row stays");
-        assert_eq!(row.lane, Lane::Normal, "once it was looked at it is like any other");
+        let row = row.complete(&Outcome::RequeueAt { at: LATER }, NOW).expect("the row stays");
+        assert_eq!(row.lane, Lane::Normal, "a completed row is back in the normal lane");
     }
 
     #[test]
     fn a_paused_row_says_why_until_it_is_resumed() {
         let mut row = running();
         (row.paused, row.reason) = (true, "new disk".into());
-        let mut row = row.settle(&Outcome::Done, NOW).expect("the pause is kept");
+        let mut row = row.complete(&Outcome::Done, NOW).expect("the pause is kept");
         assert_eq!(row.reason, "new disk");
         row.wake(&wake(NOW), NOW);
         assert_eq!(row.reason, "new disk");
@@ -329,7 +329,7 @@ mod tests {
     fn acts() -> impl Strategy<Value = Vec<Act>> {
         let outcome = prop_oneof![
             Just(Outcome::Done),
-            (0..9000_i64).prop_map(|at| Outcome::LookAgain { at: Timestamp(at) }),
+            (0..9000_i64).prop_map(|at| Outcome::RequeueAt { at: Timestamp(at) }),
             (0..9000_i64).prop_map(|at| Outcome::Retry { at: Timestamp(at), reason: "r".into() }),
             Just(Outcome::Stopped { reason: "s".into() }),
         ];
@@ -349,16 +349,16 @@ mod tests {
         work: Option<Work>,
         wakes: Vec<Wake>,
         now: Timestamp,
-    ) -> Rows {
-        let mut rows = Rows::default();
-        rows.queue.extend(row.map(|row| (row.key.clone(), Slot::loaded(row))));
+    ) -> BatchState {
+        let mut rows = BatchState::default();
+        rows.queue.extend(row.map(|row| (row.key.clone(), Tracked::loaded(row))));
         let change = Change { work, wakes, ..Change::default() };
         let _ = rows.admit(&[change], now);
         rows
     }
 
     proptest! {
-        /// From a wake-up until someone looks, the row is there and comes up in time.
+        /// From a wake-up until the next claim, the row exists and becomes due in time.
         #[test]
         fn a_wake_up_is_never_lost_whatever_happens(acts in acts()) {
             let key = Key::new("widget", "a");
@@ -373,7 +373,7 @@ mod tests {
                     }
                     Act::Settle(outcome) => {
                         let (key, outcome) = (key.clone(), outcome.clone());
-                        Some((Some(Work::Settle { key, fence, outcome }), vec![]))
+                        Some((Some(Work::Complete { key, fence, outcome }), vec![]))
                     }
                     Act::Pause => {
                         let (org, reason) = ("acme".into(), "by hand".into());
@@ -384,7 +384,7 @@ mod tests {
                 };
                 if let Some((work, wakes)) = change {
                     let rows = applied(row.take(), work, wakes, now);
-                    row = rows.queue.get(&key).and_then(|slot| slot.is.clone());
+                    row = rows.queue.get(&key).and_then(|tracked| tracked.after.clone());
                 }
                 if let Act::Pass(ms) = act {
                     now.0 += ms;
@@ -407,7 +407,7 @@ mod tests {
                         State::Running => row.woken.is_some_and(|woken| woken <= wanted),
                         State::Stopped => false,
                     };
-                    prop_assert!(kept, "{row:?} although it was to be looked at at {wanted:?}");
+                    prop_assert!(kept, "{row:?} although it was due at {wanted:?}");
                 }
             }
         }

@@ -98,9 +98,10 @@ impl World {
         let (served, counted, is_up) = (keys.clone(), fetches.clone(), up.clone());
         let serve_keys = move || {
             counted.fetch_add(1, Ordering::SeqCst);
-            let answer = match is_up.load(Ordering::SeqCst) {
-                true => Ok(json!({"keys": *served.lock()}).to_string()),
-                false => Err(StatusCode::SERVICE_UNAVAILABLE),
+            let answer = if is_up.load(Ordering::SeqCst) {
+                Ok(json!({"keys": *served.lock()}).to_string())
+            } else {
+                Err(StatusCode::SERVICE_UNAVAILABLE)
             };
             async move { answer }
         };
@@ -209,14 +210,14 @@ async fn a_token_cannot_choose_how_it_is_checked() {
         let forged = unsigned(json!({"alg": algorithm, "kid": "e"}), &claims);
         for signature in ["", signature] {
             let why = world.refusal(&format!("{forged}.{signature}")).await;
-            assert!(why.contains("are not taken"), "{algorithm}: {why}");
+            assert!(why.contains("are not accepted"), "{algorithm}: {why}");
         }
     }
     // A key is only for the algorithms of its own kind.
     for (algorithm, kid) in [("RS256", "e"), ("ES256", "r")] {
         let forged = unsigned(json!({"alg": algorithm, "kid": kid}), &claims);
         let why = world.refusal(&format!("{forged}.{signature}")).await;
-        assert!(why.contains("which the key it names is not for"), "{why}");
+        assert!(why.contains("does not match the key"), "{why}");
     }
     let own = unsigned(json!({"alg": "ES256", "kid": "e", "jwk": Key::ec("e").jwk}), &claims);
     assert!(world.refusal(&format!("{own}.{signature}")).await.contains("signature is wrong"));
@@ -239,7 +240,7 @@ async fn what_is_wrong_with_a_token_is_said() {
         (sign(json!({"iss": null})), "does not name its issuer"),
         (sign(json!({"typ": "Refresh"})), "refresh token"),
         (sign(json!({"typ": "ID"})), "ID token"),
-        (sign(json!({"username": null, "sub": null})), "names nobody"),
+        (sign(json!({"username": null, "sub": null})), "has no subject"),
         (stranger.sign(&world.claims(json!({}))), "signature is wrong"),
         (sign(json!({"x": "y".repeat(20_000)})), "larger than"),
         ("x".repeat(1 << 20), "larger than"),

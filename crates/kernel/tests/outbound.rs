@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::any;
 use futures::FutureExt;
-use kernel::outbound::{self, Config, Failure, Lookup, Outbound, Reach, breaker};
+use kernel::outbound::{self, Config, Delivery, Failure, Lookup, Outbound, breaker};
 use kernel::{Ambient, Class, Error, Timestamp};
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -71,7 +71,7 @@ fn config() -> Config {
     Config { backoff_ms: 1, backoff_max_ms: 5, ..Config::default() }
 }
 
-fn outbound(config: Config) -> (Outbound, Arc<Mutex<Vec<Option<Reach>>>>) {
+fn outbound(config: Config) -> (Outbound, Arc<Mutex<Vec<Option<Delivery>>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     let observe: outbound::Observe = Arc::new(move |o| log.lock().push(o.failure));
@@ -79,8 +79,8 @@ fn outbound(config: Config) -> (Outbound, Arc<Mutex<Vec<Option<Reach>>>>) {
 }
 
 async fn send(outbound: &Outbound, method: Method, url: Url) -> Result<reqwest::Response, Error> {
-    let system = outbound.system("peer");
-    system.http("test", system.request(method, url)).await
+    let target = outbound.target("peer");
+    target.http("test", target.request(method, url)).await
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn an_idempotent_call_is_repeated_until_it_works_and_each_attempt_is_obser
     let (outbound, seen) = outbound(config());
     let response = send(&outbound, Method::GET, server.url("/flaky")).await.unwrap();
     assert_eq!(response.status(), 200);
-    assert_eq!(*seen.lock(), [Some(Reach::Unknown), Some(Reach::Unknown), None]);
+    assert_eq!(*seen.lock(), [Some(Delivery::Unknown), Some(Delivery::Unknown), None]);
 }
 
 #[tokio::test]
@@ -99,9 +99,9 @@ async fn a_call_that_may_have_happened_is_not_repeated_unless_it_is_idempotent()
     let error = send(&outbound, Method::POST, server.url("/flaky")).await.unwrap_err();
     assert_eq!((error.class(), server.calls()), (Class::Transient, 1));
 
-    let system = outbound.system("peer");
-    let keyed = system.request(Method::POST, server.url("/flaky")).header("idempotency-key", "k1");
-    assert_eq!(system.http("test", keyed).await.unwrap().status(), 200);
+    let target = outbound.target("peer");
+    let keyed = target.request(Method::POST, server.url("/flaky")).header("idempotency-key", "k1");
+    assert_eq!(target.http("test", keyed).await.unwrap().status(), 200);
     assert_eq!(server.calls(), 3);
 }
 
@@ -114,7 +114,7 @@ async fn a_call_that_was_not_sent_is_repeated_whatever_it_does() {
     let (outbound, seen) = outbound(config());
     let url = Url::parse(&format!("http://{closed}/")).unwrap();
     assert!(send(&outbound, Method::POST, url).await.is_err());
-    assert_eq!(*seen.lock(), [Some(Reach::NotSent); 3]);
+    assert_eq!(*seen.lock(), [Some(Delivery::NotSent); 3]);
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn after_repeated_failures_calls_are_held_back_until_a_probe_succeeds() {
     assert_eq!(server.calls(), 3, "nothing was sent");
     let why = std::error::Error::source(&error).unwrap().to_string();
     assert!(why.contains("held back for another 1.0 s"), "{why}");
-    let other = outbound.system("other");
+    let other = outbound.target("other");
     assert!(other.http("test", other.request(Method::GET, server.url("/fine"))).await.is_ok());
 
     clock.fetch_add(1_000, Ordering::SeqCst);
@@ -166,21 +166,21 @@ async fn after_repeated_failures_calls_are_held_back_until_a_probe_succeeds() {
 async fn an_answer_that_does_not_come_is_given_up() {
     let server = Server::start().await;
     let (outbound, seen) = outbound(Config { attempts_max: 1, ..config() });
-    let system = outbound.system("peer").with_timeout(Duration::from_millis(30));
-    let request = system.request(Method::GET, server.url("/stuck"));
-    assert_eq!(system.http("test", request).await.unwrap_err().class(), Class::Transient);
-    let waited = system.call("test", true, |_| std::future::pending::<Result<(), Failure>>()).await;
+    let target = outbound.target("peer").with_timeout(Duration::from_millis(30));
+    let request = target.request(Method::GET, server.url("/stuck"));
+    assert_eq!(target.http("test", request).await.unwrap_err().class(), Class::Transient);
+    let waited = target.call("test", true, |_| std::future::pending::<Result<(), Failure>>()).await;
     assert_eq!(waited.unwrap_err().class(), Class::Transient);
-    assert_eq!(*seen.lock(), [Some(Reach::Unknown); 2]);
+    assert_eq!(*seen.lock(), [Some(Delivery::Unknown); 2]);
 }
 
 #[tokio::test]
 async fn no_secret_of_a_url_or_header_is_in_an_error() {
     let (outbound, _) = outbound(Config { attempts_max: 1, ..config() });
     let url = Url::parse("http://user:hunter2@127.0.0.1:1/p?key=hunter2").unwrap();
-    let system = outbound.system("peer");
-    let request = system.request(Method::GET, url).bearer_auth("hunter2");
-    let error = system.http("test", request).await.unwrap_err();
+    let target = outbound.target("peer");
+    let request = target.request(Method::GET, url).bearer_auth("hunter2");
+    let error = target.http("test", request).await.unwrap_err();
     let mut said = format!("{error} {error:?}");
     let mut source = std::error::Error::source(&error);
     while let Some(error) = source {
@@ -223,8 +223,8 @@ async fn a_name_that_turns_inward_after_it_was_checked_is_not_dialled() {
             Outbound::with_lookup(config, Ambient::system(), Arc::new(|_| ()), lookup).unwrap();
         let target = format!("http://rebound.example:{}/", server.address.port());
         let url = outbound.user_url("url", &target).await.unwrap();
-        let system = outbound.system("webhook").for_users();
-        assert!(system.http("test", system.request(Method::POST, url)).await.is_err());
+        let target = outbound.target("webhook").guard_ssrf();
+        assert!(target.http("test", target.request(Method::POST, url)).await.is_err());
         assert_eq!(lookups.load(Ordering::SeqCst), turns_after + 1);
     }
     assert_eq!(server.calls(), 0);
@@ -234,13 +234,13 @@ async fn a_name_that_turns_inward_after_it_was_checked_is_not_dialled() {
 async fn a_user_url_reaches_this_machine_only_if_the_configuration_allows_it() {
     let server = Server::start().await;
     let (closed, _) = outbound(config());
-    let system = closed.system("webhook").for_users();
-    let request = system.request(Method::POST, server.url("/"));
-    assert_eq!(system.http("test", request).await.unwrap_err().class(), Class::Invalid);
+    let target = closed.target("webhook").guard_ssrf();
+    let request = target.request(Method::POST, server.url("/"));
+    assert_eq!(target.http("test", request).await.unwrap_err().class(), Class::Invalid);
     assert_eq!(server.calls(), 0);
 
     let (open, _) = outbound(Config { allow_targets: vec!["127.0.0.0/8".into()], ..config() });
     let url = open.user_url("url", server.url("/").as_str()).await.unwrap();
-    let system = open.system("webhook").for_users();
-    assert_eq!(system.http("test", system.request(Method::POST, url)).await.unwrap().status(), 200);
+    let target = open.target("webhook").guard_ssrf();
+    assert_eq!(target.http("test", target.request(Method::POST, url)).await.unwrap().status(), 200);
 }

@@ -37,7 +37,8 @@ pub fn public_url(config: &Config, listens: SocketAddr) -> String {
 
 pub fn write_address(config: &Config, url: &str) -> Result<()> {
     let path = config.data_dir.join(ADDRESS_FILE);
-    std::fs::write(&path, format!("{url}\n"))
+    // A client may read it at any moment.
+    kernel::files::replace(&path, format!("{url}\n").as_bytes(), 0o644)
         .map_err(|e| Error::file(format!("{} cannot be written", path.display()), e))
 }
 

@@ -10,7 +10,7 @@ use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
-use kernel::{Ambient, App, Domain, Parts, Store};
+use kernel::{Ambient, App, AppState, Domain, Store};
 use streams::api::StreamsDomain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -65,7 +65,7 @@ async fn compose(
         ambient.clone(),
         &outbound,
     )?;
-    let app = App::new(Parts { store, ambient, identity, outbound, metrics, url });
+    let app = App::new(AppState { store, ambient, identity, outbound, metrics, url });
     let tasks = TaskTracker::new();
     let served = work_and_serve(config, app, domains, listener, &tasks, &stop).await;
     stop.cancel();
@@ -122,7 +122,7 @@ fn start_driver(
     tasks.spawn(driver.run(stop.clone()));
     let (app, retention, stop) = (app.clone(), config.retention.clone(), stop.clone());
     tasks.spawn(async move {
-        driver::forget(app.store.as_ref(), &app.ambient, &name, &retention, stop).await;
+        driver::run_retention(app.store.as_ref(), &app.ambient, &name, &retention, stop).await;
     });
 }
 
@@ -185,15 +185,16 @@ fn greeting(config: &Config, store: &str, url: &str) -> String {
     };
     // Whoever uses the usual directory is let in without signing in.
     let usual = crate::local::found(url).is_some();
-    let sign_in = match usual {
-        true => String::new(),
-        false => format!(
+    let sign_in = if usual {
+        String::new()
+    } else {
+        format!(
             "\
 Sign in once, in another terminal; after that no command asks for a token:
   {me} {login}
 
 "
-        ),
+        )
     };
     format!(
         "\
@@ -269,10 +270,7 @@ mod tests {
                 stop.cancelled().await;
                 said.lock().unwrap().push("its task ends".into());
             });
-            match self.fails {
-                true => Err(kernel::Error::invalid("witness", "saw nothing")),
-                false => Ok(()),
-            }
+            if self.fails { Err(kernel::Error::invalid("witness", "saw nothing")) } else { Ok(()) }
         }
 
         fn routes(&self) -> Routes {

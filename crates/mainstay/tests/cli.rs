@@ -4,7 +4,7 @@ mod stage;
 
 use kernel::Timestamp;
 use kernel::change::AuditDraft;
-use kernel::log::{AuditEntry, Head};
+use kernel::log::{AuditEntry, LogHeads};
 use serde_json::{Value, json};
 use stage::{Answer, Asked, Stage, mainstay};
 
@@ -137,8 +137,8 @@ fn following_events_resumes_after_the_last_one_that_was_seen() {
     assert_eq!(asked[2].header("last-event-id"), Some("42"));
 }
 
-fn audit_log(n: i64) -> (Head, Vec<AuditEntry>) {
-    let mut head = Head::default();
+fn audit_log(n: i64) -> (LogHeads, Vec<AuditEntry>) {
+    let mut head = LogHeads::default();
     let entry = |i| {
         let after =
             kernel::Json::stored(format!("{{\"b\": {i},  \"a\": 1}}")).expect("as written here");
@@ -149,7 +149,7 @@ fn audit_log(n: i64) -> (Head, Vec<AuditEntry>) {
     (head, entries)
 }
 
-fn audit_stage(head: Head, entries: Vec<AuditEntry>) -> Stage {
+fn audit_stage(head: LogHeads, entries: Vec<AuditEntry>) -> Stage {
     Stage::new(move |asked| {
         if asked.target.contains("/head") {
             return Answer::json(200, &head);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::outbound::{Outbound, System};
+use kernel::outbound::{Outbound, Target};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -38,7 +38,7 @@ pub struct Connect {
     token_file: PathBuf,
     /// All that is seen; everything, if there are none.
     namespaces: Vec<String>,
-    system: System,
+    target: Target,
 }
 
 /// What the server has been told.
@@ -70,8 +70,8 @@ impl Connect {
     ) -> Result<Connect> {
         let url =
             server.join(PATH).map_err(|error| Error::invalid("connect", error.to_string()))?;
-        let system = outbound.system("mainstay server");
-        Ok(Connect { url, token_file, namespaces: namespaces.into(), system })
+        let target = outbound.target("mainstay server");
+        Ok(Connect { url, token_file, namespaces: namespaces.into(), target })
     }
 
     /// Until `stop`. `acts` says whether this process is the one that speaks for the cluster, and
@@ -158,9 +158,9 @@ impl Connect {
             let what = format!("{} cannot be read: {error}", self.token_file.display());
             Error::invalid("connect-token-file", what)
         })?;
-        let request = self.system.request(Method::PUT, self.url.clone());
+        let request = self.target.request(Method::PUT, self.url.clone());
         let answer =
-            self.system.http("report", request.bearer_auth(token.trim()).json(report)).await?;
+            self.target.http("report", request.bearer_auth(token.trim()).json(report)).await?;
         match answer.status() {
             status if status.is_success() => Ok(()),
             status => {

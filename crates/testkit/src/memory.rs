@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use kernel::admit::{Counter, Lease, Rows, Slot, Stored, Touched, WriteKind};
-use kernel::change::{Change, Command, Verdict, Work};
-use kernel::find::{Find, Page};
-use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use kernel::queue::{Ask, Claim, Claimed, QueueRow, State};
-use kernel::store::{Hints, Store, WorkCount, WorkFilter};
+use kernel::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked, WriteKind};
+use kernel::change::{Change, CommandRecord, Verdict, Work};
+use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use kernel::query::{ObjectQuery, QueryPage};
+use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
+use kernel::store::{Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
@@ -21,10 +21,10 @@ pub struct Tables {
     pub counters: BTreeMap<String, Counter>,
     pub holds: BTreeMap<(String, String), i64>,
     pub leases: BTreeMap<String, Lease>,
-    pub commands: BTreeMap<String, (Timestamp, Command)>,
+    pub commands: BTreeMap<String, (Timestamp, CommandRecord)>,
     pub events: Vec<Event>,
     pub audit: Vec<AuditEntry>,
-    pub head: Head,
+    pub head: LogHeads,
     fence: i64,
     last_org: [String; 2],
 }
@@ -44,7 +44,7 @@ pub enum Bug {
 #[derive(Default)]
 pub struct Memory {
     tables: Mutex<Tables>,
-    hints: Hints,
+    wakeups: Wakeups,
     bug: Option<Bug>,
 }
 
@@ -74,12 +74,14 @@ impl Tables {
         edges.map(|(from, _)| (from.clone(), self.org_of(from, ""))).collect()
     }
 
-    fn load(&self, touched: &Touched) -> Rows {
-        let mut rows = Rows::default();
+    fn load(&self, touched: &RowSet) -> BatchState {
+        let mut rows = BatchState::default();
         for key in &touched.objects {
             if let Some((_, object)) = self.objects.get(key) {
-                rows.objects
-                    .insert(key.clone(), Slot::loaded(Stored { revision: object.revision }));
+                rows.objects.insert(
+                    key.clone(),
+                    Tracked::loaded(StoredRevision { revision: object.revision }),
+                );
             }
         }
         for key in &touched.dependents_of {
@@ -94,17 +96,17 @@ impl Tables {
         let neighbours: Vec<Key> = neighbours.flat_map(|map| map.keys().cloned()).collect();
         for key in touched.queue.iter().chain(&neighbours) {
             if let Some(row) = self.queue.get(key) {
-                rows.queue.insert(key.clone(), Slot::loaded(row.clone()));
+                rows.queue.insert(key.clone(), Tracked::loaded(row.clone()));
             }
         }
         for name in &touched.counters {
             if let Some(counter) = self.counters.get(name) {
-                rows.counters.insert(name.clone(), Slot::loaded(*counter));
+                rows.counters.insert(name.clone(), Tracked::loaded(*counter));
             }
         }
         for hold in &touched.holds {
             if let Some(amount) = self.holds.get(hold) {
-                rows.holds.insert(hold.clone(), Slot::loaded(*amount));
+                rows.holds.insert(hold.clone(), Tracked::loaded(*amount));
             }
         }
         for name in &touched.leases {
@@ -114,13 +116,13 @@ impl Tables {
         }
         for id in &touched.commands {
             if let Some((_, command)) = self.commands.get(id) {
-                rows.commands.insert(id.clone(), Slot::loaded(command.clone()));
+                rows.commands.insert(id.clone(), Tracked::loaded(command.clone()));
             }
         }
         rows
     }
 
-    fn save(&mut self, rows: Rows, now: Timestamp) {
+    fn save(&mut self, rows: BatchState, now: Timestamp) {
         for (key, (object, kind)) in rows.writes {
             let next = self.objects.len() as i64 + 1;
             match self.objects.get_mut(&key) {
@@ -137,16 +139,16 @@ impl Tables {
         put(&mut self.queue, rows.queue);
         put(&mut self.counters, rows.counters);
         put(&mut self.holds, rows.holds);
-        for (id, slot) in rows.commands {
-            if slot.changed()
-                && let Some(command) = slot.is
+        for (id, tracked) in rows.commands {
+            if tracked.changed()
+                && let Some(command) = tracked.after
             {
                 self.commands.insert(id, (now, command));
             }
         }
     }
 
-    fn claim(&mut self, ask: &Ask) -> Claimed {
+    fn claim(&mut self, ask: &ClaimRequest) -> ClaimBatch {
         for row in self.queue.values_mut() {
             if row.due <= ask.now {
                 row.promote(ask.now);
@@ -157,11 +159,11 @@ impl Tables {
         claims.extend(self.take(ask, Lane::Normal, normal));
         let waiting =
             self.queue.values().filter(|row| matches!(row.state, State::Waiting | State::Running));
-        Claimed { claims, next_due: waiting.map(|row| row.due).min() }
+        ClaimBatch { claims, next_due: waiting.map(|row| row.due).min() }
     }
 
     /// One of each organisation in turn, beginning after the one that was served last.
-    fn take(&mut self, ask: &Ask, lane: Lane, slots: usize) -> Vec<Claim> {
+    fn take(&mut self, ask: &ClaimRequest, lane: Lane, slots: usize) -> Vec<Claim> {
         let mut by_org: BTreeMap<String, Vec<(Timestamp, Key)>> = BTreeMap::new();
         for row in self.queue.values() {
             if row.state == State::Ready && !row.paused && row.lane == lane {
@@ -192,8 +194,9 @@ impl Tables {
         for change in changes {
             match bug {
                 Bug::SkipFenceCheck => {
-                    if let Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) =
-                        &mut change.work
+                    if let Some(
+                        Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. },
+                    ) = &mut change.work
                     {
                         match self.queue.get_mut(key) {
                             Some(row) => (row.state, row.fence) = (State::Running, *fence),
@@ -236,9 +239,9 @@ impl Tables {
     }
 }
 
-fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap<K, Slot<T>>) {
-    for (key, slot) in slots {
-        match slot.is {
+fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap<K, Tracked<T>>) {
+    for (key, tracked) in slots {
+        match tracked.after {
             Some(row) => table.insert(key, row),
             None => table.remove(&key),
         };
@@ -252,33 +255,35 @@ impl Store for Memory {
         if let Some(bug) = self.bug {
             tables.spoil(bug, &mut changes);
         }
-        let mut rows = tables.load(&Touched::by(&changes));
+        let mut rows = tables.load(&RowSet::by(&changes));
         let mut verdicts = rows.admit(&changes, now);
         if self.bug == Some(Bug::ReleaseTwice) {
             for release in changes.iter().flat_map(|change| &change.releases) {
-                if let Some(counter) =
-                    rows.counters.get_mut(&release.counter).and_then(|slot| slot.is.as_mut())
+                if let Some(counter) = rows
+                    .counters
+                    .get_mut(&release.counter)
+                    .and_then(|tracked| tracked.after.as_mut())
                 {
                     counter.used -= 1;
                 }
             }
         }
-        let sealed = Rows::seal(&changes, &mut verdicts, &mut tables.head, now);
+        let numbered = BatchState::number_logs(&changes, &mut verdicts, &mut tables.head, now);
         let woke = rows.woke();
         tables.save(rows, now);
-        tables.events.extend(sealed.events);
+        tables.events.extend(numbered.events);
         if self.bug == Some(Bug::LoseEvents) && tables.events.len() % 7 == 3 {
             tables.events.pop();
         }
-        tables.audit.extend(sealed.audit);
-        self.hints.hint_event(tables.head.event_seq);
+        tables.audit.extend(numbered.audit);
+        self.wakeups.notify_event(tables.head.event_seq);
         if woke {
-            self.hints.hint_work();
+            self.wakeups.notify_work();
         }
         Ok(verdicts)
     }
 
-    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         Ok(self.tables.lock().claim(&ask))
     }
 
@@ -290,7 +295,7 @@ impl Store for Memory {
         until: Timestamp,
     ) -> Result<Option<Lease>> {
         let tables = &mut *self.tables.lock();
-        let next = kernel::admit::take_lease(tables.leases.get(name), holder, now, until);
+        let next = kernel::admission::take_lease(tables.leases.get(name), holder, now, until);
         if let Some(lease) = &next {
             tables.leases.insert(name.into(), lease.clone());
         }
@@ -315,7 +320,7 @@ impl Store for Memory {
             .collect())
     }
 
-    async fn find(&self, find: &Find) -> Result<Page> {
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
         let tables = self.tables.lock();
         let mut found: Vec<&(i64, Object)> = tables
             .objects
@@ -329,7 +334,7 @@ impl Store for Memory {
         let next = found.get(find.limit).map(|_| found[find.limit - 1].0);
         let objects =
             found.into_iter().take(find.limit).map(|(_, object)| object.clone()).collect();
-        Ok(Page { objects, next })
+        Ok(QueryPage { objects, next })
     }
 
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
@@ -344,7 +349,7 @@ impl Store for Memory {
         Ok(self.tables.lock().counters.get(name).copied())
     }
 
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         Ok(self.tables.lock().commands.get(id).map(|(_, command)| command.clone()))
     }
 
@@ -368,7 +373,7 @@ impl Store for Memory {
         })
     }
 
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         Ok(self.tables.lock().head.clone())
     }
 
@@ -402,7 +407,7 @@ impl Store for Memory {
         Ok(counts.into_iter().map(count).collect())
     }
 
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
@@ -429,8 +434,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     fn describe(&self) -> String {

@@ -46,7 +46,7 @@ pub async fn config(call: &Call) -> Result<Response> {
 }
 
 pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     call.fleet.index.cluster(&call.args[0]).ok_or_else(|| Code::NotFound.plain())
 }
 
@@ -236,7 +236,7 @@ pub async fn verify(call: &Call, who: &Principal) -> Result<Response> {
         let why = format!("external cluster id does not match {}", super::UUID_PATTERN);
         return Err(Code::ExternalClusterId.error(why));
     }
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let clusters = call.fleet.index.clusters();
     let found = clusters.iter().find(|cluster| cluster.spec.external_id == *id);
     let Some(cluster) = found else { return Err(Code::NotFound.plain()) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::response::Response;
-use kernel::change::{Answer, AuditDraft, EventDraft, Take, Wake, Write};
+use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotency, commit_idempotent};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
@@ -34,7 +34,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let store = call.fleet.store.clone();
     let work = async {
         // Names, room and limits as they were when it was asked for, or later.
-        call.fleet.index.fresh().await?;
+        call.fleet.index.catch_up().await?;
         let asked = validate(&call, who, &body).await?;
         place_and_commit(&call, who, asked, &idempotent).await
     };
@@ -422,7 +422,7 @@ async fn commit(
     let view = call.fleet.view(&call.kind, &instance, None);
     let text = String::from_utf8(call.kind.response.render(&view));
     let text = text.map_err(|error| Error::internal("an answer", error))?;
-    let answer = Answer { status: 202, body: Json::stored(text)? };
+    let answer = CommandReply { status: 202, body: Json::stored(text)? };
     let response = commit_idempotent(&call.app, idempotent, change, answer).await;
     response.map_err(|error| match error {
         // Only a limit of the cluster is tried elsewhere.

@@ -28,7 +28,7 @@ pub fn sees(who: &Principal, instance: &Instance) -> bool {
 
 /// The instance of the path, if the caller may see it.
 pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let id = &call.args[0];
     let row = call.fleet.index.get(call.kind.name(), id);
     row.filter(|row| sees(who, &row.instance)).ok_or_else(|| {
@@ -96,7 +96,7 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
 
 pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
     call.must_be_async()?;
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let id = call.args[0].clone();
     let row = call.fleet.index.get(call.kind.name(), &id);
     let may = |instance: &Instance| {

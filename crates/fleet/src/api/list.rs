@@ -52,7 +52,7 @@ pub fn scope(who: &Principal) -> Scope<'_> {
 }
 
 pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let newest = call.fleet.index.org_seq(call.kind.name(), &who.org);
     let tag = Tag::new(&call.fleet, newest);
     if tag.is_known(&call.parts.headers) {

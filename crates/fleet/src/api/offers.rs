@@ -58,7 +58,7 @@ pub fn sso_providers(call: &Call) -> Response {
 
 /// Whether another instance could be had at all.
 pub async fn status(call: &Call) -> Result<Response> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
     let clouds = &call.rules.providers.supported_providers;
     let room = clouds.iter().any(|cloud| {
@@ -90,7 +90,7 @@ pub fn providers(call: &Call) -> Response {
 }
 
 pub async fn regions(call: &Call) -> Result<Response> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
     let cloud = call.rules.providers.cloud(&call.args[0]);
     let regions = cloud.into_iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));

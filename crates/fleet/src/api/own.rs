@@ -80,7 +80,7 @@ async fn explain(
     Path((kind, id)): Path<(String, String)>,
 ) -> Result<Body<Explanation>> {
     let fleet = app.shared::<Fleet>()?;
-    fleet.index.fresh().await?;
+    fleet.index.catch_up().await?;
     let row = fleet.index.get(&kind, &id);
     let admin = Action::AdminRead.allows(&who);
     let row = row.filter(|row| admin || super::instances::sees(&who, &row.instance));
@@ -162,7 +162,7 @@ fn shown(fleet: &Fleet, cluster: &Cluster) -> ClusterView {
     responses((status = 200, body = Vec<ClusterView>)))]
 async fn clusters(State(app): State<App>) -> Result<Body<Vec<ClusterView>>> {
     let fleet = app.shared::<Fleet>()?;
-    fleet.index.fresh().await?;
+    fleet.index.catch_up().await?;
     Ok(Body(fleet.index.clusters().iter().map(|cluster| shown(&fleet, cluster)).collect()))
 }
 
@@ -212,7 +212,7 @@ async fn register(
     let now = app.ambient.now();
     let name = if new.name.is_empty() { new.id.clone() } else { new.name };
     let mut object = Object::new(key, "", &who.subject, &name, Status::Accepted.label(), now);
-    object.spec = Json::of(&Spec {
+    object.spec = Json::encode(&Spec {
         provider: new.provider.unwrap_or(Provider::Agent),
         cloud_provider: new.cloud_provider,
         region: new.region,
@@ -225,10 +225,10 @@ async fn register(
         external_id: new.external_id,
         ..Spec::default()
     });
-    object.status = Json::of(&Seen { since: now, ..Seen::default() });
+    object.status = Json::encode(&Seen { since: now, ..Seen::default() });
     let view = shown(&fleet, &Cluster::of(&object)?);
     let change = Change {
-        wakes: vec![Wake::of(&object, now)],
+        wakes: vec![Wake::for_object(&object, now)],
         event: Some(EventDraft::of(&object, Status::Accepted.label())),
         audit: Some(kernel::change::AuditDraft {
             after: object.spec.clone(),
@@ -268,7 +268,7 @@ async fn change(
     if wish.limit.is_some_and(|limit| limit < 0) {
         return Err(Error::invalid("limit", "must not be negative"));
     }
-    fleet.index.fresh().await?;
+    fleet.index.catch_up().await?;
     // With and without a limit units are counted in different places: what is there would be lost.
     let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
     if wish.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
@@ -325,13 +325,13 @@ async fn edit(
         let before = object.spec.clone();
         let mut spec: Spec = before.parse()?;
         wish(&mut spec);
-        object.spec = Json::of(&spec);
+        object.spec = Json::encode(&spec);
         object.generation += 1;
         object.updated_at = now;
         let audit = context.audit(who, action, key.as_str(), "");
         let view = shown(&fleet, &Cluster::of(&object)?);
         let mut wakes = fleet.waiting_instances(now);
-        wakes.push(Wake::of(&object, now));
+        wakes.push(Wake::for_object(&object, now));
         let change = Change {
             wakes,
             event: Some(EventDraft::of(&object, "updated")),
@@ -343,7 +343,7 @@ async fn edit(
     };
     let view = kernel::store::edit(app.store.as_ref(), &app.ambient, &key, wished).await?;
     // Whoever is told of it finds this server to go by it.
-    if let Err(error) = fleet.index.fresh().await {
+    if let Err(error) = fleet.index.catch_up().await {
         tracing::warn!(%error, "a cluster was changed, and the index is behind");
     }
     Ok(Body(view))
@@ -362,7 +362,7 @@ async fn parameters(
         return Err(Error::Forbidden("an agent's secret is shown to admin-full only".into()));
     }
     let fleet = app.shared::<Fleet>()?;
-    fleet.index.fresh().await?;
+    fleet.index.catch_up().await?;
     let cluster = fleet.index.cluster(&id);
     let cluster = cluster.ok_or_else(|| Error::NotFound(format!("cluster/{id}")))?;
     let audit = context.audit(&who, "cluster.parameters", cluster.key().as_str(), "");

@@ -44,7 +44,7 @@ pub async fn for_user(call: Call, who: &Principal) -> Result<Response> {
     if !is_asked_for(&call)? {
         return list::for_user(&call, who).await;
     }
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     // Whoever has no organisation was not let in.
     respond(call, Whose::Org(who.org.clone()))
 }
@@ -122,7 +122,7 @@ impl Watch {
     async fn look(&mut self) -> Delta {
         // Changes come in batches: part of one has no revision that could be named.
         let rung = *self.bell.borrow_and_update();
-        self.fleet.index.reached(rung).await;
+        self.fleet.index.wait_for_seq(rung).await;
         let index = &self.fleet.index;
         let delta = match &self.whose {
             Whose::Org(org) => index.for_org(&self.kind, org, self.after),

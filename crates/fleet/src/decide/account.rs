@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::change::{AuditDraft, EventDraft, Release, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
 use crate::model::account::{self, Account};
@@ -31,28 +31,28 @@ pub enum Step {
 
 pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp) -> Decision<Step> {
     let end = account.created_at.plus(PATIENCE);
-    let wait = Next::After(now.until(end));
+    let wait = Requeue::After(now.until(end));
     let nothing = Change::default;
     match account.phase.as_str() {
-        account::CREATING if now < end => Decision::rest(wait),
+        account::CREATING if now < end => Decision::idle(wait),
         account::CREATING => {
             let change = taken_back(object, now);
-            Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+            Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
         }
-        account::READY if !world.outside => Decision::rest(Next::Done),
+        account::READY if !world.outside => Decision::idle(Requeue::Never),
         account::READY => {
             let steps = if world.client_is_so { Vec::new() } else { vec![Step::Ensure] };
-            Decision { steps, change: nothing(), next: Next::After(world.recheck) }
+            Decision { steps, change: nothing(), requeue: Requeue::After(world.recheck) }
         }
         // What the failed request asked for may still be carried out: it is removed once more.
         account::DELETING if !account.spec.deleting && now < end => {
-            Decision { steps: vec![Step::Remove], change: nothing(), next: wait }
+            Decision { steps: vec![Step::Remove], change: nothing(), requeue: wait }
         }
         account::DELETING => {
             let change = gone(object, now);
-            Decision { steps: vec![Step::Remove], change, next: Next::Done }
+            Decision { steps: vec![Step::Remove], change, requeue: Requeue::Never }
         }
-        other => Decision::rest(Next::Stopped(format!("`{other}` is no phase of an account"))),
+        other => Decision::idle(Requeue::Halted(format!("`{other}` is no phase of an account"))),
     }
 }
 
@@ -113,7 +113,8 @@ mod tests {
         let id = "6f1f5b9e-0000-4000-8000-000000000001";
         let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, MADE);
         let client_id = account::client_id(id);
-        object.spec = Json::of(&account::Spec { client_id, deleting, ..account::Spec::default() });
+        object.spec =
+            Json::encode(&account::Spec { client_id, deleting, ..account::Spec::default() });
         let account = Account::of(&object).unwrap();
         let world = World { outside: true, client_is_so: so, recheck: Duration::from_secs(3_600) };
         decide(&object, &account, &world, MADE.plus(Duration::from_secs(seconds)))
@@ -128,7 +129,7 @@ mod tests {
     fn one_that_was_never_acknowledged_is_taken_back_after_a_minute() {
         let early = after(account::CREATING, false, 59, false);
         assert_eq!((early.steps.len(), phase(&early)), (0, None));
-        assert_eq!(early.next, Next::After(Duration::from_secs(1)));
+        assert_eq!(early.requeue, Requeue::After(Duration::from_secs(1)));
         let late = after(account::CREATING, false, 60, false);
         assert_eq!(phase(&late), Some((account::DELETING, false)));
         assert_eq!(late.change.releases.len(), 1, "it counts no more");
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(after(account::READY, false, 5, false).steps, [Step::Ensure]);
         let so = after(account::READY, false, 5, true);
         assert_eq!((so.steps.len(), phase(&so)), (0, None), "a converged world plans nothing");
-        assert_eq!(so.next, Next::After(Duration::from_secs(3_600)));
+        assert_eq!(so.requeue, Requeue::After(Duration::from_secs(3_600)));
     }
 
     #[test]
@@ -150,8 +151,8 @@ mod tests {
         assert_eq!(asked.change.releases[0].counter, account::counter("acme"));
         let failed = after(account::DELETING, false, 5, true);
         assert_eq!(
-            (failed.steps, failed.next),
-            (vec![Step::Remove], Next::After(Duration::from_secs(55)))
+            (failed.steps, failed.requeue),
+            (vec![Step::Remove], Requeue::After(Duration::from_secs(55)))
         );
         assert!(failed.change.write.is_none(), "its request may still be on its way");
         let late = after(account::DELETING, false, 60, true);

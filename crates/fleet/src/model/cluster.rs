@@ -271,8 +271,8 @@ mod tests {
             .into(),
             ..Seen::default()
         };
-        object.status = kernel::Json::of(&seen);
-        object.spec = kernel::Json::of(&Spec::default());
+        object.status = kernel::Json::encode(&seen);
+        object.spec = kernel::Json::encode(&Spec::default());
         let cluster = Cluster::of(&object).unwrap();
         let newest = cluster.newest_versions("kafka", "strimzi").unwrap();
         assert_eq!(newest["kafka"], "2.8.2");

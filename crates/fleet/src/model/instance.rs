@@ -239,8 +239,8 @@ impl Instance {
     pub fn write_to(&self, object: &mut Object, now: Timestamp) {
         object.owner = self.owner.clone();
         object.phase = self.status.label().into();
-        object.spec = Json::of(&self.spec);
-        object.status = Json::of(&self.seen);
+        object.spec = Json::encode(&self.spec);
+        object.status = Json::encode(&self.seen);
         object.updated_at = now;
     }
 

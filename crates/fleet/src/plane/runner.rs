@@ -82,10 +82,10 @@ pub(crate) async fn register(fleet: &Fleet) -> Result<()> {
         };
         let before = object.clone();
         object.phase = Status::Ready.label().into();
-        object.spec = Json::of(&spec);
+        object.spec = Json::encode(&spec);
         let known = before.status.parse::<Seen>().unwrap_or_default();
         let since = if there.is_some() { known.since } else { now };
-        object.status = Json::of(&Seen { since, ..seen.clone() });
+        object.status = Json::encode(&Seen { since, ..seen.clone() });
         object.deleted_at = None;
         if there.is_some() && object == before {
             return Ok((None, ()));

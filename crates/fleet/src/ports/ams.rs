@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Failure, Outbound, Reach, System};
+use kernel::outbound::{self, Delivery, Failure, Outbound, Target};
 use kernel::telemetry::{self, Secret};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
@@ -95,7 +95,7 @@ impl Config {
 }
 
 pub struct Http {
-    system: System,
+    target: Target,
     base: Url,
     token: Secret,
     /// Their ids by their external ids, which never change.
@@ -176,7 +176,7 @@ impl Http {
         }
         let timeout = Duration::from_secs(config.timeout_s);
         Ok(Http {
-            system: outbound.system(SYSTEM).with_timeout(timeout),
+            target: outbound.target(SYSTEM).with_timeout(timeout),
             base,
             token: config.token.clone(),
             orgs: Mutex::default(),
@@ -189,7 +189,7 @@ impl Http {
             segments.pop_if_empty().extend(path.iter().take(1).flat_map(|root| root.split('/')));
             segments.extend(path.iter().skip(1));
         }
-        self.system.request(method, url).bearer_auth(self.token.expose())
+        self.target.request(method, url).bearer_auth(self.token.expose())
     }
 
     /// All items of a collection.
@@ -204,7 +204,7 @@ impl Http {
             let paging = [("page", number.to_string()), ("size", PAGE.to_string())];
             let request = self.request(Method::GET, path).query(query).query(&paging);
             let page: Page<T> =
-                read(operation, self.system.http(operation, request).await?).await?;
+                read(operation, self.target.http(operation, request).await?).await?;
             let items = page.items.unwrap_or_default();
             let last = items.is_empty();
             all.extend(items);
@@ -264,8 +264,8 @@ impl Http {
             request = request.header("traceparent", trace);
         }
         let response = request.send().await.map_err(|error| {
-            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
-            Failure::new(reach, Error::unavailable(SYSTEM, error.without_url()))
+            let delivery = if error.is_connect() { Delivery::NotSent } else { Delivery::Unknown };
+            Failure::new(delivery, Error::unavailable(SYSTEM, error.without_url()))
         })?;
         let status = response.status();
         let answer = outbound::body(response, BODY_BYTES_MAX).await?;
@@ -274,12 +274,12 @@ impl Http {
         {
             return Ok(authorization);
         }
-        let reach = match status {
-            StatusCode::TOO_MANY_REQUESTS => Reach::Busy,
-            status if status.is_server_error() => Reach::Unknown,
-            _ => Reach::Answered,
+        let delivery = match status {
+            StatusCode::TOO_MANY_REQUESTS => Delivery::Throttled,
+            status if status.is_server_error() => Delivery::Unknown,
+            _ => Delivery::Answered,
         };
-        Err(Failure::new(reach, refusal("reserve", status, &answer)))
+        Err(Failure::new(delivery, refusal("reserve", status, &answer)))
     }
 }
 
@@ -310,7 +310,7 @@ impl Ams for Http {
             return Ok(Some(subscription));
         }
         let body = authorization_request(reservation);
-        let authorization = self.system.call("reserve", false, |_| self.authorize(&body)).await?;
+        let authorization = self.target.call("reserve", false, |_| self.authorize(&body)).await?;
         match authorization {
             Authorization { allowed: false, .. } => Ok(None),
             Authorization { subscription: Some(subscription), .. } => Ok(Some(subscription.id)),
@@ -323,7 +323,7 @@ impl Ams for Http {
             return Ok(());
         }
         let request = self.request(Method::DELETE, &[ACCOUNTS, "subscriptions", subscription]);
-        let response = self.system.http("release", request).await?;
+        let response = self.target.http("release", request).await?;
         match response.status() {
             status if status.is_success() => Ok(()),
             StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
@@ -339,7 +339,7 @@ impl Ams for Http {
         let request = self.request(Method::POST, &[TERMS]).json(&body);
         // It is a question, although it is asked by POST.
         let request = request.header("idempotency-key", "terms");
-        let response = self.system.http("terms_review", request).await?;
+        let response = self.target.http("terms_review", request).await?;
         if response.status() == StatusCode::NOT_FOUND {
             // Whoever it does not know has accepted nothing.
             return Ok(Some(String::new()));
@@ -361,7 +361,7 @@ impl Ams for Http {
         let org = match found.organization {
             Some(org) if org.external_id.is_empty() => {
                 let request = self.request(Method::GET, &[ACCOUNTS, "organizations", &org.id]);
-                let response = self.system.http("organizations", request).await?;
+                let response = self.target.http("organizations", request).await?;
                 read::<Organization>("organizations", response).await?.external_id
             }
             Some(org) => org.external_id,

@@ -16,7 +16,7 @@ use aws_sdk_route53::types::{
     Change, ChangeAction, ChangeBatch, ChangeStatus, ResourceRecord, ResourceRecordSet, RrType,
 };
 use aws_smithy_http_client::{Builder, tls};
-use kernel::outbound::{Failure, Outbound, Reach, System, install_tls};
+use kernel::outbound::{Delivery, Failure, Outbound, Target, install_tls};
 use kernel::telemetry::Secret;
 use kernel::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ impl Config {
 
 pub struct Route53 {
     client: Client,
-    system: System,
+    target: Target,
     zone_id: String,
     ttl_s: u32,
 }
@@ -111,7 +111,7 @@ impl Route53 {
         }
         Ok(Route53 {
             client: Client::from_conf(builder.build()),
-            system: outbound.system(SYSTEM),
+            target: outbound.target(SYSTEM),
             zone_id: config.zone_id.trim_start_matches("/hostedzone/").to_owned(),
             ttl_s: config.ttl_s,
         })
@@ -121,7 +121,7 @@ impl Route53 {
     async fn sets(&self, name: &str) -> Result<Vec<ResourceRecordSet>> {
         let wanted = normal(name);
         let found = self
-            .system
+            .target
             .call("list records", true, |_| async {
                 let request = self.client.list_resource_record_sets().hosted_zone_id(&self.zone_id);
                 let request = request.start_record_name(&wanted).start_record_type(RrType::Cname);
@@ -138,7 +138,7 @@ impl Route53 {
         let batch = ChangeBatch::builder().set_changes(Some(changes.to_vec())).build();
         let batch = batch.map_err(|e| Error::internal("a batch of DNS changes", e))?;
         let answer = self
-            .system
+            .target
             .call("change records", true, |_| async {
                 let request = self.client.change_resource_record_sets();
                 let request = request.hosted_zone_id(&self.zone_id).change_batch(batch.clone());
@@ -185,32 +185,36 @@ impl Route53 {
     {
         let SdkError::ServiceError(answered) = &error else {
             let said = DisplayErrorContext(&error).to_string();
-            return Failure::new(Reach::Unknown, Error::unavailable(SYSTEM, said));
+            return Failure::new(Delivery::Unknown, Error::unavailable(SYSTEM, said));
         };
         let status = answered.raw().status().as_u16();
         let code = error.code().unwrap_or("no code");
         let message = error.message().unwrap_or("no message");
         let id = error.meta().request_id().unwrap_or("none");
         let said = format!("{code}: {message} (request {id})");
-        let (reach, error) = match code {
+        let (delivery, error) = match code {
             "Throttling" | "ThrottlingException" | "PriorRequestNotComplete" => {
-                (Reach::Busy, Error::unavailable(SYSTEM, format!("it is busy: {said}")))
+                (Delivery::Throttled, Error::unavailable(SYSTEM, format!("it is busy: {said}")))
             }
-            "InvalidChangeBatch" => (Reach::Answered, Error::Conflict(format!("{SYSTEM}: {said}"))),
+            "InvalidChangeBatch" => {
+                (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {said}")))
+            }
             "NoSuchHostedZone" => {
                 let help = format!("{said}; check dns.zone_id");
-                (Reach::Answered, Error::unavailable(SYSTEM, help))
+                (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
-            "NoSuchChange" => (Reach::Answered, Error::NotFound(format!("{SYSTEM}: the change"))),
-            _ if status == 429 => (Reach::Busy, Error::unavailable(SYSTEM, said)),
-            _ if status >= 500 => (Reach::Unknown, Error::unavailable(SYSTEM, said)),
+            "NoSuchChange" => {
+                (Delivery::Answered, Error::NotFound(format!("{SYSTEM}: the change")))
+            }
+            _ if status == 429 => (Delivery::Throttled, Error::unavailable(SYSTEM, said)),
+            _ if status >= 500 => (Delivery::Unknown, Error::unavailable(SYSTEM, said)),
             _ if status == 403 => {
                 let help = format!("{said}; check dns.access_key_id and what it may do");
-                (Reach::Answered, Error::unavailable(SYSTEM, help))
+                (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
-            _ => (Reach::Answered, Error::internal(SYSTEM, said)),
+            _ => (Delivery::Answered, Error::internal(SYSTEM, said)),
         };
-        Failure::new(reach, error)
+        Failure::new(delivery, error)
     }
 }
 
@@ -241,7 +245,7 @@ impl Dns for Route53 {
 
     async fn in_sync(&self, change: &str) -> Result<bool> {
         for id in change.split(',').filter(|id| !id.is_empty()) {
-            let answer = self.system.call("get change", true, |_| async {
+            let answer = self.target.call("get change", true, |_| async {
                 let request = self.client.get_change().id(id);
                 request.send().await.map_err(|error| self.failure(error))
             });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Object, Result, Timestamp};
 
 use crate::Fleet;
@@ -23,9 +23,9 @@ impl Worker for Accounts {
         account::KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<World> {
         let fleet = &self.0;
-        let account = Account::of(&look.object)?;
+        let account = Account::of(&attempt.object)?;
         let asks = fleet.sso_is_outside && account.phase == account::READY;
         let client_is_so = match asks {
             true => fleet.sso.is_so(&clients::account(fleet, &account)).await?,
@@ -37,15 +37,15 @@ impl Worker for Accounts {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Account::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(account) => decide(object, &account, world, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let account = Account::of(&look.object)?;
+        let account = Account::of(&attempt.object)?;
         match step {
             Step::Ensure => fleet.sso.ensure(&clients::account(fleet, &account)).await,
             Step::Remove => fleet.sso.remove(&account.spec.client_id).await,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::change::Wake;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Change, Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
@@ -159,14 +159,14 @@ impl Clusters {
     }
 
     /// Writes down what went wrong, so that it can be read where the cluster is.
-    async fn said(&self, look: &Look, error: Error) -> Error {
+    async fn said(&self, attempt: &Attempt, error: Error) -> Error {
         let text = error.to_string();
-        if let Ok(mut cluster) = Cluster::of(&look.object)
+        if let Ok(mut cluster) = Cluster::of(&attempt.object)
             && cluster.seen.reason != text
         {
             cluster.seen.reason = text.chars().take(1_024).collect();
-            let change = written(&look.object, &cluster, "retrying", look.now());
-            if let Err(error) = look.record(change).await {
+            let change = written(&attempt.object, &cluster, "retrying", attempt.now());
+            if let Err(error) = attempt.record(change).await {
                 tracing::debug!(%error, "a reason could not be written down");
             }
         }
@@ -234,9 +234,9 @@ impl Worker for Clusters {
         cluster::KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<World> {
         let fleet = &self.fleet;
-        let cluster = Cluster::of(&look.object)?;
+        let cluster = Cluster::of(&attempt.object)?;
         let deleting = cluster.spec.deleting;
         let has_client = fleet.sso_is_outside && cluster.spec.provider != Provider::Local;
         let client_is_so = match deleting || !has_client || cluster.status == Status::Failed {
@@ -252,12 +252,12 @@ impl Worker for Clusters {
         let force = deleting && cluster.spec.force;
         let on_it = if deleting || cluster.spec.dynamic {
             // What cannot be undone is not done by an old picture.
-            fleet.index.fresh().await?;
+            fleet.index.catch_up().await?;
             fleet.index.on_cluster(&cluster.id)
         } else {
             Vec::new()
         };
-        let now = look.now();
+        let now = attempt.now();
         let config = &fleet.config;
         let seconds = Duration::from_secs;
         Ok(World {
@@ -280,16 +280,16 @@ impl Worker for Clusters {
 
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Cluster::of(object) {
-            Ok(_) if object.deleted_at.is_some() => Decision::rest(Next::Done),
+            Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
             Ok(cluster) => decide(object, &cluster, world, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
-        let cluster = Cluster::of(&look.object)?;
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+        let cluster = Cluster::of(&attempt.object)?;
         match self.carry_out(&cluster, step).await {
-            Err(error) => Err(self.said(look, error).await),
+            Err(error) => Err(self.said(attempt, error).await),
             done => done,
         }
     }

@@ -12,7 +12,7 @@ use crate::model::providers::ClusterEntry;
 /// Makes the clusters as the file says. Also has those looked at on which we keep things, so that
 /// this process watches them.
 pub async fn sync_clusters(fleet: &Fleet) -> Result<()> {
-    fleet.index.fresh().await?;
+    fleet.index.catch_up().await?;
     let rules = fleet.rules();
     for entry in &rules.clusters {
         declare(fleet, entry).await?;
@@ -55,13 +55,13 @@ async fn declare(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
                 if spec == before.spec && object.name == entry.name {
                     return Ok((None, ()));
                 }
-                object.spec = Json::of(&spec);
+                object.spec = Json::encode(&spec);
                 object.generation += 1;
                 "updated"
             }
             None => {
-                object.spec = Json::of(&declared(entry));
-                object.status = Json::of(&Seen { since: now, ..Seen::default() });
+                object.spec = Json::encode(&declared(entry));
+                object.status = Json::encode(&Seen { since: now, ..Seen::default() });
                 object.phase = begins.into();
                 object.deleted_at = None;
                 object.created_at = now;
@@ -155,7 +155,7 @@ pub async fn take_away(fleet: &Fleet, id: &str, force: bool) -> Result<()> {
         cluster.spec.deleting = true;
         cluster.spec.schedulable = false;
         cluster.spec.force |= force;
-        object.spec = Json::of(&cluster.spec);
+        object.spec = Json::encode(&cluster.spec);
         object.generation += 1;
         object.updated_at = now;
         let change = Change {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kernel::change::Take;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
@@ -33,13 +33,13 @@ impl Worker for Instances {
         self.0.rules().kind(kind).is_some()
     }
 
-    async fn observe(&self, look: &Look) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<World> {
         let fleet = &self.0;
         let rules = fleet.rules();
-        let instance = Instance::of(&look.object)?;
+        let instance = Instance::of(&attempt.object)?;
         let kind = kind_of(fleet, &instance)?;
-        let now = look.now();
-        let cluster = self.cluster(look, &instance).await?;
+        let now = attempt.now();
+        let cluster = self.cluster(attempt, &instance).await?;
         let unplaced = cluster.is_none()
             && instance.seen.cluster_id.is_empty()
             && matches!(instance.status, Status::Accepted | Status::Provisioning);
@@ -60,7 +60,7 @@ impl Worker for Instances {
             cluster,
             need: unplaced.then(|| super::scale::need(fleet, &kind, &instance)).flatten(),
             judged,
-            fresh_id: look.ambient().id(),
+            fresh_id: attempt.ambient().id(),
             operator: kind.file.versions.as_ref().map(|versions| versions.operator.clone()),
             has_client,
             client_is_so,
@@ -79,23 +79,23 @@ impl Worker for Instances {
     fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
         match Instance::of(object) {
             Ok(instance) => decide(object, &instance, world, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let instance = Instance::of(&look.object)?;
+        let instance = Instance::of(&attempt.object)?;
         match step {
-            Step::Record(change) => look.record((**change).clone()).await,
+            Step::Record(change) => attempt.record((**change).clone()).await,
             Step::RecordWithRest(change) => {
-                look.record_with_settling((**change).clone());
+                attempt.defer_to_commit((**change).clone());
                 Ok(())
             }
             Step::EnsureClient => {
                 let client = canary(fleet, &instance);
                 match fleet.sso.ensure(&client).await {
-                    Err(error) => self.prepare_failed(look, &instance, error).await,
+                    Err(error) => self.prepare_failed(attempt, &instance, error).await,
                     done => done,
                 }
             }
@@ -105,18 +105,18 @@ impl Worker for Instances {
                 let mut next = instance;
                 next.seen.dns_change = dns.upsert(wanted).await?;
                 next.seen.waiting_for = "its names to be known everywhere".into();
-                look.record(written(&look.object, &next, "names", look.now())).await
+                attempt.record(written(&attempt.object, &next, "names", attempt.now())).await
             }
             Step::RemoveRecords(wanted) => match &fleet.dns {
                 Some(dns) => dns.remove(wanted).await,
                 None => Ok(()),
             },
-            Step::Reserve => self.reserve(look, instance).await,
+            Step::Reserve => self.reserve(attempt, instance).await,
             Step::ReleaseReservation => match &fleet.ams {
                 Some(ams) => ams.release(&instance.spec.subscription_id).await,
                 None => Ok(()),
             },
-            Step::Promote => self.promote(look, instance).await,
+            Step::Promote => self.promote(attempt, instance).await,
             Step::NewCluster(need) => super::scale::add(fleet, need).await,
         }
     }
@@ -126,7 +126,11 @@ impl Instances {
     /// The cluster that it is on. One that the index does not know is looked for in the store, and
     /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
     /// undone, and who waits for a cluster that is gone waits for ever.
-    async fn cluster(&self, look: &Look, instance: &Instance) -> Result<Option<Arc<Cluster>>> {
+    async fn cluster(
+        &self,
+        attempt: &Attempt,
+        instance: &Instance,
+    ) -> Result<Option<Arc<Cluster>>> {
         let id = &instance.seen.cluster_id;
         if id.is_empty() {
             return Ok(None);
@@ -135,7 +139,7 @@ impl Instances {
         if let Some(cluster) = self.0.index.cluster(id).filter(|_| early) {
             return Ok(Some(cluster));
         }
-        let stored = look.store().object(&cluster::key(id)).await?;
+        let stored = attempt.store().object(&cluster::key(id)).await?;
         let stored = stored.filter(|object| object.deleted_at.is_none());
         Ok(stored.map(|object| Cluster::of(&object)).transpose()?.map(Arc::new))
     }
@@ -159,23 +163,28 @@ impl Instances {
 
     /// What the sign-in system refuses for good fails the instance; what may pass does after a
     /// while.
-    async fn prepare_failed(&self, look: &Look, instance: &Instance, error: Error) -> Result<()> {
+    async fn prepare_failed(
+        &self,
+        attempt: &Attempt,
+        instance: &Instance,
+        error: Error,
+    ) -> Result<()> {
         let limit = std::time::Duration::from_secs(self.0.config.timeouts.preparing_s);
-        let early = look.now() < instance.created_at.plus(limit);
+        let early = attempt.now() < instance.created_at.plus(limit);
         let preparing = matches!(instance.status, Status::Accepted | Status::Preparing);
         if !preparing || (early && error.class() == kernel::Class::Transient) {
             return Err(error);
         }
-        let object = look.store().object(&look.object.key).await?;
-        let object = object.ok_or_else(|| Error::NotFound(look.object.key.to_string()))?;
+        let object = attempt.store().object(&attempt.object.key).await?;
+        let object = object.ok_or_else(|| Error::NotFound(attempt.object.key.to_string()))?;
         let mut next = Instance::of(&object)?;
         next.seen.failed_reason = format!("its client could not be made: {error}");
-        let (change, _) = transition(&object, &next, Event::GiveUp, look.now());
-        look.record(change).await?;
+        let (change, _) = transition(&object, &next, Event::GiveUp, attempt.now());
+        attempt.record(change).await?;
         Err(error)
     }
 
-    async fn reserve(&self, look: &Look, instance: Instance) -> Result<()> {
+    async fn reserve(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(ams) = &self.0.ams else { return Ok(()) };
         let kind = kind_of(&self.0, &instance)?;
         let reservation = reservation(&kind, &instance, &instance.spec.billing_model);
@@ -183,19 +192,19 @@ impl Instances {
         let change = match ams.reserve(&reservation).await? {
             Some(subscription) => {
                 next.spec.subscription_id = subscription;
-                written(&look.object, &next, "reserved", look.now())
+                written(&attempt.object, &next, "reserved", attempt.now())
             }
             None => {
                 next.seen.failed_reason = "the organisation's quota does not suffice".into();
-                transition(&look.object, &next, Event::GiveUp, look.now()).0
+                transition(&attempt.object, &next, Event::GiveUp, attempt.now()).0
             }
         };
-        look.record(change).await
+        attempt.record(change).await
     }
 
     /// From one billing model to another: the new quota is taken and the old one given back in one
     /// transaction, or nothing happens and the instance says why.
-    async fn promote(&self, look: &Look, instance: Instance) -> Result<()> {
+    async fn promote(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(promotion) = instance.spec.promotion.clone() else { return Ok(()) };
         let fleet = &self.0;
         let kind = kind_of(fleet, &instance)?;
@@ -213,7 +222,7 @@ impl Instances {
             let counter = entitlement.holder.counter(kind.name(), of, &promotion.to);
             next.spec.quota_counter = counter.clone();
             let limit = match fleet.config.quota_enforced {
-                true => entitlement.limit(&kind, of, &promotion.to, look.now()),
+                true => entitlement.limit(&kind, of, &promotion.to, attempt.now()),
                 false => i64::MAX,
             };
             let holder = instance.key().to_string();
@@ -223,30 +232,32 @@ impl Instances {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
                 None => {
-                    return self.not_promoted(look, instance, "the quota does not suffice").await;
+                    return self
+                        .not_promoted(attempt, instance, "the quota does not suffice")
+                        .await;
                 }
             }
         }
-        let mut change = written(&look.object, &next, "promoted", look.now());
+        let mut change = written(&attempt.object, &next, "promoted", attempt.now());
         if next.spec.quota_counter != instance.spec.quota_counter {
             change.releases = instance.releases([instance.spec.quota_counter.clone()]);
         }
         change.takes = takes;
-        match look.record(change).await {
+        match attempt.record(change).await {
             Err(Error::Refused(Refusal::Limit { used, limit, .. })) => {
                 let why = format!("{used} of {limit} allowed units are used");
-                self.not_promoted(look, instance, &why).await
+                self.not_promoted(attempt, instance, &why).await
             }
             done => done,
         }
     }
 
-    async fn not_promoted(&self, look: &Look, instance: Instance, why: &str) -> Result<()> {
+    async fn not_promoted(&self, attempt: &Attempt, instance: Instance, why: &str) -> Result<()> {
         let mut next = instance;
         if let Some(Promotion { failed, .. }) = &mut next.spec.promotion {
             *failed = why.into();
         }
-        look.record(written(&look.object, &next, "not_promoted", look.now())).await
+        attempt.record(written(&attempt.object, &next, "not_promoted", attempt.now())).await
     }
 }
 

@@ -115,8 +115,8 @@ pub async fn add(fleet: &Fleet, need: &Need) -> Result<()> {
     let key = cluster::key(&id);
     let name = format!("{region}-{id}");
     let mut object = Object::new(key.clone(), "", "mainstay", &name, Status::Accepted.label(), now);
-    object.spec = Json::of(&spec);
-    object.status = Json::of(&Seen { since: now, reason: why.clone(), ..Seen::default() });
+    object.spec = Json::encode(&spec);
+    object.status = Json::encode(&Seen { since: now, reason: why.clone(), ..Seen::default() });
     let change = Change {
         event: Some(EventDraft::of(&object, Status::Accepted.label())),
         write: Some(Write::Create(object)),

@@ -98,7 +98,7 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
     let client = account::client_id(id);
     let begun = Timestamp(stage.app.ambient.now().0 - 61_000);
     let mut object = Object::new(account::key(id), ORG, "alice", "half", account::CREATING, begun);
-    object.spec = Json::of(&Spec { client_id: client.clone(), ..Spec::default() });
+    object.spec = Json::encode(&Spec { client_id: client.clone(), ..Spec::default() });
     let take = Take {
         counter: account::counter(ORG),
         holder: object.key.to_string(),

@@ -17,7 +17,7 @@ use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Change, Domain as _, Json, Object, Parts, Store};
+use kernel::{Ambient, App, AppState, Change, Domain as _, Json, Object, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stores::{self, Fresh};
@@ -116,7 +116,7 @@ impl Stage {
         let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted, dir.path(), URL, ambient.clone(), &outbound).unwrap();
-        let app = App::new(Parts {
+        let app = App::new(AppState {
             store: store.clone(),
             ambient: ambient.clone(),
             identity,
@@ -276,8 +276,8 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
         ..Seen::default()
     };
     let mut object = Object::new(cluster::key(id), "", "", name, Status::Ready.label(), now);
-    object.spec = Json::of(&spec);
-    object.status = Json::of(&seen);
+    object.spec = Json::encode(&spec);
+    object.status = Json::encode(&seen);
     let event = Some(EventDraft::of(&object, "registered"));
     let change = Change { write: Some(Write::Create(object)), event, ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, now).await.expect("a cluster");

@@ -243,7 +243,7 @@ async fn what_cannot_be_watched_is_refused_by_name() {
 async fn a_server_that_stops_ends_its_watches_at_once() {
     let stage = Stage::new().await;
     let (url, stop, ended) = stage.serve().await;
-    let client = stage.app.outbound.system("tests");
+    let client = stage.app.outbound.target("tests");
     let ask = |query: &str| {
         let url = format!("{url}{}", of_agent(KAFKA, query)).parse().unwrap();
         client.request(reqwest::Method::GET, url).bearer_auth(stage.token("agent")).send()

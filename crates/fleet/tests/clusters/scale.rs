@@ -2,12 +2,12 @@
 
 use fleet::config::Scaling;
 use fleet::model::cluster::{Cluster, Provider, Status};
-use kernel::find::Find;
+use kernel::query::ObjectQuery;
 
 use crate::stage::{Stage, eventually};
 
 async fn clusters(stage: &Stage) -> Vec<Cluster> {
-    let find = Find { kind: Some("cluster".into()), limit: 100, ..Find::default() };
+    let find = ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
     let page = stage.store.find(&find).await.unwrap();
     page.objects.iter().map(|object| Cluster::of(object).unwrap()).collect()
 }

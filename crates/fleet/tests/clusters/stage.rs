@@ -13,7 +13,7 @@ use kernel::identity::{self, Identity, Principal};
 use kernel::outbound::{self, Outbound};
 use kernel::store::sqlite::Sqlite;
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Domain as _, Key, Parts, Store, http};
+use kernel::{Ambient, App, AppState, Domain as _, Key, Store, http};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -61,7 +61,7 @@ impl Stage {
         let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted.clone(), dir, &url, ambient.clone(), &outbound).unwrap();
-        let app = App::new(Parts {
+        let app = App::new(AppState {
             store: store.clone(),
             ambient: ambient.clone(),
             identity,

@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::model::instance::{Instance, Status};
-use kernel::{Find, Store};
+use kernel::{ObjectQuery, Store};
 
 /// Every instance of a kind, and whether it is history.
 pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
-    let mut find = Find { kind: Some(kind.into()), deleted: true, limit: 500, ..Find::default() };
+    let mut find = ObjectQuery {
+        kind: Some(kind.into()),
+        deleted: true,
+        limit: 500,
+        ..ObjectQuery::default()
+    };
     let mut all = Vec::new();
     loop {
         let page = store.find(&find).await.unwrap();

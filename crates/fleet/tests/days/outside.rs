@@ -9,7 +9,7 @@ use fleet::agent_client;
 use fleet::ports::sso;
 use fleet::view::canary_id;
 use kernel::store::WorkFilter;
-use kernel::{Find, Key, Store};
+use kernel::{Key, ObjectQuery, Store};
 use reqwest::Method;
 use serde_json::Value;
 use testkit::chaos::Proxy;
@@ -109,7 +109,8 @@ impl Outside {
     /// Exactly what live instances and clusters need is there, comes to be there, and is counted.
     pub async fn comes_right(&self, stage: &Stage) {
         let live = ledger::live(&*stage.store, "kafka").await;
-        let find = Find { kind: Some("cluster".into()), limit: 100, ..Find::default() };
+        let find =
+            ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
         let clusters = stage.store.find(&find).await.unwrap().objects;
         let agents = clusters.iter().map(|cluster| agent_client(cluster.key.id()));
         let needed: BTreeSet<String> =

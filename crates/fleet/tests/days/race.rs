@@ -283,7 +283,7 @@ async fn what_is_free_again_is_free_for_whoever_asks_next_and_wherever() {
     let limited = stages[0].call("admin-full", "PATCH", &path, &json!({ "limit": 1 })).await;
     assert_eq!(limited.status, 200, "{}", limited.text);
     for stage in &stages {
-        stage.app.shared::<fleet::Fleet>().unwrap().index.fresh().await.unwrap();
+        stage.app.shared::<fleet::Fleet>().unwrap().index.catch_up().await.unwrap();
     }
     let key = |id: &str| kernel::Key::new(KAFKA.name, id);
     for i in 0..40 {

@@ -168,7 +168,7 @@ async fn days_pass(stage: &Stage, id: &str) {
         let mut object = (*stage.store.object(&key).await.unwrap().unwrap()).clone();
         let mut instance = Instance::of(&object).unwrap();
         instance.spec.expires_at = Some(now);
-        object.spec = Json::of(&instance.spec);
+        object.spec = Json::encode(&instance.spec);
         let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };
         let change = Change {
             event: Some(EventDraft::of(&object, "updated")),

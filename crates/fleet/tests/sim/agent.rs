@@ -28,7 +28,7 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
         let alive = fleet.report_cluster(&kind, cluster, &well);
         let _ = tokio::time::timeout(Duration::from_secs(60), alive).await;
         // As the API does: what an agent is told is never older than what it was told before.
-        let fresh = tokio::time::timeout(Duration::from_secs(60), fleet.index.fresh()).await;
+        let fresh = tokio::time::timeout(Duration::from_secs(60), fleet.index.catch_up()).await;
         if !matches!(fresh, Ok(Ok(()))) {
             continue;
         }

@@ -19,7 +19,7 @@ use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Change, Json, Object, Parts, Store as _};
+use kernel::{Ambient, App, AppState, Change, Json, Object, Store as _};
 use parking_lot::Mutex;
 use testkit::sim::World;
 use testkit::sim::flaky::Flaky;
@@ -62,7 +62,7 @@ pub async fn register_clusters(world: &World) {
     let now = world.now();
     for id in CLUSTERS {
         let mut object = Object::new(cluster::key(id), "", "sim", id, Status::Ready.label(), now);
-        object.spec = Json::of(&Spec {
+        object.spec = Json::encode(&Spec {
             provider: Provider::Agent,
             multi_az: true,
             schedulable: true,
@@ -78,7 +78,7 @@ pub async fn register_clusters(world: &World) {
                 .into(),
         };
         let operators = [("kafka".to_owned(), vec![operator])].into();
-        object.status = Json::of(&Seen { since: now, operators, ..Seen::default() });
+        object.status = Json::encode(&Seen { since: now, operators, ..Seen::default() });
         let change = Change {
             event: Some(EventDraft::of(&object, "ready")),
             write: Some(Write::Create(object)),
@@ -167,7 +167,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     let clusters = Clusters::start(&fleet, terraform, &tasks, &stop);
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
-    let app = App::new(Parts {
+    let app = App::new(AppState {
         store: store.clone(),
         ambient: ambient.clone(),
         identity: identity(&ambient, &outbound),

@@ -1,12 +1,12 @@
-//! How long to wait before trying again.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Doubles with every failure, up to five minutes; `fraction` (0 to 1) spreads it over the upper
-/// half, so that what failed together is not tried again together.
+/// The wait before the next attempt: doubles with every failure, up to five minutes. `fraction`
+/// (0 to 1) spreads it over the upper half, so that simultaneous failures do not retry together.
 pub fn backoff(attempt: i32, fraction: f64) -> Duration {
     let doublings = u32::try_from(attempt.clamp(0, 16)).unwrap_or(0);
     let longest = FIRST.saturating_mul(1 << doublings).min(LONGEST);

@@ -1,8 +1,8 @@
-//! The only loop: claim keys, look at each, settle it. It owns concurrency, lanes, leases,
-//! timeouts, retries and panics, so that a domain's worker need not know of them.
+//! The reconcile loop: claim keys, run an attempt for each, complete it. It owns concurrency,
+//! lanes, leases, timeouts, retries and panics, so that a worker does not have to.
 
+mod attempt;
 mod backoff;
-mod look;
 mod retention;
 mod worker;
 
@@ -16,24 +16,24 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use attempt::{Attempt, AttemptResult};
 pub use backoff::backoff;
-pub use look::{End, Look};
-pub use retention::{Retention, forget};
-pub use worker::{AnyWorker, Decision, Next, Worker, Workers};
+pub use retention::{Retention, run_retention};
+pub use worker::{AnyWorker, Decision, Requeue, Worker, Workers};
 
-use crate::queue::{Ask, Claim};
+use crate::queue::{Claim, ClaimRequest};
 use crate::{Ambient, Error, Key, Lane, Object, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Objects that this process works on at once.
+    /// Objects that this process reconciles at once.
     pub slots: usize,
-    /// How many of them are kept for urgent work.
+    /// How many of them are reserved for the urgent lane.
     pub slots_urgent: usize,
-    /// A worker that is silent for so long has lost its object.
+    /// A worker that does not renew its lease for this long loses the object.
     pub lease_s: u64,
-    /// How long running work may go on after a stop was asked for.
+    /// How long running attempts may continue after a shutdown was requested.
     pub drain_s: u64,
 }
 
@@ -57,11 +57,11 @@ impl Config {
     }
 }
 
-/// Called when a look ends: kind, how, how long it took, how late it began.
-pub type Observe = Arc<dyn Fn(&str, End, Duration, Duration) + Send + Sync>;
+/// Called when an attempt ends: kind, result, duration, delay behind its due time.
+pub type Observe = Arc<dyn Fn(&str, AttemptResult, Duration, Duration) + Send + Sync>;
 
 pub struct Driver {
-    /// Names this process in the queue.
+    /// The name of this process in the queue.
     pub name: String,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
@@ -71,56 +71,59 @@ pub struct Driver {
 }
 
 /// A claim and its object, if there is one.
-type Taken = (Claim, Option<Object>);
+type ClaimedObject = (Claim, Option<Object>);
 
-/// How much more this process can work on.
-struct Room {
+/// The free slots of this process.
+struct Capacity {
     slots: usize,
     slots_normal: usize,
 }
 
-impl Room {
-    fn beside(running: usize, config: &Config) -> Room {
+impl Capacity {
+    fn remaining(running: usize, config: &Config) -> Capacity {
         let slots_normal = config.slots.saturating_sub(config.slots_urgent);
-        Room {
+        Capacity {
             slots: config.slots.saturating_sub(running),
             slots_normal: slots_normal.saturating_sub(running),
         }
     }
 
-    /// Then others may be due that there was no room for: the next free slot is theirs.
-    fn is_filled_by(&self, taken: &[Taken]) -> bool {
+    /// Then more rows may be due: the next free slot claims again.
+    fn is_filled_by(&self, taken: &[ClaimedObject]) -> bool {
         let normal = taken.iter().filter(|(claim, _)| claim.lane == Lane::Normal).count();
         taken.len() >= self.slots || normal >= self.slots_normal
     }
 }
 
-/// With nothing due, how long until the queue is looked at all the same: clocks jump, and hints
-/// may be lost.
-const REST: Duration = Duration::from_secs(30);
+/// The longest wait between two claims when nothing is due: clocks jump, and wake-ups may get
+/// lost.
+const IDLE_POLL: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Until `stop`; then no more is claimed, and what runs may finish within the drain time.
+    /// Runs until `stop`. Then nothing more is claimed, and running attempts may finish within the
+    /// drain time.
     pub async fn run(self, stop: CancellationToken) {
-        let mut hints = self.store.hints().work();
+        let mut wakeups = self.store.wakeups().work();
         let mut running = JoinSet::new();
         let mut failures = 0;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            hints.forget();
-            let room = Room::beside(running.len(), &self.config);
-            let (wait, left_behind) = match self.claim(&room).await {
+            wakeups.reset();
+            let capacity = Capacity::remaining(running.len(), &self.config);
+            let (wait, left_behind) = match self.claim(&capacity).await {
                 Ok((claims, next_due)) => {
                     failures = 0;
-                    let left_behind = room.is_filled_by(&claims);
+                    let left_behind = capacity.is_filled_by(&claims);
                     for (claim, object) in claims {
-                        running.spawn(self.look(claim, object));
+                        running.spawn(self.attempt(claim, object));
                     }
-                    let wait = next_due.map_or(REST, |due| self.ambient.now().until(due)).min(REST);
+                    let wait = next_due
+                        .map_or(IDLE_POLL, |due| self.ambient.now().until(due))
+                        .min(IDLE_POLL);
                     (wait, left_behind)
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not claim work");
+                    tracing::warn!(%error, "claiming work failed");
                     failures += 1;
                     let pause = backoff(failures, self.ambient.fraction());
                     (pause.min(Duration::from_secs(5)), false)
@@ -131,24 +134,27 @@ impl Driver {
                 biased;
                 () = stop.cancelled() => {}
                 _ = running.join_next(), if left_behind && !running.is_empty() => {}
-                () = hints.rung(), if !full && failures == 0 => {}
+                () = wakeups.notified(), if !full && failures == 0 => {}
                 () = tokio::time::sleep(wait), if !full => {}
             }
         }
         let drain = Duration::from_secs(self.config.drain_s);
         let finished = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(drain, finished).await.is_err() {
-            tracing::warn!(left = running.len(), "work was cut short; it is taken up again later");
+            tracing::warn!(
+                left = running.len(),
+                "drain timeout; the remaining attempts are retried later"
+            );
         }
     }
 
-    async fn claim(&self, room: &Room) -> Result<(Vec<Taken>, Option<Timestamp>)> {
+    async fn claim(&self, capacity: &Capacity) -> Result<(Vec<ClaimedObject>, Option<Timestamp>)> {
         let claimed = self
             .store
-            .claim(Ask {
+            .claim(ClaimRequest {
                 worker: self.name.clone(),
-                slots: room.slots,
-                slots_normal: room.slots_normal,
+                slots: capacity.slots,
+                slots_normal: capacity.slots_normal,
                 now: self.ambient.now(),
                 lease: Duration::from_secs(self.config.lease_s),
             })
@@ -167,7 +173,7 @@ impl Driver {
         Ok((with_object.collect(), claimed.next_due))
     }
 
-    fn look(
+    fn attempt(
         &self,
         claim: Claim,
         object: Option<Object>,
@@ -180,18 +186,18 @@ impl Driver {
         async move {
             let late = claim.due.until(ambient.now());
             let kind = claim.key.kind().to_owned();
-            let look = object.map(|object| Look {
+            let attempt = object.map(|object| Attempt {
                 object,
                 fence: claim.fence,
-                attempt: claim.attempt,
+                failures: claim.attempt,
                 store: store.clone(),
                 ambient: ambient.clone(),
                 lease,
                 lease_end: begun + lease,
-                first: Mutex::default(),
+                pending_changes: Mutex::default(),
             });
-            let context = look::Context { store, ambient };
-            let end = look::run(worker, claim, look, &context).await;
+            let context = attempt::Context { store, ambient };
+            let end = attempt::run_attempt(worker, claim, attempt, &context).await;
             observe(&kind, end, begun.elapsed(), late);
         }
     }

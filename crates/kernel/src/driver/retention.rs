@@ -1,4 +1,4 @@
-//! Forgets old events and commands, a little at a time, one replica at a time.
+//! Purges old events and commands, in small batches, on one replica at a time.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::{Ambient, Result, Store};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
-    /// How long events can be read.
+    /// How long events are kept.
     pub events_days: u64,
-    /// How long a repeated command is recognised.
+    /// How long a command id is remembered.
     pub commands_days: u64,
 }
 
@@ -23,12 +23,12 @@ impl Default for Retention {
 }
 
 const EVERY: Duration = Duration::from_secs(600);
-/// Rows that go in one transaction: small enough that nobody waits for it.
+/// Rows per transaction: few enough not to delay other commits.
 const ROWS_AT_ONCE: usize = 1000;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Until `stop`.
-pub async fn forget(
+/// Runs until `stop`.
+pub async fn run_retention(
     store: &dyn Store,
     ambient: &Ambient,
     name: &str,
@@ -37,7 +37,7 @@ pub async fn forget(
 ) {
     loop {
         if let Err(error) = round(store, ambient, name, config, &stop).await {
-            tracing::warn!(%error, "could not forget old events");
+            tracing::warn!(%error, "purging old events failed");
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -66,7 +66,7 @@ async fn round(
     }
     while !stop.is_cancelled() {
         let gone =
-            store.forget(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
+            store.purge(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
         if gone < ROWS_AT_ONCE {
             break;
         }

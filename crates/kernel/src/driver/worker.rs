@@ -1,4 +1,4 @@
-//! What a domain does for one kind: observe, decide, execute. The driver does the rest.
+//! What a domain implements for one kind: observe, decide, execute. The driver does the rest.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Look;
-use crate::{Change, Object, Result, Timestamp};
+use super::Attempt;
+use crate::{Change, Error, Object, Result, Timestamp};
 
-/// The three rooms of a look. There is no separate logic for create, update and delete: the same
-/// three see every state, also the one after a crash between any two steps.
+/// The three parts of an attempt. There is no separate logic for create, update and delete: the
+/// same three handle every state, also the one after a crash between any two steps.
 #[async_trait]
 pub trait Worker: Send + Sync + 'static {
-    /// What was seen of the world; "unknown" is a legal sight.
+    /// The observed state; "unknown" is a legal observation.
     type Observed: Send + Sync;
-    /// One idempotent act.
+    /// One idempotent effect.
     type Step: Send + Sync + Debug;
 
     fn kind(&self) -> &str;
 
-    /// Whether objects of this kind are its work; asked at every look, so that kinds may come and
+    /// Whether this worker reconciles objects of `kind`. Called at every attempt: kinds may come and
     /// go.
     fn covers(&self, kind: &str) -> bool {
         kind == self.kind()
     }
 
-    async fn observe(&self, look: &Look) -> Result<Self::Observed>;
+    async fn observe(&self, attempt: &Attempt) -> Result<Self::Observed>;
 
     /// Pure: no clock, no randomness, no I/O.
     fn decide(
@@ -36,7 +36,7 @@ pub trait Worker: Send + Sync + 'static {
         now: Timestamp,
     ) -> Decision<Self::Step>;
 
-    async fn execute(&self, look: &Look, step: &Self::Step) -> Result<()>;
+    async fn execute(&self, attempt: &Attempt, step: &Self::Step) -> Result<()>;
 
     /// How long one observation or one step may take.
     fn step_timeout(&self) -> Duration {
@@ -44,31 +44,31 @@ pub trait Worker: Send + Sync + 'static {
     }
 }
 
-/// What follows from what was wanted and seen.
+/// The result of `decide`.
 #[derive(Debug, Clone)]
 pub struct Decision<Step> {
-    /// Carried out in order; the first failure ends the look, and it is tried again.
+    /// Executed in order. The first failure ends the attempt, which is then retried.
     pub steps: Vec<Step>,
     /// Written in one transaction when all steps are done.
     pub change: Change,
-    pub next: Next,
+    pub requeue: Requeue,
 }
 
-/// When to look again.
+/// When to reconcile the object again.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Next {
-    /// When something changes.
-    Done,
+pub enum Requeue {
+    /// Only when something changes.
+    Never,
     /// When something changes, and at the latest after this long.
     After(Duration),
-    /// When a person did something about it.
-    Stopped(String),
+    /// Only when a person has acted.
+    Halted(String),
 }
 
 impl<Step> Decision<Step> {
     /// Nothing to do, nothing to write.
-    pub fn rest(next: Next) -> Decision<Step> {
-        Decision { steps: Vec::new(), change: Change::default(), next }
+    pub fn idle(requeue: Requeue) -> Decision<Step> {
+        Decision { steps: Vec::new(), change: Change::default(), requeue }
     }
 }
 
@@ -79,8 +79,8 @@ pub trait AnyWorker: Send + Sync + 'static {
     fn covers(&self, kind: &str) -> bool {
         kind == self.kind()
     }
-    /// Observes, decides and executes; what is left is to be written.
-    async fn look(&self, look: &Look) -> Result<(Change, Next)>;
+    /// Observes, decides and executes. Returns what is left to write.
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)>;
 }
 
 #[async_trait]
@@ -93,15 +93,16 @@ impl<W: Worker> AnyWorker for W {
         Worker::covers(self, kind)
     }
 
-    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
         let limit = self.step_timeout();
-        let observed = in_time(limit, "observing", self.observe(look)).await?;
-        let Decision { steps, change, next } = self.decide(&look.object, &observed, look.now());
+        let observed = in_time(limit, "observing", self.observe(attempt)).await?;
+        let Decision { steps, change, requeue } =
+            self.decide(&attempt.object, &observed, attempt.now());
         for step in &steps {
-            tracing::debug!(key = %look.object.key, ?step, "step");
-            in_time(limit, "a step", self.execute(look, step)).await?;
+            tracing::debug!(key = %attempt.object.key, ?step, "step");
+            in_time(limit, "the step", self.execute(attempt, step)).await?;
         }
-        Ok((change, next))
+        Ok((change, requeue))
     }
 }
 
@@ -112,10 +113,7 @@ async fn in_time<T>(
 ) -> Result<T> {
     match tokio::time::timeout(limit, work).await {
         Ok(result) => result,
-        Err(_) => Err(crate::Error::unavailable(
-            format!("{what} took longer than {limit:?}; its result"),
-            "timeout",
-        )),
+        Err(_) => Err(Error::Transient(format!("{what} did not finish within {limit:?}"))),
     }
 }
 

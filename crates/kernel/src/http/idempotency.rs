@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::RequestContext;
 use super::context::Context;
-use crate::change::{Answer, Change, Command, Refusal};
+use crate::change::{Change, CommandRecord, CommandReply, Refusal};
 use crate::{App, Error, Result, Store};
 
 const KEY_CHARS_MAX: usize = 255;
@@ -95,9 +95,9 @@ impl Idempotent {
     }
 
     /// Returns the record for the change that carries the request out.
-    pub fn command(&self, reply: &Answer) -> Option<Command> {
+    pub fn command(&self, reply: &CommandReply) -> Option<CommandRecord> {
         let (id, digest) = self.command.clone()?;
-        Some(Command { id, digest, answer: reply.clone() })
+        Some(CommandRecord { id, digest, answer: reply.clone() })
     }
 }
 
@@ -106,7 +106,7 @@ pub async fn commit_idempotent(
     app: &App,
     idempotent: &Idempotent,
     mut change: Change,
-    reply: Answer,
+    reply: CommandReply,
 ) -> Result<Response> {
     change.command = idempotent.command(&reply);
     match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
@@ -116,7 +116,7 @@ pub async fn commit_idempotent(
     }
 }
 
-fn respond(reply: &Answer, replay: bool) -> Response {
+fn respond(reply: &CommandReply, replay: bool) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
     let json = HeaderValue::from_static("application/json");
     let body = reply.body.text().to_owned();

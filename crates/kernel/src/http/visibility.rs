@@ -1,7 +1,7 @@
 //! A caller's visibility, applied to objects and queries.
 
 use crate::identity::{Principal, Visibility};
-use crate::{Find, Object};
+use crate::{Object, ObjectQuery};
 
 /// Whether the object is visible to the caller.
 pub fn can_see(who: &Principal, object: &Object) -> bool {
@@ -13,7 +13,7 @@ pub fn can_see(who: &Principal, object: &Object) -> bool {
 }
 
 /// Restricts a query to what is visible to the caller. `None` if nothing of it can be.
-pub fn restrict(who: &Principal, mut find: Find) -> Option<Find> {
+pub fn restrict(who: &Principal, mut find: ObjectQuery) -> Option<ObjectQuery> {
     fn only(filter: &mut Option<String>, allowed: String) -> bool {
         let fits = filter.as_ref().is_none_or(|filter| *filter == allowed);
         *filter = Some(allowed);
@@ -58,7 +58,8 @@ mod tests {
                 let key = Key::new("widget", "a");
                 let object = Object::new(key, org, owner, "n", "ready", Timestamp(0));
                 for owner_wanted in &wanted {
-                    let find = Find { owner: owner_wanted.clone(), ..Find::default() };
+                    let find =
+                        ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
                     let matches = find.matches(&object, &[]);
                     let found = restrict(caller, find).is_some_and(|f| f.matches(&object, &[]));
                     assert_eq!(found, matches && can_see(caller, &object), "{caller:?} {object:?}");

@@ -1,7 +1,7 @@
-//! Tokens whose signature was found right, by their hash, so that it is computed once.
+//! A cache of verified tokens by hash, so that each signature is verified once.
 //!
-//! A table of small buckets: a token can be in one bucket only, so finding and making room look
-//! at a handful of entries, however full the table is and whatever is thrown at it.
+//! A table of small buckets: a token can be in one bucket only, so look-up and eviction touch a
+//! handful of entries, however full the table is.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use super::keys::Key;
 use crate::Timestamp;
 
 const BUCKETS: usize = 1024;
-/// 10,240 tokens in all: more callers at once than one process serves.
+/// 10,240 tokens in all: more concurrent callers than one process serves.
 const BUCKET_ENTRIES_MAX: usize = 10;
 
 pub type TokenHash = [u8; 32];
@@ -28,9 +28,9 @@ pub struct Cache {
 
 struct Entry {
     hash: TokenHash,
-    /// No longer believed from then on; the allowed clock skew is in it.
+    /// When it expires, with the allowed clock skew.
     until: Timestamp,
-    /// Alive as long as the issuer has the key.
+    /// Valid as long as the issuer has the key.
     key: Weak<Key>,
     principal: Arc<Principal>,
 }

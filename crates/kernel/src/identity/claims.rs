@@ -1,4 +1,4 @@
-//! From verified claims to a principal: whose names for things are whose.
+//! Maps verified claims to a principal.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use super::principal::{ADMIN_ROLES, Principal};
 use super::token::{Claims, refused};
 use crate::Result;
 
-/// A name goes into logs, indexes and headers: it must fit.
+/// The longest name: it goes into logs, indexes and headers.
 const NAME_CHARS_MAX: usize = 255;
 
-/// How one issuer's claims are read.
-pub struct Reader {
+/// Maps the claims of one issuer.
+pub struct ClaimMapper {
     pub names: ClaimNames,
-    /// Before the names of subjects and organisations.
+    /// The prefix of subjects and organisations.
     pub prefix: String,
-    /// `None`: the issuer is ours, and gives our roles by their own names.
+    /// `None` for the built-in issuer, which uses our role names.
     pub admin_roles: Option<AdminRoles>,
 }
 
-impl Reader {
+impl ClaimMapper {
     pub fn principal(&self, issuer: &str, claims: &Claims) -> Result<Principal> {
         let names = &self.names;
         let text = |name: &str| at_path(claims, name).and_then(Value::as_str).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Reader {
         let subject = first([&names.username, &names.username_fallback, "sub"]);
         if subject.is_empty() {
             return Err(refused(format!(
-                "the token names nobody: it has none of `{}`, `{}` and `sub`",
+                "the token has no subject: it has none of `{}`, `{}` and `sub`",
                 names.username, names.username_fallback
             )));
         }
@@ -73,8 +73,8 @@ impl Reader {
         })
     }
 
-    /// Programs are told from people by a claim that people's tokens have not. Newer Keycloaks call
-    /// it `client_id`, as others do in everyone's tokens: there the user's name tells.
+    /// Programs have a claim that people's tokens lack. Newer Keycloaks call it `client_id`, which
+    /// other issuers put into every token: there the user name decides.
     fn client<'a>(&self, claims: &'a Claims) -> Option<&'a str> {
         let text = |name: &str| at_path(claims, name).and_then(Value::as_str);
         let named = text(&self.names.agent_client).filter(|client| !client.is_empty());
@@ -84,8 +84,8 @@ impl Reader {
         })
     }
 
-    /// Lower case. Another issuer's role becomes one of ours only by the configuration: one that
-    /// happens to be called `admin-full` there means nothing here.
+    /// Lower case. Another issuer's role maps to one of ours only through the configuration: one that
+    /// happens to be called `admin-full` has no effect here.
     fn roles(&self, claimed: Option<&Value>) -> BTreeSet<String> {
         let claimed = match claimed {
             Some(Value::Array(many)) => many.as_slice(),
@@ -118,7 +118,7 @@ impl Reader {
     }
 }
 
-/// The claim of this very name, or else the one that the dots lead to.
+/// The claim of this exact name, or else the one at this dotted path.
 fn at_path<'a>(claims: &'a Claims, path: &str) -> Option<&'a Value> {
     if path.is_empty() {
         return None;
@@ -141,7 +141,7 @@ mod tests {
 
     fn read_with(prefix: &str, claims: Value) -> Result<Principal> {
         let (names, admin_roles) = (ClaimNames::default(), Some(AdminRoles::default()));
-        let reader = Reader { names, prefix: prefix.into(), admin_roles };
+        let reader = ClaimMapper { names, prefix: prefix.into(), admin_roles };
         reader.principal("https://sso", claims.as_object().unwrap())
     }
 

@@ -1,4 +1,4 @@
-//! Who is trusted to say who is calling, and how their tokens say it.
+//! The trusted issuers, and how their tokens are mapped.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// OIDC issuers whose tokens are taken.
+    /// OIDC issuers whose tokens are accepted.
     pub issuers: Vec<IssuerConfig>,
     /// Whether this server issues tokens itself. Not given: if no other issuer is.
     pub builtin: Option<bool>,
     /// How far another machine's clock may be off.
     pub clock_skew_s: u64,
     pub admin_roles: AdminRoles,
-    /// How often the issuers' keys are looked at, so that keys they gave up are refused.
+    /// How often the issuers' keys are fetched again, so that withdrawn keys are refused.
     pub keys_refresh_s: u64,
     /// The built-in issuer's key, where replicas share one; else `issuer-key.pem` in the data
-    /// directory, made on first start.
+    /// directory, created on first start.
     pub signing_key_file: Option<PathBuf>,
     pub access_token_s: u64,
     pub refresh_token_s: u64,
@@ -136,8 +136,8 @@ impl IssuerConfig {
     }
 }
 
-/// The signatures that an issuer may be allowed. Only those whose keys we cannot know: with a
-/// shared secret (HS256) whoever checks a token could make one.
+/// The signature algorithms that can be allowed. Asymmetric ones only: with a shared secret (HS256)
+/// every verifier could sign tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Algorithm {
     RS256,
@@ -150,7 +150,7 @@ pub enum Algorithm {
     ES384,
 }
 
-/// Which claim says what. A path with dots leads into objects; an empty name is never looked for.
+/// The claims to read. A dotted path leads into objects; an empty name disables the claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClaimNames {

@@ -1,9 +1,9 @@
-//! One issuer that we trust: checks that a token is its own.
+//! A trusted issuer: verifies that a token is its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::claims::Reader;
+use super::claims::ClaimMapper;
 use super::config::Algorithm;
 use super::keys::{Key, Keys};
 use super::token::{Unverified, refused};
@@ -14,8 +14,8 @@ pub struct Issuer {
     pub audience: Option<Vec<String>>,
     pub algorithms: Vec<Algorithm>,
     pub keys: Keys,
-    pub reader: Reader,
-    /// How many signatures were computed.
+    pub reader: ClaimMapper,
+    /// The number of verified signatures.
     pub verifications: AtomicU64,
 }
 
@@ -27,7 +27,10 @@ impl Issuer {
         let algorithm = *allowed.ok_or_else(|| {
             let names: Vec<String> = self.algorithms.iter().map(|one| format!("{one:?}")).collect();
             let said: String = said.chars().take(20).collect();
-            refused(format!("tokens signed with {said:?} are not taken, only {}", names.join(", ")))
+            refused(format!(
+                "tokens signed with {said:?} are not accepted, only {}",
+                names.join(", ")
+            ))
         })?;
         let key = self.keys.find(token.header.kid.as_deref(), algorithm).await?;
         self.verifications.fetch_add(1, Ordering::Relaxed);

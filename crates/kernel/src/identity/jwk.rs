@@ -1,4 +1,4 @@
-//! An issuer's public keys: which signatures each can check.
+//! An issuer's public keys, and which signatures each can verify.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::config::Algorithm;
 const KEYS_MAX: usize = 64;
 const RSA_BYTES_MIN: usize = 256;
 
-/// A key as RFC 7517 writes it; as much of it as we use.
+/// The fields of an RFC 7517 key that we use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Jwk {
     pub kty: String,
@@ -42,7 +42,7 @@ pub struct Document {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum KeyType {
     Rsa,
     P256,
     P384,
@@ -51,12 +51,12 @@ enum Family {
 /// A public key, ready to check signatures with.
 pub struct Key {
     jwk: Jwk,
-    family: Family,
+    family: KeyType,
     material: DecodingKey,
 }
 
 impl Key {
-    /// `None` for what cannot check a signature that we would take.
+    /// `None` if the key cannot verify any accepted signature.
     fn from_jwk(jwk: Jwk) -> Option<Key> {
         if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
             return None;
@@ -68,12 +68,12 @@ impl Key {
                 if n_bytes.iter().skip_while(|byte| **byte == 0).count() < RSA_BYTES_MIN {
                     return None;
                 }
-                (Family::Rsa, DecodingKey::from_rsa_components(n, e).ok()?)
+                (KeyType::Rsa, DecodingKey::from_rsa_components(n, e).ok()?)
             }
             ("EC", Some(curve)) => {
                 let family = match curve {
-                    "P-256" => Family::P256,
-                    "P-384" => Family::P384,
+                    "P-256" => KeyType::P256,
+                    "P-384" => KeyType::P384,
                     _ => return None,
                 };
                 let (x, y) = (jwk.x.as_deref()?, jwk.y.as_deref()?);
@@ -84,13 +84,13 @@ impl Key {
         Some(Key { jwk, family, material })
     }
 
-    /// The key's type decides what it may check, never the token.
+    /// The key's type decides what it may verify, never the token.
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
         let family = match algorithm {
-            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => Family::Rsa,
-            ES256 => Family::P256,
-            ES384 => Family::P384,
+            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => KeyType::Rsa,
+            ES256 => KeyType::P256,
+            ES384 => KeyType::P384,
         };
         self.family == family
             && self.jwk.alg.as_deref().is_none_or(|alg| alg == format!("{algorithm:?}"))
@@ -123,12 +123,12 @@ pub struct KeySet {
 pub enum Lookup {
     Found(Arc<Key>),
     /// There is such a key, but not for this algorithm.
-    Unfit,
+    WrongAlgorithm,
     Unknown,
 }
 
 impl KeySet {
-    /// Keys that `before` had too stay the same, so that what was verified with them stays.
+    /// Keeps keys that `before` had, so that cached verifications stay valid.
     pub fn read(document: Document, before: &KeySet) -> KeySet {
         let parsed = document.keys.into_iter().take(KEYS_MAX);
         let parsed = parsed.filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
@@ -154,8 +154,8 @@ impl KeySet {
         let mut fitting = named.clone().filter(|key| key.fits(algorithm));
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Lookup::Found(key.clone()),
-            (Some(_), Some(_)) => Lookup::Unfit,
-            (None, _) if named.count() > 0 => Lookup::Unfit,
+            (Some(_), Some(_)) => Lookup::WrongAlgorithm,
+            (None, _) if named.count() > 0 => Lookup::WrongAlgorithm,
             (None, _) => Lookup::Unknown,
         }
     }
@@ -219,9 +219,9 @@ mod tests {
         let set = set(json!([ec("e"), rsa("r", 256), pinned]));
         let found = |kid, alg| matches!(set.find(kid, alg), Lookup::Found(_));
         assert!(found(Some("e"), Algorithm::ES256) && found(Some("r"), Algorithm::RS256));
-        assert!(matches!(set.find(Some("e"), Algorithm::RS256), Lookup::Unfit));
-        assert!(matches!(set.find(Some("e"), Algorithm::ES384), Lookup::Unfit));
-        assert!(matches!(set.find(Some("pinned"), Algorithm::RS256), Lookup::Unfit));
+        assert!(matches!(set.find(Some("e"), Algorithm::RS256), Lookup::WrongAlgorithm));
+        assert!(matches!(set.find(Some("e"), Algorithm::ES384), Lookup::WrongAlgorithm));
+        assert!(matches!(set.find(Some("pinned"), Algorithm::RS256), Lookup::WrongAlgorithm));
         assert!(matches!(set.find(Some("x"), Algorithm::RS256), Lookup::Unknown));
         assert!(found(None, Algorithm::ES256) && found(None, Algorithm::RS256));
         assert!(!found(None, Algorithm::PS256), "two keys could be meant");

@@ -1,5 +1,5 @@
-//! One issuer's keys over time: fetched when first needed, again when a token names one that is
-//! not known, and now and then; kept while the issuer does not answer.
+//! Fetches and caches one issuer's keys: on first use, when a token names an unknown key, and
+//! periodically. Known keys are kept while the issuer is unreachable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::config::Algorithm;
 pub use super::jwk::Key;
 use super::jwk::{Document, Jwk, KeySet, Lookup};
 use super::token::refused;
-use crate::outbound::{self, System};
+use crate::outbound::{self, Target};
 use crate::{Ambient, Error, Result, Timestamp};
 
-/// Tokens with made-up key names cannot make us ask an issuer more often than this.
+/// The shortest interval between fetches, so that tokens with made-up key ids cannot cause more.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
-/// While there are no keys at all, nobody gets in: try more often.
+/// Without any keys nobody can sign in: retry more often.
 const FIRST_EVERY: Duration = Duration::from_secs(5);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
@@ -38,7 +38,7 @@ pub struct Keys {
 struct Refresh {
     began: Option<Timestamp>,
     number: u64,
-    /// Whoever needs it waits for the same one; any of them can see it through.
+    /// Concurrent callers share one fetch.
     in_flight: Option<Fetching>,
 }
 
@@ -48,7 +48,7 @@ type Fetching = Shared<BoxFuture<'static, Result<Arc<KeySet>, Arc<Error>>>>;
 struct Source {
     issuer: String,
     jwks_url: Option<String>,
-    system: System,
+    target: Target,
 }
 
 impl Keys {
@@ -66,14 +66,14 @@ impl Keys {
     pub fn remote(
         issuer: &str,
         jwks_url: Option<String>,
-        system: System,
+        target: Target,
         ambient: Ambient,
     ) -> Keys {
-        let system = system.with_timeout(FETCH_TIMEOUT);
+        let target = target.with_timeout(FETCH_TIMEOUT);
         Keys {
             issuer: issuer.to_owned(),
             set: RwLock::default(),
-            source: Some(Source { issuer: issuer.to_owned(), jwks_url, system }),
+            source: Some(Source { issuer: issuer.to_owned(), jwks_url, target }),
             refresh: Mutex::default(),
             ambient,
         }
@@ -96,8 +96,8 @@ impl Keys {
         }
         match found {
             Lookup::Found(key) => Ok(key),
-            Lookup::Unfit => Err(refused(format!(
-                "the token says that it is signed with {algorithm:?}, which the key it names is not for"
+            Lookup::WrongAlgorithm => Err(refused(format!(
+                "the token's `alg` {algorithm:?} does not match the key that its `kid` names"
             ))),
             Lookup::Unknown => Err(refused(format!(
                 "the token is signed with a key that {} does not have, or no longer has; get a new token",
@@ -106,8 +106,8 @@ impl Keys {
         }
     }
 
-    /// Fetches the keys; what is there stays if that fails. `limited`: not if that was tried
-    /// just now, which is an error only for those who have no keys.
+    /// Fetches the keys; keeps the known ones if that fails. `limited`: skips the fetch if the last
+    /// one was just now, which is an error only without any keys.
     pub async fn refresh(&self, limited: bool) -> Result<(), Arc<Error>> {
         let Some(source) = &self.source else { return Ok(()) };
         let (number, fetching) = {
@@ -137,7 +137,7 @@ impl Keys {
                 Err(error) => tracing::warn!(
                     issuer = self.issuer,
                     error = error.as_ref() as &dyn std::error::Error,
-                    "cannot fetch the issuer's keys; those that are known stay"
+                    "fetching the issuer's keys failed; keeping the known ones"
                 ),
             }
         }
@@ -147,7 +147,7 @@ impl Keys {
     fn is_too_soon(&self, began: Option<Timestamp>) -> bool {
         let every = if self.current().is_empty() { FIRST_EVERY } else { REFRESH_EVERY };
         let now = self.ambient.now();
-        // A clock that was set back must not lock the issuer out until it has caught up.
+        // A clock that was set back must not block fetches until it has caught up.
         began.is_some_and(|began| began <= now && now < began.plus(every))
     }
 }
@@ -162,7 +162,7 @@ impl Source {
             let document: Document = self.get("keys", &jwks_url).await?;
             let set = KeySet::read(document, &before);
             if set.is_empty() {
-                let why = "none of its keys can check a signature that is taken here";
+                let why = "none of its keys can verify an accepted signature";
                 return Err(Error::unavailable(jwks_url, why));
             }
             Ok(Arc::new(set))
@@ -188,8 +188,8 @@ impl Source {
 
     async fn get<T: serde::de::DeserializeOwned>(&self, operation: &str, url: &str) -> Result<T> {
         let url = Url::parse(url).map_err(|e| Error::unavailable(url, e))?;
-        let request = self.system.request(Method::GET, url);
-        let response = self.system.http(operation, request).await?;
+        let request = self.target.request(Method::GET, url);
+        let response = self.target.http(operation, request).await?;
         outbound::json(response, DOCUMENT_BYTES_MAX).await
     }
 }

@@ -1,8 +1,8 @@
-//! Who is calling, and what they may do.
+//! Authentication and authorisation.
 //!
-//! A bearer token is taken apart (`token`), its issuer found by the name it gives, its
-//! signature checked with that issuer's keys (`keys`), and its claims read into a [`Principal`]
-//! (`claims`). What was found right is remembered (`cache`). [`builtin`] is an issuer of our
+//! A bearer token is parsed (`token`), its issuer is found by name, its
+//! signature verified with that issuer's keys (`keys`), and its claims mapped to a [`Principal`]
+//! (`claims`). Verified tokens are cached (`cache`). [`builtin`] is an issuer of our
 //! own, for installs that have no other.
 
 mod action;
@@ -34,14 +34,14 @@ use crate::outbound::Outbound;
 use crate::{Ambient, Result};
 use builtin::Builtin;
 use cache::{Cache, token_hash};
-use claims::Reader;
+use claims::ClaimMapper;
 use issuer::Issuer;
 use keys::Keys;
 use token::{TOKEN_BYTES_MAX, Unverified, refused};
 
 /// Turns bearer tokens into principals.
 pub struct Identity {
-    /// By their URL without a slash at its end.
+    /// By URL without a trailing slash.
     issuers: HashMap<String, Arc<Issuer>>,
     builtin: Option<Builtin>,
     cache: Cache,
@@ -51,8 +51,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads, or makes, the built-in issuer's key. Keys of other issuers are fetched when the
-    /// first token needs them, so that nobody has to be up before us.
+    /// Reads or creates the built-in issuer's key. Keys of other issuers are fetched when the first
+    /// token needs them, so that start-up does not depend on them.
     pub fn start(
         config: Config,
         data_dir: &Path,
@@ -66,10 +66,10 @@ impl Identity {
             .iter()
             .map(|issuer| {
                 let url = issuer.url.trim_end_matches('/').to_owned();
-                let system = outbound.system(&format!("issuer {url}"));
+                let target = outbound.target(&format!("issuer {url}"));
                 let keys =
-                    Keys::remote(&issuer.url, issuer.jwks_url.clone(), system, ambient.clone());
-                let reader = Reader {
+                    Keys::remote(&issuer.url, issuer.jwks_url.clone(), target, ambient.clone());
+                let reader = ClaimMapper {
                     names: issuer.claims.clone(),
                     prefix: issuer.prefix.clone(),
                     admin_roles: Some(config.admin_roles.clone()),
@@ -85,9 +85,10 @@ impl Identity {
                 (url, Arc::new(issuer))
             })
             .collect();
-        let builtin = match config.builtin() {
-            true => Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?),
-            false => None,
+        let builtin = if config.builtin() {
+            Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?)
+        } else {
+            None
         };
         if let Some(builtin) = &builtin {
             issuers.insert(builtin.issuer().url.clone(), builtin.issuer().clone());
@@ -102,14 +103,14 @@ impl Identity {
         })
     }
 
-    /// Who this bearer token (the token alone) speaks for, if it was found right before.
+    /// The principal of a bearer token (without `Bearer`), if it is cached.
     pub fn known(&self, bearer: &str) -> Option<Arc<Principal>> {
-        // What is too long was never found right, and is not worth a hash.
+        // Too long to have been accepted, and not worth a hash.
         let fits = bearer.len() <= TOKEN_BYTES_MAX;
         fits.then(|| self.cache.get(&token_hash(bearer), self.ambient.now()))?
     }
 
-    /// Who this bearer token (the token alone) speaks for.
+    /// The principal of a bearer token (without `Bearer`).
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Principal>> {
         if let Some(principal) = self.known(bearer) {
             return Ok(principal);
@@ -117,7 +118,7 @@ impl Identity {
         let now = self.ambient.now();
         let token = Unverified::parse(bearer)?;
         let issuer = self.issuer_of(&token)?;
-        // What costs nothing comes first, so that stale tokens do not cost a signature.
+        // Cheap checks first, so that expired tokens do not cost a signature.
         let skew_s = i64::try_from(self.clock_skew.as_secs()).unwrap_or(0);
         let expires = token::check_times(&token.claims, now, skew_s)?;
         token::check_purpose(&token.header, &token.claims)?;
@@ -148,18 +149,18 @@ impl Identity {
         })
     }
 
-    /// The issuer of our own, if there is one.
+    /// The built-in issuer, if enabled.
     pub fn builtin(&self) -> Option<&Builtin> {
         self.builtin.as_ref()
     }
 
-    /// How many signatures were computed so far, for the metrics.
+    /// The number of verified signatures, for metrics.
     pub fn verifications(&self) -> u64 {
         self.issuers.values().map(|issuer| issuer.verifications.load(Ordering::Relaxed)).sum()
     }
 
-    /// Looks at the issuers' keys now and then until it is stopped, so that tokens signed with a
-    /// key that its issuer gave up are refused. Runs beside everything else.
+    /// Fetches the issuers' keys periodically until stopped, so that tokens signed with a withdrawn
+    /// key are refused.
     pub async fn keep_keys_fresh(&self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -170,7 +171,7 @@ impl Identity {
         }
     }
 
-    /// Looks at the issuers' keys now. An issuer that does not answer keeps those that are known.
+    /// Fetches the issuers' keys now. Keeps the known keys of an issuer that does not respond.
     pub async fn refresh_keys(&self) {
         let all = self.issuers.values().map(|issuer| issuer.keys.refresh(false));
         futures::future::join_all(all).await;

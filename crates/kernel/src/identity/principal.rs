@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// The roles of the permission table. No token carries them as such from another issuer: they
+/// The roles of the permission table. Other issuers' tokens do not carry them as such: they
 /// come from the configuration's names for them.
 pub const ADMIN_ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
 
@@ -12,10 +12,10 @@ pub const ADMIN_ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
 /// instances are probed.
 const SERVICE_ACCOUNT_CLIENTS: [&str; 2] = ["srvc-acct-", "canary-"];
 
-/// Whoever a request speaks for. One type, whichever issuer the token came from.
+/// The authenticated caller of a request. One type for all issuers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Principal {
-    /// What owns objects: the user name if there is one, with the issuer's prefix. Issuers without
+    /// The owner of objects: the user name if there is one, with the issuer's prefix. Issuers without
     /// a prefix speak of the same people.
     pub subject: String,
     pub issuer: String,
@@ -34,7 +34,7 @@ pub struct Principal {
     pub account: String,
 }
 
-/// How far a caller can see.
+/// Which objects a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visibility {
     All,

@@ -1,5 +1,5 @@
-//! A token as it came in: taken apart, its times and its purpose checked. Nothing here is
-//! believed until its signature is.
+//! Parses a token and checks its times and purpose. Nothing is trusted
+//! before its signature is verified.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::{Error, Result, Timestamp};
 
-/// Tokens with hundreds of roles stay below this; headers of web servers do too.
+/// Tokens with hundreds of roles fit, and so does the header limit of web servers.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 pub type Claims = Map<String, Value>;
 
-/// A token before its signature was checked.
+/// A token before its signature is verified.
 pub struct Unverified<'a> {
     /// What was signed.
     pub message: &'a str,
@@ -61,7 +61,7 @@ impl Unverified<'_> {
         let (message, signature) =
             token.rsplit_once('.').ok_or_else(|| malformed("it is not a JWT"))?;
         let (header, claims) =
-            message.split_once('.').ok_or_else(|| malformed("it has not three parts"))?;
+            message.split_once('.').ok_or_else(|| malformed("it does not have three parts"))?;
         if claims.contains('.') {
             return Err(malformed("it has more than three parts"));
         }
@@ -72,7 +72,7 @@ impl Unverified<'_> {
         let claims: Claims = decode(claims)
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .ok_or_else(|| malformed("its claims are unreadable"))?;
-        // An extension that must be understood, and is not.
+        // An extension that must be understood.
         if header.crit.is_some() {
             return Err(malformed("its header has `crit`, which is not supported"));
         }
@@ -94,7 +94,7 @@ pub fn check_times(claims: &Claims, now: Timestamp, skew_s: i64) -> Result<Times
     let now_s = now.seconds();
     let at = |name: &str| match claims.get(name) {
         None => Ok(None),
-        // Seconds with a fraction are legal; what does not fit is at the end of time.
+        // Fractional seconds are legal; out-of-range values saturate.
         Some(value) => match value.as_i64().or_else(|| value.as_f64().map(|s| s as i64)) {
             Some(seconds) => Ok(Some(seconds)),
             None => Err(refused(format!("the token's `{name}` is not a number of seconds"))),
@@ -119,11 +119,11 @@ pub fn check_times(claims: &Claims, now: Timestamp, skew_s: i64) -> Result<Times
     Ok(show(expires))
 }
 
-/// Refuses tokens that are not for calling an API with.
+/// Refuses tokens that are not access tokens.
 pub fn check_purpose(header: &Header, claims: &Claims) -> Result<()> {
     let header_typ = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
     if !["jwt", "at+jwt", "application/at+jwt"].contains(&header_typ.as_str()) {
-        return Err(refused(format!("a token of type {header_typ:?} is no access token")));
+        return Err(refused(format!("a token of type {header_typ:?} is not an access token")));
     }
     match claims.get("typ").map(|typ| typ.as_str().unwrap_or_default()) {
         Some("Bearer" | "bearer") => Ok(()),
@@ -131,7 +131,7 @@ pub fn check_purpose(header: &Header, claims: &Claims) -> Result<()> {
             "this is a refresh token; trade it for an access token at the issuer's token endpoint",
         )),
         Some("ID") => Err(refused("this is an ID token; send the access token")),
-        Some(other) => Err(refused(format!("a token of type {other:?} is no access token"))),
+        Some(other) => Err(refused(format!("a token of type {other:?} is not an access token"))),
         None if claims.contains_key("at_hash") || claims.contains_key("c_hash") => {
             Err(refused("this is an ID token; send the access token"))
         }
@@ -139,7 +139,7 @@ pub fn check_purpose(header: &Header, claims: &Claims) -> Result<()> {
     }
 }
 
-/// Refuses tokens that were meant for someone else.
+/// Refuses tokens for another audience.
 pub fn check_audience(claims: &Claims, wanted: Option<&[String]>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let named: Vec<&str> = match claims.get("aud") {

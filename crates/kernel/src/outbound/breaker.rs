@@ -1,8 +1,8 @@
-//! The circuit breaker: a state machine without a clock of its own, so that the driver and the
+//! The circuit breaker: a state machine without its own clock, so that the driver and the
 //! simulator can run it too.
 //!
-//! Closed lets every call through and counts failures. Open holds calls back for a while, longer
-//! each time in a row. Half-open lets one call through: its result closes or opens it again.
+//! Closed admits every call and counts failures. Open rejects calls for a while, longer
+//! each time in a row. Half-open admits one probe, whose result closes or opens it again.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Default for Config {
 pub struct Breaker {
     config: Config,
     state: State,
-    /// Changes with every change of phase: reports of calls from before it say nothing any more.
+    /// Changes with every change of phase; reports of calls from before are ignored.
     epoch: u64,
     /// How often it has opened since it was last closed.
     opened: u32,
@@ -78,7 +78,7 @@ pub enum Phase {
     HalfOpen,
 }
 
-/// Leave to make one call. Goes back with [`Breaker::report`].
+/// A permit for one call; report its outcome with [`Breaker::report`].
 #[derive(Debug)]
 #[must_use = "report how the call ended"]
 pub struct Permit {
@@ -87,7 +87,7 @@ pub struct Permit {
 
 impl Breaker {
     pub fn new(config: Config) -> Breaker {
-        // The window begins with the first report, whenever that is.
+        // The window begins with the first report.
         Breaker { config, state: State::Closed(Window::new(Timestamp(0))), epoch: 0, opened: 0 }
     }
 
@@ -99,14 +99,14 @@ impl Breaker {
         }
     }
 
-    /// Leave for one call, or how long until it is worth asking again (never zero).
+    /// A permit for one call, or how long to wait before asking again (never zero).
     pub fn admit(&mut self, now: Timestamp) -> Result<Permit, Duration> {
         let (until, longest) = match &self.state {
             State::Closed(_) => return Ok(Permit { epoch: self.epoch }),
             State::Open { until } => (*until, self.open_for()),
             State::HalfOpen { probe_until } => (*probe_until, self.probe_for()),
         };
-        // After the clock was set back `until` may lie far ahead: never wait longer than meant.
+        // If the clock was set back, `until` may be far ahead: never wait longer than intended.
         let until = until.min(now.plus(longest));
         if now < until {
             match &mut self.state {
@@ -119,7 +119,7 @@ impl Breaker {
         Ok(Permit { epoch: self.epoch })
     }
 
-    /// How the permitted call ended. A failure is one of the other system, not a refusal by it.
+    /// Reports how a permitted call ended. A refusal by the other system is not a failure.
     pub fn report(&mut self, permit: Permit, worked: bool, now: Timestamp) {
         if permit.epoch != self.epoch {
             return;

@@ -1,4 +1,4 @@
-//! The breaker's transitions one by one, and what must hold on any path through them.
+//! The breaker's transitions one by one, and its invariants on any path.
 
 use proptest::prelude::*;
 

@@ -12,87 +12,87 @@ use crate::{Class, Error, Result};
 
 /// A system that we call.
 #[derive(Clone)]
-pub struct System {
+pub struct Target {
     pub(super) inner: Arc<Inner>,
     name: Arc<str>,
     breaker: Arc<Mutex<Breaker>>,
     pub(super) timeout: Duration,
-    pub(super) for_users: bool,
+    pub(super) guard_ssrf: bool,
 }
 
-/// Why an attempt failed, and what that says about trying again.
+/// Why an attempt failed, and whether a retry is safe.
 #[derive(Debug)]
 pub struct Failure {
     pub error: Error,
-    pub reach: Reach,
-    /// When the other side said that it may be tried again.
+    pub delivery: Delivery,
+    /// When the other side allows a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// How far a failed attempt got.
+/// Whether a failed call may have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reach {
-    /// The breaker held it back.
-    Held,
-    /// There was no connection: trying again does nothing twice.
+pub enum Delivery {
+    /// The circuit breaker is open: not sent.
+    Rejected,
+    /// No connection: a retry cannot repeat an effect.
     NotSent,
-    /// The answer was lost, late or broken: it may have happened.
+    /// The response was lost, late or broken: the call may have been executed.
     Unknown,
-    /// The other side is well, and did nothing because it is busy.
-    Busy,
-    /// The other side is well, and said no. It would say so again.
+    /// The other side is healthy and refused because it is overloaded.
+    Throttled,
+    /// The other side is healthy and refused. A retry would be refused too.
     Answered,
 }
 
-impl Reach {
+impl Delivery {
     pub fn label(self) -> &'static str {
         match self {
-            Reach::Held => "held",
-            Reach::NotSent => "not_sent",
-            Reach::Unknown => "unknown",
-            Reach::Busy => "busy",
-            Reach::Answered => "answered",
+            Delivery::Rejected => "held",
+            Delivery::NotSent => "not_sent",
+            Delivery::Unknown => "unknown",
+            Delivery::Throttled => "busy",
+            Delivery::Answered => "answered",
         }
     }
 }
 
 impl Failure {
-    pub fn new(reach: Reach, error: Error) -> Failure {
-        Failure { error, reach, retry_after: None }
+    pub fn new(delivery: Delivery, error: Error) -> Failure {
+        Failure { error, delivery, retry_after: None }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let transient = error.class() == Class::Transient;
-        Failure::new(if transient { Reach::Unknown } else { Reach::Answered }, error)
+        Failure::new(if transient { Delivery::Unknown } else { Delivery::Answered }, error)
     }
 }
 
-impl System {
-    pub(super) fn new(inner: Arc<Inner>, name: &str, breaker: Arc<Mutex<Breaker>>) -> System {
+impl Target {
+    pub(super) fn new(inner: Arc<Inner>, name: &str, breaker: Arc<Mutex<Breaker>>) -> Target {
         let timeout = Duration::from_millis(inner.config.timeout_ms);
-        System { inner, name: name.into(), breaker, timeout, for_users: false }
+        Target { inner, name: name.into(), breaker, timeout, guard_ssrf: false }
     }
 
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// With another time limit for each attempt.
-    pub fn with_timeout(mut self, timeout: Duration) -> System {
+    /// Sets the timeout of each attempt.
+    pub fn with_timeout(mut self, timeout: Duration) -> Target {
         self.timeout = timeout;
         self
     }
 
-    /// Refuses targets that users must not reach through us; see [`super::Guard`].
-    pub fn for_users(mut self) -> System {
-        self.for_users = true;
+    /// Refuses addresses that users must not reach through us; see [`super::EgressPolicy`].
+    pub fn guard_ssrf(mut self) -> Target {
+        self.guard_ssrf = true;
         self
     }
 
-    /// Makes the call, again if that is safe: an attempt that was not sent always is, one whose
-    /// answer was lost only if the call is idempotent. `attempt` gets the number, from 1.
+    /// Makes the call and retries where that is safe: always if it was not sent; if the response was
+    /// lost, only if the call is idempotent. `attempt` gets its number, from 1.
     pub async fn call<T, F, Fut>(
         &self,
         operation: &str,
@@ -119,11 +119,11 @@ impl System {
                     Ok(value) => return Ok(value),
                     Err(failure) => failure,
                 };
-                tracing::Span::current().record("outcome", failure.reach.label());
+                tracing::Span::current().record("outcome", failure.delivery.label());
                 let Some(pause) = self.pause_before_next(&failure, number, idempotent) else {
                     return Err(failure.error);
                 };
-                tracing::debug!(error = %failure.error, ?pause, "trying again");
+                tracing::debug!(error = %failure.error, ?pause, "retrying");
                 tokio::time::sleep(pause).await;
             }
             unreachable!("the loop ends with a result")
@@ -143,17 +143,19 @@ impl System {
         Fut: Future<Output = Result<T, Failure>>,
     {
         let admitted = self.breaker.lock().admit(self.inner.ambient.now());
-        // Only how long it took is measured with this clock; nothing is decided by it.
+        // Used for the metric only; no decision depends on it.
         let began = tokio::time::Instant::now();
         let result = match admitted {
-            Err(wait) => Err(Failure::new(Reach::Held, self.held_back(wait))),
+            Err(wait) => Err(Failure::new(Delivery::Rejected, self.circuit_open_error(wait))),
             Ok(permit) => {
                 let result = tokio::time::timeout(self.timeout, attempt(number))
                     .await
-                    .unwrap_or_else(|_| Err(Failure::new(Reach::Unknown, self.too_late())));
+                    .unwrap_or_else(|_| Err(Failure::new(Delivery::Unknown, self.timeout_error())));
                 let well = match &result {
                     Ok(_) => true,
-                    Err(failure) => matches!(failure.reach, Reach::Busy | Reach::Answered),
+                    Err(failure) => {
+                        matches!(failure.delivery, Delivery::Throttled | Delivery::Answered)
+                    }
                 };
                 self.breaker.lock().report(permit, well, self.inner.ambient.now());
                 result
@@ -163,7 +165,7 @@ impl System {
             system: &self.name,
             operation,
             attempt: number,
-            failure: result.as_ref().err().map(|failure| failure.reach),
+            failure: result.as_ref().err().map(|failure| failure.delivery),
             took: began.elapsed(),
             breaker: self.breaker.lock().phase(),
         });
@@ -177,36 +179,37 @@ impl System {
         idempotent: bool,
     ) -> Option<Duration> {
         let config = &self.inner.config;
-        let safe = match failure.reach {
-            Reach::NotSent | Reach::Busy => true,
-            Reach::Unknown => idempotent,
-            Reach::Held | Reach::Answered => false,
+        let safe = match failure.delivery {
+            Delivery::NotSent | Delivery::Throttled => true,
+            Delivery::Unknown => idempotent,
+            Delivery::Rejected | Delivery::Answered => false,
         };
         if !safe || number >= config.attempts_max {
             return None;
         }
         let longest = Duration::from_millis(config.backoff_max_ms);
         match failure.retry_after {
-            // Whoever called has better things to do than wait here for that long.
+            // Too long to wait here: the caller retries later.
             Some(asked) if asked > longest => None,
             Some(asked) => Some(asked),
             None => {
                 let doubled = config.backoff_ms.saturating_mul(1 << (number - 1).min(20));
                 let pause = Duration::from_millis(doubled).min(longest);
-                // Between half and all of it, so that many callers do not come back at once.
+                // Jitter over the upper half, so that callers do not retry together.
                 Some(pause.mul_f64(0.5 + 0.5 * self.inner.ambient.fraction()))
             }
         }
     }
 
-    fn held_back(&self, wait: Duration) -> Error {
+    fn circuit_open_error(&self, wait: Duration) -> Error {
         let seconds = wait.as_secs_f64();
-        let why = format!("it failed repeatedly; calls are held back for another {seconds:.1} s");
+        let why =
+            format!("it failed repeatedly; the circuit breaker is open for another {seconds:.1} s");
         Error::unavailable(&*self.name, why)
     }
 
-    fn too_late(&self) -> Error {
+    fn timeout_error(&self) -> Error {
         let limit = self.timeout.as_secs_f64();
-        Error::unavailable(&*self.name, format!("no answer within {limit:.1} s"))
+        Error::unavailable(&*self.name, format!("no response within {limit:.1} s"))
     }
 }

@@ -1,4 +1,4 @@
-//! Calls over HTTP: what an answer says about the other side, and the trace that goes with it.
+//! Calls over HTTP: classifies responses, and propagates the trace.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::{Failure, Inner, Reach, System, install_tls, redact};
+use super::{Delivery, Failure, Inner, Target, install_tls, redact};
 use crate::{Error, Result};
 
-impl System {
-    /// A request to finish and give to [`System::http`]. Its body must not be a stream.
+impl Target {
+    /// A request builder for [`Target::http`]. The body must not be a stream.
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.client().request(method, url)
     }
 
-    /// Sends the request. An answer below 500 is returned as it is, except "too many requests";
-    /// redirects are not followed. Repeated by the rules of [`System::call`], where methods that
-    /// HTTP calls idempotent are, and others with an `Idempotency-Key`.
+    /// Sends the request. Returns a response below 500 as it is, except "too many requests";
+    /// redirects are not followed. Retries by the rules of [`Target::call`]: methods that HTTP
+    /// defines as idempotent are, and others with an `Idempotency-Key`.
     pub async fn http(&self, operation: &str, request: RequestBuilder) -> Result<Response> {
         let mut request =
             request.build().map_err(|e| Error::internal("a request", e.without_url()))?;
@@ -36,18 +36,18 @@ impl System {
             request.ok_or_else(|| Error::internal("a request", "its body is a stream"))?;
         let method = request.method().clone();
         let url = request.url().clone();
-        let target = if self.for_users { redact::origin(&url) } else { redact::url(&url) };
-        if self.for_users {
-            let checked = self.inner.guard.check_host(&url).await;
+        let target = if self.guard_ssrf { redact::origin(&url) } else { redact::url(&url) };
+        if self.guard_ssrf {
+            let checked = self.inner.egress.check_host(&url).await;
             checked.map_err(|reason| Error::invalid("url", reason))?;
         }
         request.headers_mut().insert("traceparent", self.traceparent());
         tracing::debug!(%method, target, headers = ?redact::headers(request.headers()), "sending");
         let response = self.client().execute(request).await.map_err(|error| {
-            let reach = if error.is_connect() { Reach::NotSent } else { Reach::Unknown };
-            // The URL that reqwest would print may hold secrets.
+            let delivery = if error.is_connect() { Delivery::NotSent } else { Delivery::Unknown };
+            // reqwest would print the URL, which may hold secrets.
             let error = Broken { what: format!("{method} {target}"), source: error.without_url() };
-            Failure::new(reach, Error::unavailable(self.name(), error))
+            Failure::new(delivery, Error::unavailable(self.name(), error))
         })?;
         let status = response.status();
         tracing::debug!(%method, target, %status, "answered");
@@ -58,12 +58,12 @@ impl System {
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         Err(Failure {
             error: Error::unavailable(self.name(), format!("{method} {target} answered {status}")),
-            reach: if busy { Reach::Busy } else { Reach::Unknown },
+            delivery: if busy { Delivery::Throttled } else { Delivery::Unknown },
             retry_after: retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs),
         })
     }
 
-    /// The trace of whatever is being done, or one of its own.
+    /// The current trace, or a new one.
     fn traceparent(&self) -> HeaderValue {
         let text = crate::telemetry::current_traceparent().unwrap_or_else(|| {
             let trace = u128::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
@@ -75,8 +75,8 @@ impl System {
 
     fn client(&self) -> &Client {
         let inner = &self.inner;
-        if self.for_users {
-            inner.guarded_client.get_or_init(|| inner.build_client(true))
+        if self.guard_ssrf {
+            inner.egress_client.get_or_init(|| inner.build_client(true))
         } else {
             inner.client.get_or_init(|| inner.build_client(false))
         }
@@ -98,20 +98,20 @@ impl Inner {
                 .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
                 .connect_timeout(Duration::from_millis(self.config.connect_timeout_ms))
                 .redirect(reqwest::redirect::Policy::none())
-                // Retries are decided in one place.
+                // `Target::call` decides about retries.
                 .retry(reqwest::retry::never())
                 .no_proxy();
-            if guarded { builder.dns_resolver(self.guard.clone()) } else { builder }
+            if guarded { builder.dns_resolver(self.egress.clone()) } else { builder }
         };
         builder().build().unwrap_or_else(|error| {
-            // A container without certificates can still call what needs none.
-            tracing::warn!(%error, "no certificates of the system; calls over TLS will fail");
+            // A container without certificates can still make calls without TLS.
+            tracing::warn!(%error, "no system certificates; calls over TLS will fail");
             builder().tls_certs_only([]).build().expect("needs nothing of the system")
         })
     }
 }
 
-/// The body of an answer, if it has at most `limit_bytes`.
+/// The body of a response, if it has at most `limit_bytes`.
 pub async fn body(mut response: Response, limit_bytes: usize) -> Result<Bytes> {
     let what = redact::origin(response.url());
     let mut bytes = Vec::new();
@@ -120,14 +120,14 @@ pub async fn body(mut response: Response, limit_bytes: usize) -> Result<Bytes> {
             response.chunk().await.map_err(|e| Error::unavailable(&what, e.without_url()))?;
         let Some(chunk) = chunk else { return Ok(bytes.into()) };
         if bytes.len() + chunk.len() > limit_bytes {
-            let why = format!("its answer is larger than {limit_bytes} bytes");
+            let why = format!("its response is larger than {limit_bytes} bytes");
             return Err(Error::unavailable(&what, why));
         }
         bytes.extend_from_slice(&chunk);
     }
 }
 
-/// The body of an answer as JSON, if it was a success and has at most `limit_bytes`.
+/// The body of a successful response as JSON, if it has at most `limit_bytes`.
 pub async fn json<T: DeserializeOwned>(response: Response, limit_bytes: usize) -> Result<T> {
     let (what, status) = (redact::origin(response.url()), response.status());
     if !status.is_success() {

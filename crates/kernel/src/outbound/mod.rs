@@ -1,17 +1,17 @@
-//! The one way out to other systems: timeout, circuit breaker, retry, span, metric, redaction.
+//! The one path for calls to other systems: timeout, circuit breaker, retry, span, metric, redaction.
 //!
-//! [`Outbound::system`] names the other side; [`System::http`] calls it over HTTP, and
-//! [`System::call`] does the same for any other protocol. Nobody else holds an HTTP client.
+//! [`Outbound::target`] names the other side; [`Target::http`] calls it over HTTP, and
+//! [`Target::call`] does the same for any other protocol. No other module has an HTTP client.
 
-mod address;
 pub mod breaker;
 mod call;
 mod http;
 pub mod redact;
+mod ssrf;
 
-pub use address::{Guard, Lookup, refusal};
-pub use call::{Failure, Reach, System};
+pub use call::{Delivery, Failure, Target};
 pub use http::{body, json};
+pub use ssrf::{EgressPolicy, Lookup, why_private};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ pub struct Config {
     pub backoff_ms: u64,
     pub backoff_max_ms: u64,
     pub breaker: breaker::Config,
-    /// Hosts, addresses and networks that URLs of users may lead to although they are not public.
+    /// Hosts, addresses and networks that users' URLs may use although they are not public.
     pub allow_targets: Vec<String>,
 }
 
@@ -53,17 +53,17 @@ impl Default for Config {
     }
 }
 
-/// How one attempt went, for the metrics.
+/// The outcome of one attempt, for metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation<'a> {
     /// From code or configuration, never from a request: safe as a label.
     pub system: &'a str,
     pub operation: &'a str,
     pub attempt: u32,
-    /// `None`: it worked.
-    pub failure: Option<Reach>,
+    /// `None` on success.
+    pub failure: Option<Delivery>,
     pub took: Duration,
-    /// The breaker after it.
+    /// The breaker's phase after the attempt.
     pub breaker: breaker::Phase,
 }
 
@@ -77,61 +77,61 @@ struct Inner {
     config: Config,
     ambient: Ambient,
     observe: Observe,
-    guard: Guard,
+    egress: EgressPolicy,
     /// One per name; names come from code and configuration, so there are few.
     breakers: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
-    /// Made when first needed: reading the system's certificates takes a while.
+    /// Created on first use: loading the system's certificates takes a while.
     client: OnceLock<reqwest::Client>,
-    guarded_client: OnceLock<reqwest::Client>,
+    egress_client: OnceLock<reqwest::Client>,
 }
 
 impl Outbound {
     pub fn new(config: Config, ambient: Ambient, observe: Observe) -> Result<Outbound> {
-        Outbound::with_lookup(config, ambient, observe, address::system_lookup())
+        Outbound::with_lookup(config, ambient, observe, ssrf::system_lookup())
     }
 
-    /// As [`Outbound::new`], for tests that decide what names mean.
+    /// As [`Outbound::new`], with another name resolution for tests.
     pub fn with_lookup(
         config: Config,
         ambient: Ambient,
         observe: Observe,
         lookup: Lookup,
     ) -> Result<Outbound> {
-        let guard = Guard::new(&config.allow_targets, lookup)?;
+        let egress = EgressPolicy::new(&config.allow_targets, lookup)?;
         Ok(Outbound(Arc::new(Inner {
             config,
             ambient,
             observe,
-            guard,
+            egress,
             breakers: Mutex::new(HashMap::new()),
             client: OnceLock::new(),
-            guarded_client: OnceLock::new(),
+            egress_client: OnceLock::new(),
         })))
     }
 
     /// The other side. All who use the same name share its breaker.
-    pub fn system(&self, name: &str) -> System {
+    pub fn target(&self, name: &str) -> Target {
         let mut breakers = self.0.breakers.lock();
         let breaker = breakers
             .entry(name.to_owned())
             .or_insert_with(|| Arc::new(Mutex::new(Breaker::new(self.0.config.breaker.clone()))));
-        System::new(self.0.clone(), name, breaker.clone())
+        Target::new(self.0.clone(), name, breaker.clone())
     }
 
-    /// The clock and the randomness that calls go by.
+    /// The clock and randomness of calls.
     pub fn ambient(&self) -> &Ambient {
         &self.0.ambient
     }
 
-    /// A URL that a user gave us in `field`, if it may be called. Call it through
-    /// [`System::for_users`]: what was checked here is checked again there.
+    /// Validates a URL that a user gave in `field`. Call it through
+    /// [`Target::guard_ssrf`], which checks again at connect time.
     pub async fn user_url(&self, field: &str, url: &str) -> Result<Url> {
-        self.0.guard.check(field, url).await
+        self.0.egress.check(field, url).await
     }
 }
 
-/// Makes ring the process's cryptography for TLS. Harmless if it is already.
+/// Installs ring as the process's TLS provider. Idempotent.
 pub fn install_tls() {
-    // The error says that a provider is there; ours is the only one this binary has.
+    // Fails only if a provider is installed, and ring is the only one in this binary.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

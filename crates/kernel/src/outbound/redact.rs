@@ -1,4 +1,4 @@
-//! What may be said of a request in logs and errors: never what could be a secret.
+//! Redacts requests for logs and errors.
 
 use reqwest::header::HeaderMap;
 use url::Url;
@@ -16,7 +16,7 @@ pub fn url(url: &Url) -> String {
     text
 }
 
-/// Scheme, host and port. For URLs that users gave us: their paths may be secrets too.
+/// Scheme, host and port. For users' URLs, whose paths may be secret.
 pub fn origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or("");
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The store: the only place where anything is kept, and [`Store::commit`] the only way in.
+//! The store: all durable state. [`Store::commit_all`] is the only way to write.
 
 pub mod postgres;
 pub mod sqlite;
@@ -11,25 +11,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 
-use crate::admit::{Counter, Lease};
-use crate::change::{Accepted, Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow, State};
+use crate::admission::{Counter, Lease};
+use crate::change::{Accepted, Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
 use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
 
-/// A few batch operations over the eight tables. SQLite, PostgreSQL and the simulator's memory
+/// Batch operations over the eight tables. SQLite, PostgreSQL and the simulator's in-memory store
 /// pass the same suite.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Carries out each change or refuses it; all accepted ones are durable when this returns.
-    /// An error speaks of the whole batch: nothing was acknowledged, though it may have happened.
+    /// Admits or refuses each change; the admitted ones are durable when this returns.
+    /// An error concerns the whole batch: nothing is acknowledged, though it may have been written.
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>>;
 
-    /// Takes due work, fair between organisations.
-    async fn claim(&self, ask: Ask) -> Result<Claimed>;
+    /// Claims due rows, fairly between organisations.
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch>;
 
-    /// Takes a lease or keeps it. `None` while someone else has it.
+    /// Acquires or renews a lease. `None` while another holder has it.
     async fn lease(
         &self,
         name: &str,
@@ -38,30 +38,30 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> Result<Option<Lease>>;
 
-    /// Gives a lease back, if it is still held with this fence.
+    /// Releases a lease, if it is still held with this fence.
     async fn unlease(&self, name: &str, fence: i64) -> Result<()>;
 
-    /// The objects that exist among these, in the order of `keys`. Also the deleted ones.
+    /// The existing objects among `keys`, in that order, deleted ones included.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>>;
-    /// One object, also if it was deleted. What is asked for over and over may come from memory,
-    /// but is never older than the last commit.
+    /// One object, which may be a deleted one. May be served from a cache, but is never older than
+    /// the last commit.
     async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
         Ok(self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new))
     }
-    async fn find(&self, find: &Find) -> Result<Page>;
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage>;
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;
     async fn counter(&self, name: &str) -> Result<Option<Counter>>;
-    async fn command(&self, id: &str) -> Result<Option<Command>>;
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>>;
 
     /// Events after `after`, in order, at most `limit`.
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>>;
-    /// The number of the oldest event that is still there; `None` if there is none.
+    /// The number of the oldest event that is kept; `None` if there are none.
     async fn first_event(&self) -> Result<Option<i64>>;
     /// In order; newest first if `filter.before` is given.
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>>;
-    async fn head(&self) -> Result<Head>;
-    /// The number of the newest event: of all commits that anyone was told of before this call.
+    async fn head(&self) -> Result<LogHeads>;
+    /// The number of the newest event, over all commits that were acknowledged before this call.
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.head().await?.event_seq)
     }
@@ -69,20 +69,20 @@ pub trait Store: Send + Sync + 'static {
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
 
-    /// Forgets what is older than this; at most `limit` rows of each. Returns how many went.
-    async fn forget(
+    /// Deletes older events and commands, at most `limit` rows of each. Returns how many.
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize>;
 
-    /// A write and a read, for real.
+    /// Proves that the store can be written and read.
     async fn ping(&self) -> Result<()>;
 
-    fn hints(&self) -> &Hints;
+    fn wakeups(&self) -> &Wakeups;
 
-    /// What this store is, for people: `SQLite at …`.
+    /// A description for people: `SQLite at …`.
     fn describe(&self) -> String;
 }
 
@@ -92,7 +92,7 @@ pub struct WorkFilter {
     pub org: Option<String>,
     pub state: Option<State>,
     pub paused: Option<bool>,
-    /// Only what has failed at least once.
+    /// Only rows that have failed at least once.
     pub failing: bool,
 }
 
@@ -115,40 +115,41 @@ pub struct WorkCount {
     pub rows: i64,
 }
 
-/// Wake-ups. Hints only: each may come late, twice or not at all; due times are the guarantee.
+/// Wake-ups of the driver and of event readers. Hints only: each may come late, twice or not at
+/// all; due times are the guarantee.
 #[derive(Debug)]
-pub struct Hints {
-    work: Arc<Bell>,
+pub struct Wakeups {
+    work: Arc<Notifier>,
     events: watch::Sender<i64>,
 }
 
-/// Wakes listeners in the order in which they began to listen; the simulator needs an order.
+/// Wakes waiters in the order in which they subscribed; the simulator needs a defined order.
 #[derive(Debug, Default)]
-struct Bell {
-    rings: AtomicU64,
-    listeners: Notify,
+struct Notifier {
+    notifications: AtomicU64,
+    waiters: Notify,
 }
 
-/// Hears that there may be work.
+/// Waits for notifications of work.
 #[derive(Debug)]
-pub struct Listener {
-    bell: Arc<Bell>,
-    heard: u64,
+pub struct Waiter {
+    notifier: Arc<Notifier>,
+    seen: u64,
 }
 
-impl Listener {
-    /// Forgets what has rung so far.
-    pub fn forget(&mut self) {
-        self.heard = self.bell.rings.load(Ordering::Acquire);
+impl Waiter {
+    /// Ignores all notifications up to now.
+    pub fn reset(&mut self) {
+        self.seen = self.notifier.notifications.load(Ordering::Acquire);
     }
 
-    /// Returns once it has rung since the last time.
-    pub async fn rung(&mut self) {
+    /// Returns when there was a notification since the last call.
+    pub async fn notified(&mut self) {
         loop {
-            let next = self.bell.listeners.notified();
-            let rings = self.bell.rings.load(Ordering::Acquire);
-            if rings != self.heard {
-                self.heard = rings;
+            let next = self.notifier.waiters.notified();
+            let notifications = self.notifier.notifications.load(Ordering::Acquire);
+            if notifications != self.seen {
+                self.seen = notifications;
                 return;
             }
             next.await;
@@ -156,35 +157,35 @@ impl Listener {
     }
 }
 
-impl Default for Hints {
-    fn default() -> Hints {
-        Hints { work: Arc::default(), events: watch::Sender::new(0) }
+impl Default for Wakeups {
+    fn default() -> Wakeups {
+        Wakeups { work: Arc::default(), events: watch::Sender::new(0) }
     }
 }
 
-impl Hints {
-    /// There may be work.
-    pub fn work(&self) -> Listener {
-        let heard = self.work.rings.load(Ordering::Acquire);
-        Listener { bell: self.work.clone(), heard }
+impl Wakeups {
+    /// Subscribes to notifications of work.
+    pub fn work(&self) -> Waiter {
+        let seen = self.work.notifications.load(Ordering::Acquire);
+        Waiter { notifier: self.work.clone(), seen }
     }
 
-    /// The number of the newest event that this process knows of.
+    /// Subscribes to the number of the newest event that this process knows of.
     pub fn events(&self) -> watch::Receiver<i64> {
         self.events.subscribe()
     }
 
-    /// As [`Hints::events`], once.
+    /// The number of the newest event that this process knows of.
     pub fn newest_event(&self) -> i64 {
         *self.events.borrow()
     }
 
-    pub fn hint_work(&self) {
-        self.work.rings.fetch_add(1, Ordering::Release);
-        self.work.listeners.notify_waiters();
+    pub fn notify_work(&self) {
+        self.work.notifications.fetch_add(1, Ordering::Release);
+        self.work.waiters.notify_waiters();
     }
 
-    pub fn hint_event(&self, seq: i64) {
+    pub fn notify_event(&self, seq: i64) {
         self.events.send_if_modified(|newest| {
             let newer = seq > *newest;
             *newest = seq.max(*newest);
@@ -193,14 +194,14 @@ impl Hints {
     }
 }
 
-/// Commits one change; a refusal is an error.
+/// Commits one change. A refusal is an error.
 pub async fn commit(store: &dyn Store, change: Change, now: Timestamp) -> Result<Accepted> {
     let verdict = store.commit_all(vec![change], now).await?.pop();
-    Ok(verdict.ok_or_else(|| Error::internal("the store", "no verdict came back"))??)
+    Ok(verdict.ok_or_else(|| Error::internal("the store", "it returned no verdict"))??)
 }
 
-/// Reads an object, and commits what `change` makes of it; again if someone else wrote meanwhile.
-/// No change is nothing to commit.
+/// Reads an object and commits the change that `change` returns for it; repeats if another writer
+/// came in between. Without a change, nothing is committed.
 pub async fn edit<T>(
     store: &dyn Store,
     ambient: &Ambient,
@@ -219,7 +220,7 @@ pub async fn edit<T>(
     }
 }
 
-/// Told of every commit: how many changes it held, and how long it took.
+/// Called after every commit with its number of changes and its duration.
 pub type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
 
 /// Opens the store that `database` names: a `postgres://` URL, or else a file in `data_dir`.
@@ -240,7 +241,7 @@ pub async fn open(
     }
 }
 
-/// For whoever does not count commits.
+/// For callers that do not observe commits.
 pub fn uncounted() -> OnCommit {
     Arc::new(|_, _| {})
 }

@@ -1,4 +1,4 @@
-//! What is running. The revision and the time of the build come from the environment of the build.
+//! The version. The revision and the build time come from the environment of the build.
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -1,4 +1,4 @@
-//! Where logs and traces go: stderr for people or as JSON, OTLP when configured.
+//! Sets up logs (stderr, text or JSON) and traces (OTLP).
 
 use std::io::IsTerminal as _;
 
@@ -17,10 +17,10 @@ pub struct Config {
     /// `info`, or directives such as `info,kernel::store=debug`.
     pub level: String,
     pub format: Format,
-    /// Where traces are sent to (OTLP over HTTP), as in `http://localhost:4318/v1/traces`.
-    /// Empty: nowhere.
+    /// The OTLP endpoint for traces (over HTTP), as in `http://localhost:4318/v1/traces`.
+    /// Empty: traces are not exported.
     pub otlp_endpoint: String,
-    /// The part of traces that is kept, from 0 to 100.
+    /// The percentage of traces that is exported, from 0 to 100.
     pub otlp_sample_percent: u8,
 }
 
@@ -42,7 +42,7 @@ impl Default for Config {
     }
 }
 
-/// Sends what is still held back when it is dropped, so keep it until the end of `main`.
+/// Flushes traces when dropped, so keep it until the end of `main`.
 #[must_use = "traces stop being exported when this is dropped"]
 pub struct Guard(Option<otlp::Provider>);
 
@@ -54,8 +54,8 @@ impl Drop for Guard {
     }
 }
 
-/// Starts logging and, if configured, tracing. A second call in one process (as in tests) is
-/// without effect on logs.
+/// Starts logging and, if configured, tracing. A second call in one process (as in tests) does not
+/// change the logs.
 pub fn init(config: &Config) -> Result<Guard> {
     let filter = EnvFilter::try_new(&config.level).map_err(|e| {
         Error::invalid("telemetry.level", format!("is not a level such as `info` ({e})"))
@@ -75,10 +75,10 @@ pub fn init(config: &Config) -> Result<Guard> {
         "" => None,
         endpoint => Some(otlp::Provider::start(endpoint, config.otlp_sample_percent)?),
     };
-    // Spans are of the level `debug`: logs name the request where it matters, and whoever exports
-    // no traces does not pay for them.
+    // Spans have the level `debug`: without an exporter they cost nothing, and logs name the
+    // request where it matters.
     let traces = provider.as_ref().map(|provider| provider.layer().with_filter(LevelFilter::DEBUG));
-    // An error means that this process logs already, which is all that was asked for.
+    // Fails only if this process logs already.
     let stderr = stderr.with_filter(filter);
     let _ = tracing_subscriber::registry().with(stderr).with(traces).try_init();
     Ok(Guard(provider))

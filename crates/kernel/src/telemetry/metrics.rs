@@ -1,4 +1,4 @@
-//! What is counted. Every process, and every test, has its own registry; there is no global one.
+//! Metrics. Every process, and every test, has its own registry; there is no global one.
 //!
 //! Labels are bounded: routes are templates, statuses are classes, and a label that a caller's
 //! input could reach stops growing at [`SERIES_MAX`].
@@ -16,11 +16,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::log::Head;
+use crate::log::LogHeads;
 use crate::outbound::breaker::Phase;
 use crate::store::WorkCount;
 
-/// How many label sets one metric may have; whatever comes later is counted as `other`.
+/// The most label sets per metric; later ones are counted as `other`.
 const SERIES_MAX: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -37,7 +37,7 @@ struct Route {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Look {
+struct Attempt {
     kind: String,
     outcome: &'static str,
 }
@@ -55,7 +55,7 @@ struct Call {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct System {
+struct Target {
     system: String,
 }
 
@@ -72,7 +72,7 @@ struct Seconds;
 
 impl MetricConstructor<Histogram> for Seconds {
     fn new_metric(&self) -> Histogram {
-        // 100 µs to 30 s: a point read at one end, a slow outside system at the other.
+        // 100 µs (a point read) to 30 s (a slow outside system).
         Histogram::new([
             0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
             10.0, 30.0,
@@ -82,16 +82,16 @@ impl MetricConstructor<Histogram> for Seconds {
 
 type Latency<L> = Family<L, Histogram, Seconds>;
 
-/// A domain that counts some of what is counted here, under names of its own. Called in the midst
-/// of looks: it must be quick.
-pub trait Watch: Send + Sync + 'static {
+/// Receives attempts, for a domain that counts them under its own names. Called within attempts, so
+/// it must be quick.
+pub trait MetricsObserver: Send + Sync + 'static {
     fn look(&self, kind: &str, outcome: &'static str, seconds: f64);
 }
 
 pub struct Metrics {
     registry: Registry,
-    watching: RwLock<Vec<Arc<dyn Watch>>>,
-    /// What domains count, under names of their own.
+    watching: RwLock<Vec<Arc<dyn MetricsObserver>>>,
+    /// Metrics of the domains.
     domains: Mutex<Registry>,
     requests: Family<Request, Counter>,
     request_seconds: Latency<Route>,
@@ -101,13 +101,13 @@ pub struct Metrics {
     changes: Counter,
     batch: Histogram,
     commit_seconds: Histogram,
-    looks: Family<Look, Counter>,
+    looks: Family<Attempt, Counter>,
     look_seconds: Latency<Kind>,
     wake_seconds: Histogram,
     calls: Family<Call, Counter>,
-    call_seconds: Latency<System>,
-    breakers: Family<System, Gauge>,
-    /// How many label sets the calls and breakers have.
+    call_seconds: Latency<Target>,
+    breakers: Family<Target, Gauge>,
+    /// The number of label sets of calls and breakers.
     series: AtomicUsize,
     depth: Family<Depth, Gauge>,
     event_seq: Gauge,
@@ -158,15 +158,15 @@ impl Metrics {
         Metrics::default()
     }
 
-    /// Adds metrics of a domain: their names are written as they are, without a prefix. A
-    /// [`prometheus_client::collector::Collector`] is asked at every scrape; it must not wait, nor
+    /// Registers metrics of a domain, whose names get no prefix. A
+    /// [`prometheus_client::collector::Collector`] runs at every scrape; it must not block, nor
     /// register more.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.domains.lock());
     }
 
-    /// Tells a domain of requests and looks from now on.
-    pub fn watch(&self, domain: Arc<dyn Watch>) {
+    /// Adds an observer of requests and attempts.
+    pub fn watch(&self, domain: Arc<dyn MetricsObserver>) {
         self.watching.write().push(domain);
     }
 
@@ -242,10 +242,10 @@ impl Metrics {
         self.commit_seconds.observe(seconds);
     }
 
-    /// The driver looked at an object of this kind.
+    /// The driver ran an attempt for an object of this kind.
     pub fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
         self.watching.read().iter().for_each(|one| one.look(kind, outcome, seconds));
-        self.looks.get_or_create(&Look { kind: kind.into(), outcome }).inc();
+        self.looks.get_or_create(&Attempt { kind: kind.into(), outcome }).inc();
         self.look_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
     }
 
@@ -260,17 +260,17 @@ impl Metrics {
         if self.calls.get(&call).is_none() && self.no_room() {
             (call.system, call.operation) = ("other".into(), "other".into());
         }
-        self.call_seconds.get_or_create(&System { system: call.system.clone() }).observe(seconds);
+        self.call_seconds.get_or_create(&Target { system: call.system.clone() }).observe(seconds);
         self.calls.get_or_create(&call).inc();
     }
 
-    /// Whether systems have used up their labels; if not, one more is used up.
+    /// Whether the label sets of calls are exhausted; if not, takes one more.
     fn no_room(&self) -> bool {
         self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX
     }
 
     pub fn breaker(&self, system: &str, phase: Phase) {
-        let mut label = System { system: system.into() };
+        let mut label = Target { system: system.into() };
         if self.breakers.get(&label).is_none() && self.no_room() {
             label.system = "other".into();
         }
@@ -281,7 +281,7 @@ impl Metrics {
         });
     }
 
-    /// Start-up is over: `/api/v1/self/started` says so from now on.
+    /// Marks start-up as complete for `/api/v1/self/started`.
     pub fn set_started(&self) {
         self.started.store(true, Ordering::Release);
         self.started_gauge.set(1);
@@ -291,8 +291,8 @@ impl Metrics {
         self.started.load(Ordering::Acquire)
     }
 
-    /// The queue and the logs as a scrape found them.
-    pub fn store(&self, counts: &[WorkCount], head: &Head) {
+    /// Sets the gauges of the queue and the logs.
+    pub fn store(&self, counts: &[WorkCount], head: &LogHeads) {
         let _one_at_a_time = self.scrape.lock();
         self.depth.clear();
         for count in counts.iter().take(SERIES_MAX) {
@@ -364,7 +364,7 @@ fn state_label(state: crate::queue::State) -> &'static str {
     }
 }
 
-/// Linux says so in `/proc`; elsewhere the gauge stays at zero.
+/// From `/proc` on Linux; elsewhere the gauge stays at zero.
 fn resident_bytes() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -441,7 +441,7 @@ mod tests {
         }
     }
 
-    impl Watch for Mutex<Vec<String>> {
+    impl MetricsObserver for Mutex<Vec<String>> {
         fn look(&self, kind: &str, outcome: &'static str, _: f64) {
             self.lock().push(format!("{kind} {outcome}"));
         }
@@ -478,11 +478,11 @@ mod tests {
             failing: true,
             rows: 4,
         };
-        metrics.store(&[count], &Head::default());
+        metrics.store(&[count], &LogHeads::default());
         assert!(metrics.encode().contains(
             r#"queue_rows{kind="widget",state="ready",paused="false",failing="true"} 4"#
         ));
-        metrics.store(&[], &Head::default());
+        metrics.store(&[], &LogHeads::default());
         assert!(!metrics.encode().contains("queue_rows{"));
     }
 }

@@ -1,4 +1,4 @@
-//! Logs, traces and metrics: what a running process tells about itself. Secrets that cannot be
+//! Logs, traces and metrics, and a type for secrets that cannot be
 //! printed.
 
 pub mod build;
@@ -9,6 +9,6 @@ mod secret;
 mod trace;
 
 pub use logs::{Config, Format, Guard, init};
-pub use metrics::{InUse, Metrics, Watch};
+pub use metrics::{InUse, Metrics, MetricsObserver};
 pub use secret::Secret;
 pub use trace::{Trace, current_traceparent, with_trace};

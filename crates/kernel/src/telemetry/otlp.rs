@@ -1,5 +1,5 @@
-//! Traces to an OTLP collector: in batches, from a thread of their own, so that a slow collector
-//! delays nothing. While it cannot be reached, spans are dropped and one line says so.
+//! Exports traces to an OTLP collector, in batches and from its own thread, so that a slow collector
+//! delays nothing. While it is unreachable, spans are dropped and one line is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::{Error, Result};
 
-/// How long the last spans may take to leave when the process ends.
+/// The timeout of the last export when the process ends.
 const FINISH: Duration = Duration::from_secs(2);
 
 pub(super) struct Provider(SdkTracerProvider);
@@ -37,7 +37,10 @@ impl Provider {
             .map_err(|e| invalid(e.to_string()))?;
         let ratio = f64::from(sample_percent) / 100.0;
         let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(Forgiving { inner: exporter, failing: AtomicBool::new(false) })
+            .with_batch_exporter(LoggingExporter {
+                inner: exporter,
+                failing: AtomicBool::new(false),
+            })
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_resource(Resource::builder().with_service_name("mainstay").build())
             .build();
@@ -53,29 +56,29 @@ impl Provider {
 
     pub(super) fn finish(self) {
         if let Err(e) = self.0.shutdown_with_timeout(FINISH) {
-            tracing::debug!(error = %e, "the last traces were not exported");
+            tracing::debug!(error = %e, "exporting the last traces failed");
         }
     }
 }
 
-/// An exporter whose failures are told once, until it works again.
+/// An exporter that logs the first of several failures in a row.
 #[derive(Debug)]
-struct Forgiving<E> {
+struct LoggingExporter<E> {
     inner: E,
     failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Forgiving<E> {
+impl<E: SpanExporter> SpanExporter for LoggingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         match self.inner.export(batch).await {
             Ok(()) => {
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("traces are exported again");
+                    tracing::info!("trace export recovered");
                 }
             }
             Err(e) => {
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(error = %e, "traces cannot be exported; they are dropped");
+                    tracing::warn!(error = %e, "trace export failed; dropping spans");
                 }
             }
         }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const REDACTED: &str = "[redacted]";
 
-/// Reads like its content, prints and serialises as `[redacted]`. [`Secret::expose`] is the only
-/// way to what is inside, so that a search for that word finds every place that uses a secret.
+/// Deserialises like its content, prints and serialises as `[redacted]`. [`Secret::expose`] is the
+/// only access to the value, so that a search for it finds every use of a secret.
 #[derive(Clone, Default)]
 pub struct Secret<T = String>(T);
 
@@ -51,7 +51,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Secret<T> {
     }
 }
 
-/// Takes as long wherever the first difference is.
+/// Compares in constant time.
 impl<T: AsRef<[u8]>> PartialEq for Secret<T> {
     fn eq(&self, other: &Secret<T>) -> bool {
         let (a, b) = (self.0.as_ref(), other.0.as_ref());

@@ -1,4 +1,4 @@
-//! W3C trace context: which trace a piece of work belongs to, across processes.
+//! W3C trace context.
 
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
@@ -11,7 +11,7 @@ tokio::task_local! {
     static CURRENT: Trace;
 }
 
-/// A place in a trace: what a `traceparent` header says.
+/// A position in a trace: the content of a `traceparent` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     pub trace_id: [u8; 16],
@@ -20,7 +20,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Begins a trace.
+    /// Starts a new trace.
     pub fn new(ambient: &Ambient) -> Trace {
         let random: [u8; 24] = ambient.random_bytes();
         let (mut trace_id, mut span_id) = ([0; 16], [0; 8]);
@@ -29,12 +29,12 @@ impl Trace {
         Trace { trace_id, span_id, flags: 1 }
     }
 
-    /// A new place in the same trace.
+    /// A new span in the same trace.
     pub fn child(self, ambient: &Ambient) -> Trace {
         Trace { span_id: ambient.random_bytes(), ..self }
     }
 
-    /// Reads a `traceparent`; `None` if it is not one, which the standard says to ignore.
+    /// Parses a `traceparent`; `None` if invalid, which the standard says to ignore.
     pub fn parse(text: &str) -> Option<Trace> {
         let mut parts = text.split('-');
         let (version, trace_id, span_id, flags) =
@@ -52,7 +52,7 @@ impl Trace {
         (trace.trace_id != [0; 16] && trace.span_id != [0; 8]).then_some(trace)
     }
 
-    /// As a `traceparent` says it.
+    /// The `traceparent` form.
     pub fn text(&self) -> [u8; 55] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
@@ -65,7 +65,7 @@ impl Trace {
         text
     }
 
-    /// The place that a tracing span stands for, if traces are exported.
+    /// The position of a tracing span, if traces are exported.
     pub fn of_span(span: &tracing::Span) -> Option<Trace> {
         if span.is_disabled() {
             return None;
@@ -80,7 +80,7 @@ impl Trace {
         })
     }
 
-    /// Makes `span` a child of this place.
+    /// Makes `span` a child of this position.
     pub fn adopt(self, span: &tracing::Span) {
         let remote = SpanContext::new(
             TraceId::from_bytes(self.trace_id),
@@ -90,7 +90,7 @@ impl Trace {
             TraceState::default(),
         );
         let context = opentelemetry::Context::new().with_remote_span_context(remote);
-        // Fails only where no exporter is installed, and then there is nothing to adopt.
+        // Fails only without an exporter, and then there is nothing to adopt.
         let _ = span.set_parent(context);
     }
 }
@@ -114,13 +114,13 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Runs `work` at this place of a trace.
+/// Runs `work` within this trace.
 pub async fn with_trace<F: Future>(trace: Trace, work: F) -> F::Output {
     CURRENT.scope(trace, work).await
 }
 
 /// The `traceparent` to send with a call to another system: of the current span, else of the
-/// request being answered.
+/// current request.
 pub fn current_traceparent() -> Option<String> {
     let trace = Trace::of_span(&tracing::Span::current())
         .or_else(|| CURRENT.try_with(|trace| *trace).ok())?;

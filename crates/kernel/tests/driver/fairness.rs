@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kernel::driver::{Config, Next};
+use kernel::driver::{Config, Requeue};
 use kernel::{Change, Key, Lane};
 use testkit::on_every_store;
 use testkit::stores::Fresh;
@@ -38,18 +38,18 @@ async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((Change::default(), Next::Done))
+            Ok((Change::default(), Requeue::Never))
         }
         .boxed()
     });
     let slots = 8;
     let _driver = stage.driver("d", worker, config(slots));
-    seen.reach(slots).await;
+    seen.delivery(slots).await;
     assert!(seen.begun().contains(&key("first")), "among the first: {:?}", seen.begun());
     // Nobody gets on until the gate opens, so whoever is looked at next was claimed after this.
     stage.create_in("small", "second", Lane::Normal).await;
     open.add_permits(3 * slots);
-    seen.reach(3 * slots).await;
+    seen.delivery(3 * slots).await;
     let begun = seen.begun();
     let place = begun.iter().position(|seen| *seen == key("second"));
     assert!(place.is_some_and(|place| place < 3 * slots), "{place:?} of {}", begun.len());
@@ -64,19 +64,19 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
     }
     let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
-        let (gate, urgent) = (gate.clone(), look.object.key.id().starts_with("urgent"));
+    let worker = player(&seen, move |attempt| {
+        let (gate, urgent) = (gate.clone(), attempt.object.key.id().starts_with("urgent"));
         async move {
             if !urgent {
                 gate.acquire().await.unwrap().forget();
             }
-            Ok((Change::default(), Next::Done))
+            Ok((Change::default(), Requeue::Never))
         }
         .boxed()
     });
     let config = Config { slots: 4, slots_urgent: 2, ..config(4) };
     let _driver = stage.driver("d", worker, config);
-    seen.reach(2).await;
+    seen.delivery(2).await;
     for n in 0..5 {
         let id = format!("urgent-{n}");
         stage.create_in("acme", &id, Lane::Urgent).await;
@@ -84,7 +84,7 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
         assert_eq!((seen.count(), seen.under_way()), (3 + n, 2), "no normal one took its slot");
     }
     open.add_permits(100);
-    seen.reach(15).await;
+    seen.delivery(15).await;
 }
 
 async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
@@ -93,10 +93,10 @@ async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
         stage.create(&n.to_string()).await;
     }
     let seen: Arc<Seen> = Arc::default();
-    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let config = Config { slots: 4, slots_urgent: 2, ..config(4) };
     let _driver = stage.driver("d", worker, config);
-    seen.reach(60).await;
+    seen.delivery(60).await;
 }
 
 #[test]

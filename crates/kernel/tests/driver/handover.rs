@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kernel::driver::{Config, End, Next};
+use kernel::driver::{AttemptResult, Config, Requeue};
 use kernel::log::EventFilter;
 use kernel::queue::State;
 use kernel::{Change, Error, Refusal};
@@ -42,22 +42,25 @@ async fn two_drivers_share_the_work_and_never_look_at_one_key_at_once(fresh: &Fr
     let (seen, begun): (Arc<Seen>, _) = (Arc::default(), watch::Sender::new(BTreeSet::new()));
     let part = |name: &'static str| {
         let begun = begun.clone();
-        player(&seen, move |look| {
+        player(&seen, move |attempt| {
             let mut both = begun.subscribe();
             begun.send_if_modified(|names| names.insert(name));
             async move {
                 // Neither can do all of it alone: the other one has to have begun.
                 both.wait_for(|names| names.len() == 2).await.unwrap();
-                let times = look.object.phase.parse::<usize>().unwrap_or(0) + 1;
-                let change = phase(look, &times.to_string());
-                Ok((change, if times < looks { Next::After(Duration::ZERO) } else { Next::Done }))
+                let times = attempt.object.phase.parse::<usize>().unwrap_or(0) + 1;
+                let change = phase(attempt, &times.to_string());
+                Ok((
+                    change,
+                    if times < looks { Requeue::After(Duration::ZERO) } else { Requeue::Never },
+                ))
             }
             .boxed()
         })
     };
     let _a = stage.driver("a", part("a"), config(8));
     let _b = stage.driver_on(other, "b", part("b"), config(8));
-    seen.reach(objects * looks).await;
+    seen.delivery(objects * looks).await;
     for n in 0..objects {
         stage.gone(&key(&n.to_string())).await;
         assert_eq!(stage.get(&n.to_string()).await.revision, 4, "three looks, each written once");
@@ -70,26 +73,29 @@ async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
     stage.create("a").await;
     let (thaw, frozen) = std::sync::mpsc::channel::<()>();
     let (seen, frozen) = (Arc::default(), Arc::new(Mutex::new(frozen)));
-    let slow = player(&seen, move |look| {
+    let slow = player(&seen, move |attempt| {
         let frozen = frozen.clone();
         async move {
             // The whole task stands still, and with it whoever keeps the lease.
             tokio::task::block_in_place(|| frozen.lock().recv().unwrap());
-            Ok((phase(look, "slow"), Next::Done))
+            Ok((phase(attempt, "slow"), Requeue::Never))
         }
         .boxed()
     });
     let a = stage.driver("a", slow, config(1));
-    seen.reach(1).await;
+    seen.delivery(1).await;
     stage.pass(LEASE);
-    let quick = player(&Arc::default(), |look| {
-        async move { Ok((phase(look, "quick"), Next::Done)) }.boxed()
+    let quick = player(&Arc::default(), |attempt| {
+        async move { Ok((phase(attempt, "quick"), Requeue::Never)) }.boxed()
     });
     // The one that is frozen is full; its own driver cannot take the key back.
     let b = stage.driver("b", quick, config(1));
     stage.gone(&key("a")).await;
     thaw.send(()).unwrap();
-    assert_eq!((a.ended(1).await, b.ended(1).await), (vec![End::Lost], vec![End::Done]));
+    assert_eq!(
+        (a.ended(1).await, b.ended(1).await),
+        (vec![AttemptResult::Lost], vec![AttemptResult::Done])
+    );
     let object = stage.get("a").await;
     assert_eq!((object.phase.as_str(), object.revision), ("quick", 2));
     let events = stage.store.events(0, &EventFilter::default(), 9).await.unwrap();
@@ -119,11 +125,11 @@ async fn a_look_ends_when_its_lease_is_lost(fresh: &Fresh) {
         .boxed()
     });
     let driver = stage.driver("a", worker, Config { lease_s: 1, ..config(1) });
-    seen.reach(1).await;
+    seen.delivery(1).await;
     let thief = stage.steal(&key("a")).await;
     let in_time = tokio::time::timeout(Duration::from_secs(60), end.recv()).await;
     in_time.expect("the work is given up");
-    assert_eq!(driver.ended(1).await, [End::Lost]);
+    assert_eq!(driver.ended(1).await, [AttemptResult::Lost]);
     let row = stage.row(&key("a")).await.unwrap();
     assert_eq!((row.fence, row.worker.as_str()), (thief.fence, "thief"), "the thief's is not");
 }
@@ -156,13 +162,13 @@ async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fre
     let seen = Arc::default();
     let endless = player(&seen, |_| std::future::pending().boxed());
     let driver = stage.driver("a", endless, Config { lease_s: 1, ..config(1) });
-    seen.reach(1).await;
+    seen.delivery(1).await;
     let Some(blocked) = block(fresh, "LOCK TABLE queue").await else { return };
     eventually("it is given up", async || seen.under_way() == 0).await;
-    assert_eq!(driver.ended(1).await, [End::Lost]);
+    assert_eq!(driver.ended(1).await, [AttemptResult::Lost]);
     drop(blocked);
     stage.pass(Duration::from_secs(2));
-    seen.reach(2).await;
+    seen.delivery(2).await;
 }
 
 /// Whether a connection has come to the last statement of a claim.
@@ -180,12 +186,12 @@ async fn due_work_that_was_locked_for_a_moment_is_not_forgotten(fresh: &Fresh) {
     stage.create("a").await;
     let Some(blocked) = block(fresh, "SELECT * FROM queue FOR UPDATE").await else { return };
     let seen = Arc::default();
-    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let _driver = stage.driver("a", worker, config(1));
     eventually("a claim came back with nothing", async || has_claimed(fresh).await).await;
     assert_eq!(seen.count(), 0);
     drop(blocked);
-    seen.reach(1).await;
+    seen.delivery(1).await;
 }
 
 async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
@@ -193,21 +199,21 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
     stage.create("a").await;
     let (gate, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (open, said, seen) = (gate.clone(), answers.clone(), Arc::default());
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let (gate, answers) = (gate.clone(), answers.clone());
         async move {
-            let first = look.record(phase(look, "one")).await;
+            let first = attempt.record(phase(attempt, "one")).await;
             answers.lock().push(first.map_err(|error| error.to_string()));
             gate.acquire().await.unwrap().forget();
-            let mut second = phase(look, "two");
+            let mut second = phase(attempt, "two");
             if let Some(kernel::change::Write::Transition(object)) = &mut second.write {
                 object.revision = 2;
             }
-            let second = look.record(second).await;
+            let second = attempt.record(second).await;
             let lost = matches!(second, Err(Error::Refused(Refusal::FenceLost(_))));
             answers.lock().push(Err(format!("lost: {lost}")));
             second?;
-            Ok((Change::default(), Next::Done))
+            Ok((Change::default(), Requeue::Never))
         }
         .boxed()
     });
@@ -216,7 +222,7 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
     assert_eq!(stage.get("a").await.phase, "one");
     stage.steal(&key("a")).await;
     open.add_permits(1);
-    assert_eq!(driver.ended(1).await, [End::Lost]);
+    assert_eq!(driver.ended(1).await, [AttemptResult::Lost]);
     assert_eq!(*said.lock(), [Ok(()), Err("lost: true".to_owned())]);
     let object = stage.get("a").await;
     assert_eq!((object.phase.as_str(), object.revision), ("one", 2));
@@ -227,18 +233,18 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     stage.create("a").await;
     let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((phase(look, "ready"), Next::Done))
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
     // Renewals are due by the real clock: a machine that stalls for longer than a short lease
     // would lose it.
     let driver = stage.driver("a", worker, Config { lease_s: 6, ..config(2) });
-    seen.reach(1).await;
+    seen.delivery(1).await;
     for _ in 0..3 {
         let before = stage.row(&key("a")).await.unwrap().due;
         // Less than the lease: whoever keeps it renews it before the rest has passed.
@@ -250,7 +256,7 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     }
     open.add_permits(1);
     stage.gone(&key("a")).await;
-    assert_eq!((driver.ended(1).await, seen.count()), (vec![End::Done], 1));
+    assert_eq!((driver.ended(1).await, seen.count()), (vec![AttemptResult::Done], 1));
 }
 
 async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
@@ -260,16 +266,16 @@ async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
     }
     let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
-    let worker = player(&seen, move |look| {
+    let worker = player(&seen, move |attempt| {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((phase(look, "ready"), Next::Done))
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
     let driver = stage.driver("a", worker, config(3));
-    seen.reach(3).await;
+    seen.delivery(3).await;
     driver.stop.cancel();
     open.add_permits(100);
     driver.stopped().await;
@@ -294,13 +300,14 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
     let seen = Arc::default();
     let endless = player(&seen, |_| std::future::pending().boxed());
     let driver = stage.driver("a", endless, Config { drain_s: 0, ..config(1) });
-    seen.reach(1).await;
+    seen.delivery(1).await;
     driver.stopped().await;
     eventually("nothing of it goes on", async || seen.under_way() == 0).await;
     assert_eq!(stage.row(&key("a")).await.unwrap().state, State::Running);
     stage.pass(LEASE);
-    let worker =
-        player(&seen, |look| async move { Ok((phase(look, "ready"), Next::Done)) }.boxed());
+    let worker = player(&seen, |attempt| {
+        async move { Ok((phase(attempt, "ready"), Requeue::Never)) }.boxed()
+    });
     let _next = stage.driver("b", worker, config(1));
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
@@ -314,14 +321,14 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
     }
     let seen: Arc<Seen> = Arc::default();
     // Each look goes one phase on, over a few points where a crash can come between.
-    let worker = player(&seen, |look| {
+    let worker = player(&seen, |attempt| {
         async move {
             tokio::task::yield_now().await;
-            let at = look.object.phase.parse::<usize>().unwrap_or(0) + 1;
-            look.record(Change::default()).await?;
+            let at = attempt.object.phase.parse::<usize>().unwrap_or(0) + 1;
+            attempt.record(Change::default()).await?;
             tokio::task::yield_now().await;
-            let next = if at < 3 { Next::After(Duration::ZERO) } else { Next::Done };
-            Ok((phase(look, &at.to_string()), next))
+            let next = if at < 3 { Requeue::After(Duration::ZERO) } else { Requeue::Never };
+            Ok((phase(attempt, &at.to_string()), next))
         }
         .boxed()
     });

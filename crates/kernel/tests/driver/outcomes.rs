@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::change::{Wake, Write};
-use kernel::driver::{Decision, End, Look, Next, Worker, backoff};
+use kernel::driver::{Attempt, AttemptResult, Decision, Requeue, Worker, backoff};
 use kernel::log::EventFilter;
 use kernel::queue::State;
 use kernel::store::commit;
@@ -41,15 +41,15 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
     }
     let minute = Duration::from_secs(60);
     let seen = Arc::default();
-    let worker = player(&seen, move |look| {
-        let next = match look.object.key.id() {
-            "done" => Ok(Next::Done),
-            "later" => Ok(Next::After(minute)),
-            "stopped" => Ok(Next::Stopped("needs a licence".into())),
+    let worker = player(&seen, move |attempt| {
+        let next = match attempt.object.key.id() {
+            "done" => Ok(Requeue::Never),
+            "later" => Ok(Requeue::After(minute)),
+            "stopped" => Ok(Requeue::Halted("needs a licence".into())),
             "invalid" => Err(Error::invalid("size", "must be smaller")),
             _ => Err(Error::Busy { retry_after_s: 1 }),
         };
-        async move { Ok((phase(look, "seen"), next?)) }.boxed()
+        async move { Ok((phase(attempt, "seen"), next?)) }.boxed()
     });
     let driver = stage.driver("d", worker, config(8));
     stage.gone(&key("done")).await;
@@ -65,13 +65,21 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
         assert_eq!(stage.get(id).await.phase, phase, "{id}");
     }
     stage.pass(minute);
-    seen.reach(7).await;
+    seen.delivery(7).await;
     let again: Vec<Key> = seen.begun().split_off(5);
     assert!(again.contains(&key("later")) && again.contains(&key("busy")), "{again:?}");
     let mut ends = driver.ended(7).await;
     ends.sort_by_key(|end| end.label());
     ends.dedup();
-    assert_eq!(ends, [End::Done, End::LookAgain, End::Retry, End::Stopped]);
+    assert_eq!(
+        ends,
+        [
+            AttemptResult::Done,
+            AttemptResult::RequeueAt,
+            AttemptResult::Retry,
+            AttemptResult::Stopped
+        ]
+    );
 }
 
 async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fresh: &Fresh) {
@@ -79,23 +87,23 @@ async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fre
     for id in ["both", "fails", "deleted"] {
         stage.create(id).await;
     }
-    let worker = player(&Arc::default(), |look| {
-        look.record_with_settling(phase(look, "first"));
-        let mut second = phase(look, "second");
+    let worker = player(&Arc::default(), |attempt| {
+        attempt.defer_to_commit(phase(attempt, "first"));
+        let mut second = phase(attempt, "second");
         if let Some(Write::Transition(object)) = &mut second.write {
             object.revision += 1;
         }
         async move {
-            match look.object.key.id() {
+            match attempt.object.key.id() {
                 "fails" => Err(Error::invalid("size", "is wrong")),
                 // Someone else writes meanwhile: just the revision that the second builds on.
-                "deleted" if look.object.phase == "new" => {
-                    let asked = phase(look, "asked to go");
-                    commit(look.store(), asked, look.now()).await?;
-                    Ok((second, Next::Done))
+                "deleted" if attempt.object.phase == "new" => {
+                    let asked = phase(attempt, "asked to go");
+                    commit(attempt.store(), asked, attempt.now()).await?;
+                    Ok((second, Requeue::Never))
                 }
                 "deleted" => Err(Error::invalid("phase", "has changed")),
-                _ => Ok((second, Next::Done)),
+                _ => Ok((second, Requeue::Never)),
             }
         }
         .boxed()
@@ -118,8 +126,9 @@ async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.create("a").await;
     let seen = Arc::default();
-    let worker = player(&seen, |look| {
-        let failure = Error::unavailable(format!("the workshop ({})", look.attempt), "no answer");
+    let worker = player(&seen, |attempt| {
+        let failure =
+            Error::unavailable(format!("the workshop ({})", attempt.failures), "no answer");
         async move { Err(failure) }.boxed()
     });
     let _driver = stage.driver("d", worker, config(1));
@@ -137,20 +146,20 @@ async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
 async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.create("a").await;
-    let worker = player(&Arc::default(), |look| {
+    let worker = player(&Arc::default(), |attempt| {
         async move {
-            assert!(look.attempt > 0, "the first one always does");
-            Ok((phase(look, "ready"), Next::Done))
+            assert!(attempt.failures > 0, "the first one always does");
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
     let driver = stage.driver("d", worker, config(1));
     let row = stage.row_in(&key("a"), State::Waiting, 1).await;
-    assert!(row.reason.contains("panicked (the first one always does)"), "{}", row.reason);
+    assert!(row.reason.contains("panicked: the first one always does"), "{}", row.reason);
     stage.pass(stage.now().until(row.due));
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
-    assert_eq!(driver.ended(2).await, [End::Retry, End::Done]);
+    assert_eq!(driver.ended(2).await, [AttemptResult::Retry, AttemptResult::Done]);
 }
 
 /// Carries out as many steps as the object's name has letters; each does what its letter says.
@@ -167,21 +176,23 @@ impl Worker for Letters {
         KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<String> {
-        Ok(look.object.name.clone())
+    async fn observe(&self, attempt: &Attempt) -> Result<String> {
+        Ok(attempt.object.name.clone())
     }
 
     fn decide(&self, object: &Object, observed: &String, now: Timestamp) -> Decision<char> {
         let mut object = object.clone();
         (object.phase, object.updated_at) = ("ready".into(), now);
         let change = Change { write: Some(Write::Transition(object)), ..Change::default() };
-        Decision { steps: observed.chars().collect(), change, next: Next::Done }
+        Decision { steps: observed.chars().collect(), change, requeue: Requeue::Never }
     }
 
-    async fn execute(&self, look: &Look, step: &char) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &char) -> Result<()> {
         match step {
-            's' if look.attempt == 0 => std::future::pending().await,
-            'f' if look.attempt == 0 => return Err(Error::unavailable("the other side", "asked")),
+            's' if attempt.failures == 0 => std::future::pending().await,
+            'f' if attempt.failures == 0 => {
+                return Err(Error::unavailable("the other side", "asked"));
+            }
             _ => {}
         }
         self.carried_out.fetch_add(1, Ordering::SeqCst);
@@ -214,7 +225,7 @@ async fn a_step_that_takes_too_long_is_cut_off_and_tried_again(fresh: &Fresh) {
     stage.create("s").await;
     let _driver = stage.driver("d", Arc::new(Letters { carried_out: Arc::default() }), config(1));
     let row = stage.row_in(&key("s"), State::Waiting, 1).await;
-    assert_eq!(row.reason, "a step took longer than 50ms; its result is unavailable");
+    assert_eq!(row.reason, "the step did not finish within 50ms");
     assert_eq!(stage.get("s").await.phase, "new");
     stage.pass(stage.now().until(row.due));
     stage.gone(&key("s")).await;
@@ -245,18 +256,18 @@ async fn a_wake_up_during_work_leads_to_a_second_look(fresh: &Fresh) {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            Ok((Change::default(), Next::Done))
+            Ok((Change::default(), Requeue::Never))
         }
         .boxed()
     });
     let _driver = stage.driver("d", worker, config(4));
-    seen.reach(1).await;
+    seen.delivery(1).await;
     stage.wake("a").await;
     stage.wake("a").await;
     assert!(stage.row(&key("a")).await.unwrap().woken.is_some());
     assert_eq!(seen.count(), 1, "not twice at once");
     open.add_permits(1);
-    seen.reach(2).await;
+    seen.delivery(2).await;
     open.add_permits(1);
     stage.gone(&key("a")).await;
     assert_eq!((seen.count(), seen.overlaps()), (2, 0), "two wake-ups are one look");
@@ -266,19 +277,19 @@ async fn a_stale_change_leads_to_a_fresh_look_at_once(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.create("a").await;
     let seen = Arc::default();
-    let worker = player(&seen, |look| {
+    let worker = player(&seen, |attempt| {
         async move {
-            if look.object.revision == 1 {
-                let mut object = look.object.clone();
+            if attempt.object.revision == 1 {
+                let mut object = attempt.object.clone();
                 object.generation = 2;
                 let wish = Change { write: Some(Write::Update(object)), ..Change::default() };
-                commit(look.store(), wish, look.now()).await?;
+                commit(attempt.store(), wish, attempt.now()).await?;
             }
-            let mut change = phase(look, "ready");
+            let mut change = phase(attempt, "ready");
             if let Some(Write::Transition(object)) = &mut change.write {
                 object.observed = object.generation;
             }
-            Ok((change, Next::Done))
+            Ok((change, Requeue::Never))
         }
         .boxed()
     });
@@ -292,11 +303,11 @@ async fn a_change_that_is_always_stale_does_not_spin(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.create("a").await;
     let seen = Arc::default();
-    let worker = player(&seen, |look| {
+    let worker = player(&seen, |attempt| {
         async move {
             // A mistake of the worker's: what it records makes what it then writes stale.
-            look.record(phase(look, "working")).await?;
-            Ok((phase(look, "ready"), Next::Done))
+            attempt.record(phase(attempt, "working")).await?;
+            Ok((phase(attempt, "ready"), Requeue::Never))
         }
         .boxed()
     });
@@ -310,10 +321,10 @@ async fn a_limit_that_is_reached_is_tried_again_later(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.create("a").await;
     stage.create("b").await;
-    let worker = player(&Arc::default(), |look| {
-        let holder = look.object.key.to_string();
+    let worker = player(&Arc::default(), |attempt| {
+        let holder = attempt.object.key.to_string();
         let take = kernel::change::Take { counter: "room".into(), holder, amount: 1, limit: 1 };
-        async move { Ok((Change { takes: vec![take], ..phase(look, "ready") }, Next::Done)) }
+        async move { Ok((Change { takes: vec![take], ..phase(attempt, "ready") }, Requeue::Never)) }
             .boxed()
     });
     let _driver = stage.driver("d", worker, config(1));
@@ -330,10 +341,11 @@ async fn a_limit_that_is_reached_is_tried_again_later(fresh: &Fresh) {
 async fn an_unknown_kind_is_retried_with_a_clear_reason(fresh: &Fresh) {
     let stage = Stage::on(fresh);
     stage.commit(stage.creation(stage.object("gadget", "x", "acme"), Lane::Normal)).await;
-    let worker = player(&Arc::default(), |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let worker =
+        player(&Arc::default(), |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let _driver = stage.driver("d", worker, config(1));
     let row = stage.row_in(&Key::new("gadget", "x"), State::Waiting, 1).await;
-    assert_eq!(row.reason, "no worker for `gadget` runs in this server; one is unavailable");
+    assert_eq!(row.reason, "no worker is registered for kind `gadget`");
     assert!(row.due > stage.now());
 }
 
@@ -346,7 +358,7 @@ async fn what_is_deleted_or_was_never_there_is_not_looked_at(fresh: &Fresh) {
     let wake = Wake { key: key("never"), org: "acme".into(), lane: Lane::Normal, due };
     stage.commit(Change { wakes: vec![wake], ..Change::default() }).await;
     let seen = Arc::default();
-    let worker = player(&seen, |_| async { Ok((Change::default(), Next::Done)) }.boxed());
+    let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let driver = stage.driver("d", worker, config(4));
     stage.gone(&key("gone")).await;
     stage.gone(&key("never")).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use kernel::change::{EventDraft, Wake, Write};
-use kernel::driver::{AnyWorker, Config, Driver, End, Look, Next};
-use kernel::queue::{Ask, Claim, QueueRow, State};
+use kernel::driver::{AnyWorker, Attempt, AttemptResult, Config, Driver, Requeue};
+use kernel::queue::{Claim, ClaimRequest, QueueRow, State};
 use kernel::store::{WorkFilter, commit};
 use kernel::{Ambient, Change, Key, Lane, Object, Result, Store, Timestamp};
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ impl Stage {
     /// Time passes; drivers, which sleep by another clock, are told to look.
     pub fn pass(&self, by: Duration) {
         self.clock.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
-        self.store.hints().hint_work();
+        self.store.wakeups().notify_work();
     }
 
     pub async fn commit(&self, change: Change) {
@@ -105,7 +105,8 @@ impl Stage {
     pub async fn steal(&self, key: &Key) -> Claim {
         let now = self.now().plus(Duration::from_secs(3600));
         let lease = Duration::from_secs(15);
-        let ask = Ask { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
+        let ask =
+            ClaimRequest { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
         let claims = self.store.claim(ask).await.unwrap().claims;
         claims.into_iter().find(|claim| claim.key == *key).expect("its lease has ended by then")
     }
@@ -140,13 +141,13 @@ impl Stage {
 pub struct Running {
     pub stop: CancellationToken,
     task: JoinHandle<()>,
-    ends: Arc<Mutex<Vec<End>>>,
+    ends: Arc<Mutex<Vec<AttemptResult>>>,
 }
 
 impl Running {
     /// How the first looks ended. A driver tells of a look only after its change is in the store,
     /// so whoever sees the change may be here first.
-    pub async fn ended(&self, looks: usize) -> Vec<End> {
+    pub async fn ended(&self, looks: usize) -> Vec<AttemptResult> {
         let told = || self.ends.lock().clone();
         eventually(&format!("{looks} looks end"), async || told().len() >= looks).await;
         told()
@@ -170,7 +171,7 @@ pub fn config(slots: usize) -> Config {
     Config { slots, slots_urgent: 0, ..Config::default() }
 }
 
-type Part = dyn for<'a> Fn(&'a Look) -> BoxFuture<'a, Result<(Change, Next)>> + Send + Sync;
+type Part = dyn for<'a> Fn(&'a Attempt) -> BoxFuture<'a, Result<(Change, Requeue)>> + Send + Sync;
 
 /// A worker whose looks are a function of the test's, and are written down.
 pub struct Player {
@@ -206,7 +207,7 @@ impl Seen {
         self.0.lock().overlaps
     }
 
-    pub async fn reach(&self, count: usize) {
+    pub async fn delivery(&self, count: usize) {
         eventually(&format!("{count} looks"), async || self.count() >= count).await;
     }
 }
@@ -235,7 +236,10 @@ impl Drop for UnderWay<'_> {
 
 pub fn player(
     seen: &Arc<Seen>,
-    part: impl for<'a> Fn(&'a Look) -> BoxFuture<'a, Result<(Change, Next)>> + Send + Sync + 'static,
+    part: impl for<'a> Fn(&'a Attempt) -> BoxFuture<'a, Result<(Change, Requeue)>>
+    + Send
+    + Sync
+    + 'static,
 ) -> Arc<Player> {
     Arc::new(Player { part: Box::new(part), seen: seen.clone() })
 }
@@ -246,15 +250,15 @@ impl AnyWorker for Player {
         KIND
     }
 
-    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
-        let _under_way = UnderWay::begin(&self.seen, &look.object.key);
-        (self.part)(look).await
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
+        let _under_way = UnderWay::begin(&self.seen, &attempt.object.key);
+        (self.part)(attempt).await
     }
 }
 
 /// The object in a new phase, with its event.
-pub fn phase(look: &Look, phase: &str) -> Change {
-    let mut object = look.object.clone();
+pub fn phase(attempt: &Attempt, phase: &str) -> Change {
+    let mut object = attempt.object.clone();
     object.phase = phase.into();
     Change {
         event: Some(EventDraft::of(&object, phase)),

@@ -92,7 +92,7 @@ async fn what_is_no_longer_kept_is_said_and_not_skipped(fresh: &Fresh) {
     eventually("the clock has moved on", async || world.now() > cut).await;
     world.transition("a", "again").await;
     let before = all().await.pop().unwrap().at;
-    world.store.forget(before, Timestamp(0), 100).await.unwrap();
+    world.store.purge(before, Timestamp(0), 100).await.unwrap();
     let oldest = world.store.first_event().await.unwrap().expect("one is left");
     assert!(oldest > 1);
     let gone = world.get("admin", "/api/v1/events?after=0").await;

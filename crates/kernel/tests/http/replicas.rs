@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body as Raw;
 use futures::FutureExt as _;
 use kernel::change::{Change, Wake};
-use kernel::driver::{AnyWorker, Config, Driver, Look, Next};
+use kernel::driver::{AnyWorker, Attempt, Config, Driver, Requeue};
 use kernel::{Ambient, Key, Lane, Result};
 use testkit::stores::{self, Fresh};
 use tokio_util::sync::CancellationToken;
@@ -92,9 +92,9 @@ impl AnyWorker for Counter {
         "widget"
     }
 
-    async fn look(&self, look: &Look) -> Result<(Change, Next)> {
-        self.0.send(look.object.key.clone()).expect("the test listens");
-        Ok((Change::default(), Next::Done))
+    async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
+        self.0.send(attempt.object.key.clone()).expect("the test listens");
+        Ok((Change::default(), Requeue::Never))
     }
 }
 

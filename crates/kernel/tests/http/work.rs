@@ -2,7 +2,7 @@
 
 use kernel::change::{Change, Wake};
 use kernel::http::Idempotent;
-use kernel::log::{AuditCheck, AuditEntry, Head};
+use kernel::log::{AuditCheck, AuditEntry, LogHeads};
 use kernel::{Error, Key, Lane, Timestamp};
 
 use axum::body::Body as Raw;
@@ -124,7 +124,7 @@ async fn a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_
 ) {
     let store = fresh.store.as_ref();
     let idempotent = Idempotent { command: Some(("key".into(), "digest".into())) };
-    let answer = kernel::change::Answer { status: 202, body: kernel::Json::default() };
+    let answer = kernel::change::CommandReply { status: 202, body: kernel::Json::default() };
     let overtaken = async {
         let change = Change { command: idempotent.command(&answer), ..Change::default() };
         kernel::store::commit(store, change, Timestamp(1)).await?;
@@ -148,7 +148,7 @@ async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {
         assert_eq!(world.post("admin", &path, body).await.status, 202);
     }
     let head = world.get("reader", "/api/v1/audit/head").await;
-    let head: Head = serde_json::from_str(&head.text).unwrap();
+    let head: LogHeads = serde_json::from_str(&head.text).unwrap();
     assert_eq!(head.audit_seq, 7);
     #[derive(serde::Deserialize)]
     struct Page {

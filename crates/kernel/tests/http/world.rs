@@ -17,7 +17,7 @@ use kernel::outbound::{self, Outbound};
 use kernel::queue::QueueRow;
 use kernel::store::{WorkFilter, commit};
 use kernel::telemetry::Metrics;
-use kernel::{Ambient, App, Error, Key, Object, Parts, Store, Timestamp};
+use kernel::{Ambient, App, AppState, Error, Key, Object, Store, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::Memory;
@@ -81,7 +81,7 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
     let url = "http://localhost".into();
     let (identity, tokens) = identity(&ambient, &outbound);
-    (App::new(Parts { store, ambient, identity, outbound, metrics, url }), tokens)
+    (App::new(AppState { store, ambient, identity, outbound, metrics, url }), tokens)
 }
 
 impl World {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kernel::change::{
-    Answer, Command, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
+    CommandRecord, CommandReply, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
 };
 use kernel::log::{AuditFilter, EventFilter};
 use kernel::queue::QueueRow;
@@ -97,7 +97,7 @@ impl Draft {
             let mut object = widget(&which.to_string(), ["acme", "umbrella"][which as usize % 2]);
             object.revision = revision;
             (object.name, object.phase) = (format!("name {n}"), format!("phase {n}"));
-            object.status = Json::of(&n);
+            object.status = Json::encode(&n);
             object
         };
         let write = self.write.map(|(how, which, revision)| match how {
@@ -112,10 +112,10 @@ impl Draft {
         };
         Change {
             follows: false,
-            command: self.command.map(|(id, digest)| Command {
+            command: self.command.map(|(id, digest)| CommandRecord {
                 id: id.to_string(),
                 digest: digest.to_string(),
-                answer: Answer { status: 200, body: Json::of(&n) },
+                answer: CommandReply { status: 200, body: Json::encode(&n) },
             }),
             expects: self.expects.iter().map(|(which, revision)| (id(*which), *revision)).collect(),
             depends_on: target
@@ -155,13 +155,13 @@ impl Draft {
 fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64>>) -> Work {
     let fence = fences.get(&key).and_then(|all| all.iter().rev().nth(age)).copied().unwrap_or(-1);
     let (at, reason) = (later(n as i64 * 10), format!("reason {n}"));
-    let settle = |outcome| Work::Settle { key: key.clone(), fence, outcome };
+    let complete = |outcome| Work::Complete { key: key.clone(), fence, outcome };
     match what {
-        0 => Work::Hold { key, fence, until: at },
-        1 => settle(Outcome::Done),
-        2 => settle(Outcome::LookAgain { at }),
-        3 => settle(Outcome::Retry { at, reason }),
-        4 => settle(Outcome::Stopped { reason }),
+        0 => Work::RenewLease { key, fence, until: at },
+        1 => complete(Outcome::Done),
+        2 => complete(Outcome::RequeueAt { at }),
+        3 => complete(Outcome::Retry { at, reason }),
+        4 => complete(Outcome::Stopped { reason }),
         5 => Work::Pause { key, org: "acme".into(), reason },
         _ => Work::Resume { key },
     }
@@ -204,18 +204,18 @@ impl Subject {
 }
 
 /// All that two stores must agree on; neither numbers of claims nor places in lists.
-struct Sight {
+struct CacheUpdate {
     objects: Vec<Object>,
     edges: Vec<(Key, Vec<Key>)>,
     queue: Vec<QueueRow>,
-    counters: Vec<Option<kernel::admit::Counter>>,
-    commands: Vec<Option<Command>>,
+    counters: Vec<Option<kernel::admission::Counter>>,
+    commands: Vec<Option<CommandRecord>>,
     events: Vec<kernel::log::Event>,
     audit: Vec<kernel::log::AuditEntry>,
-    head: kernel::log::Head,
+    head: kernel::log::LogHeads,
 }
 
-async fn sight(store: &dyn Store) -> Sight {
+async fn sight(store: &dyn Store) -> CacheUpdate {
     let keys: Vec<Key> = (0..4).map(id).collect();
     let mut edges = Vec::new();
     for key in &keys {
@@ -232,7 +232,7 @@ async fn sight(store: &dyn Store) -> Sight {
         counters.push(store.counter(&n.to_string()).await.unwrap());
         commands.push(store.command(&n.to_string()).await.unwrap());
     }
-    Sight {
+    CacheUpdate {
         objects: store.get(&keys).await.unwrap(),
         edges,
         queue,
@@ -244,9 +244,9 @@ async fn sight(store: &dyn Store) -> Sight {
     }
 }
 
-impl Sight {
+impl CacheUpdate {
     /// Compares part by part, so that a failure shows the part.
-    fn assert_is(&self, other: &Sight, after: &Op) {
+    fn assert_is(&self, other: &CacheUpdate, after: &Op) {
         assert_eq!(self.objects, other.objects, "after {after:?}");
         assert_eq!(self.edges, other.edges, "after {after:?}");
         assert_eq!(self.queue, other.queue, "after {after:?}");

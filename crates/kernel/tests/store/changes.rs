@@ -1,6 +1,6 @@
 //! A change is carried out whole or refused whole, each on its own.
 
-use kernel::change::{Answer, Command, Refusal, Write};
+use kernel::change::{CommandRecord, CommandReply, Refusal, Write};
 use kernel::{Change, Class, Json, Object};
 use testkit::stores::Fresh;
 
@@ -23,7 +23,7 @@ async fn an_object_reads_back_as_it_was_written(fresh: &Fresh) {
     let mut object = widget("a", "acme");
     object.description = "a blue one".into();
     object.labels.insert("team".into(), "core".into());
-    object.spec = Json::of(&serde_json::json!({"size": 3, "nested": {"x": [1, 2.5, null]}}));
+    object.spec = Json::encode(&serde_json::json!({"size": 3, "nested": {"x": [1, 2.5, null]}}));
     commit(&*fresh.store, create(object.clone())).await.unwrap();
     assert_eq!(fresh.store.get(&[object.key.clone()]).await.unwrap(), [object]);
     assert_eq!(fresh.store.get(&[key("nobody")]).await.unwrap(), []);
@@ -100,7 +100,7 @@ async fn edits_at_the_same_time_are_all_made(fresh: &Fresh) {
         kernel::store::edit(&*fresh.store, &ambient, &key("a"), |there, _| {
             let mut object = there.cloned().unwrap_or_else(|| widget("a", "acme"));
             let size = object.spec.parse::<i64>().unwrap_or(0) + 1;
-            object.spec = Json::of(&size);
+            object.spec = Json::encode(&size);
             let change = match there {
                 Some(_) => Change { write: Some(Write::Update(object)), ..Change::default() },
                 None => create(object),
@@ -123,14 +123,14 @@ async fn edits_at_the_same_time_are_all_made(fresh: &Fresh) {
 async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
     let store = &*fresh.store;
     let with = |id: &str, digest: &str, body: &str| {
-        let answer = Answer { status: 202, body: Json::of(body) };
-        let command = Command { id: "alice/1".into(), digest: digest.into(), answer };
+        let answer = CommandReply { status: 202, body: Json::encode(body) };
+        let command = CommandRecord { id: "alice/1".into(), digest: digest.into(), answer };
         Change { command: Some(command), ..create(widget(id, "acme")) }
     };
     let batch = vec![with("a", "d1", "first"), with("b", "d1", "second")];
     let verdicts = store.commit_all(batch, NOW).await.unwrap();
     assert!(verdicts[0].is_ok());
-    let answer = Answer { status: 202, body: Json::of("first") };
+    let answer = CommandReply { status: 202, body: Json::encode("first") };
     let repeated = Err(Refusal::Repeated { id: "alice/1".into(), answer: answer.clone() });
     assert_eq!(verdicts[1], repeated);
     assert_eq!(
@@ -143,7 +143,7 @@ async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
         Err(Refusal::Mismatch { id: "alice/1".into() })
     );
     assert_eq!(store.command("alice/1").await.unwrap().unwrap().answer, answer);
-    store.forget(NOW, later(1), 100).await.unwrap();
+    store.purge(NOW, later(1), 100).await.unwrap();
     assert_eq!(store.command("alice/1").await.unwrap(), None, "forgotten after its time");
 }
 
@@ -153,7 +153,7 @@ async fn a_transition_keeps_what_it_does_not_name(fresh: &Fresh) {
     let mut object = store.get(&[key("a")]).await.unwrap().remove(0);
     object.phase = "ready".into();
     object.observed = 1;
-    object.status = Json::of(&serde_json::json!({"ok": true}));
+    object.status = Json::encode(&serde_json::json!({"ok": true}));
     commit(store, Change { write: Some(Write::Transition(object.clone())), ..Change::default() })
         .await
         .unwrap();

@@ -39,7 +39,7 @@ async fn readers_never_see_a_gap_or_an_event_out_of_order(fresh: &Fresh) {
     let last = (writers * each) as i64;
     let store = fresh.store.clone();
     let reader = tokio::spawn(async move {
-        let mut hints = store.hints().events();
+        let mut wakeups = store.wakeups().events();
         let mut seen = 0;
         while seen < last {
             let events = store.events(seen, &EventFilter::default(), 7).await.unwrap();
@@ -48,7 +48,7 @@ async fn readers_never_see_a_gap_or_an_event_out_of_order(fresh: &Fresh) {
                 seen = event.seq;
             }
             if events.is_empty() {
-                hints.wait_for(|newest| *newest > seen).await.unwrap();
+                wakeups.wait_for(|newest| *newest > seen).await.unwrap();
             }
         }
         seen
@@ -102,10 +102,10 @@ async fn an_event_holds_the_object_as_it_was_written(fresh: &Fresh) {
 
 async fn old_events_are_forgotten_but_never_the_newest(fresh: &Fresh) {
     write_from_everywhere(fresh, 1, 5).await;
-    assert_eq!(fresh.store.forget(NOW, NOW, 100).await.unwrap(), 0, "not old enough");
-    assert_eq!(fresh.store.forget(later(1), NOW, 2).await.unwrap(), 2, "no more than asked");
+    assert_eq!(fresh.store.purge(NOW, NOW, 100).await.unwrap(), 0, "not old enough");
+    assert_eq!(fresh.store.purge(later(1), NOW, 2).await.unwrap(), 2, "no more than asked");
     assert_eq!(fresh.store.first_event().await.unwrap(), Some(3));
-    fresh.store.forget(later(1), NOW, 100).await.unwrap();
+    fresh.store.purge(later(1), NOW, 100).await.unwrap();
     assert_eq!(fresh.store.first_event().await.unwrap(), Some(5));
     let accepted = commit(&*fresh.store, create(widget("x", "acme"))).await.unwrap();
     assert_eq!(accepted.event, Some(6), "numbers go on");
@@ -116,7 +116,7 @@ async fn a_clock_that_ran_ahead_leaves_no_gap_in_what_is_kept(fresh: &Fresh) {
         let change = create(widget(&n.to_string(), "acme"));
         fresh.store.commit_all(vec![change], later(at)).await.unwrap();
     }
-    assert_eq!(fresh.store.forget(later(100), NOW, 100).await.unwrap(), 4);
+    assert_eq!(fresh.store.purge(later(100), NOW, 100).await.unwrap(), 4);
     let kept = fresh.store.events(0, &EventFilter::default(), 100).await.unwrap();
     let kept: Vec<i64> = kept.iter().map(|event| event.seq).collect();
     assert_eq!(kept, [5, 6, 7], "whatever came before something old is older");
@@ -190,7 +190,7 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
             kind: "mainstay.widget.noted".into(),
             subject,
             org: "acme".into(),
-            data: Some(kernel::Json::of(&n)),
+            data: Some(kernel::Json::encode(&n)),
         };
         Change { event: Some(event), audit: Some(audit), ..Change::default() }
     };
@@ -219,7 +219,7 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
             assert_eq!(newest.first().map(|entry| entry.seq), expected.last().copied());
         }
     }
-    fresh.store.forget(later(1), NOW, 16_500).await.unwrap();
+    fresh.store.purge(later(1), NOW, 16_500).await.unwrap();
     let filter = EventFilter { subject: Some(key("a")), ..Default::default() };
     let left = fresh.store.events(0, &filter, 20_000).await.unwrap();
     assert_eq!(left.first().map(|event| event.seq), Some(16_501));

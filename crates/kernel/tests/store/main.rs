@@ -5,9 +5,9 @@
 mod allotments;
 mod batches;
 mod changes;
+mod informer;
 mod logs;
 mod migrations;
-mod mirror;
 mod queue;
 mod reads;
 

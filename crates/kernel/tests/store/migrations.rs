@@ -141,7 +141,7 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
     let object = store.get(&[key("old")]).await.unwrap().remove(0);
     assert_eq!((object.name.as_str(), object.revision), ("Old one", 4));
     assert_eq!((object.labels["team"].as_str(), object.spec.text()), ("core", "{\"size\":3}"));
-    let found = store.find(&kernel::Find::parse("old").unwrap()).await.unwrap();
+    let found = store.find(&kernel::ObjectQuery::parse("old").unwrap()).await.unwrap();
     assert_eq!(found.objects, [object]);
     assert_eq!(store.counter("quota").await.unwrap().map(|counter| counter.used), Some(2));
     let claim = store.claim(ask(1, NOW)).await.unwrap().claims.remove(0);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kernel::change::{Outcome, Refusal, Work, Write};
-use kernel::queue::{Ask, Claim, State};
+use kernel::queue::{Claim, ClaimRequest, State};
 use kernel::store::WorkFilter;
 use kernel::{Change, Lane};
 use testkit::stores::Fresh;
@@ -26,16 +26,22 @@ on_every_store!(
     concurrent_claims_never_share_a_key,
 );
 
-pub fn ask(slots: usize, now: Timestamp) -> Ask {
-    Ask { worker: "w".into(), slots, slots_normal: slots, now, lease: Duration::from_secs(10) }
+pub fn ask(slots: usize, now: Timestamp) -> ClaimRequest {
+    ClaimRequest {
+        worker: "w".into(),
+        slots,
+        slots_normal: slots,
+        now,
+        lease: Duration::from_secs(10),
+    }
 }
 
 async fn claim(store: &dyn Store, slots: usize, now: Timestamp) -> Vec<Claim> {
     store.claim(ask(slots, now)).await.unwrap().claims
 }
 
-fn settle(claim: &Claim, outcome: Outcome) -> Change {
-    let work = Work::Settle { key: claim.key.clone(), fence: claim.fence, outcome };
+fn complete(claim: &Claim, outcome: Outcome) -> Change {
+    let work = Work::Complete { key: claim.key.clone(), fence: claim.fence, outcome };
     Change { work: Some(work), ..Change::default() }
 }
 
@@ -52,7 +58,7 @@ async fn due_work_is_claimed_once(fresh: &Fresh) {
     assert_eq!(all.len(), 5);
     assert!(claim(store, 10, NOW).await.is_empty());
     for one in first.iter().chain(&second) {
-        commit(store, settle(one, Outcome::Done)).await.unwrap();
+        commit(store, complete(one, Outcome::Done)).await.unwrap();
     }
     assert_eq!(store.work(&WorkFilter::default(), 10).await.unwrap(), []);
 }
@@ -65,7 +71,7 @@ async fn a_wake_up_during_work_is_not_lost(fresh: &Fresh) {
         .await
         .unwrap();
     assert!(claim(store, 1, NOW).await.is_empty(), "not twice at once");
-    commit(store, settle(&mine, Outcome::Done)).await.unwrap();
+    commit(store, complete(&mine, Outcome::Done)).await.unwrap();
     let again = claim(store, 1, NOW).await;
     assert_eq!(again.len(), 1);
     assert!(again[0].fence > mine.fence);
@@ -76,7 +82,7 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     commit(store, create(widget("a", "acme"))).await.unwrap();
     let slow = claim(store, 1, NOW).await.remove(0);
     let held = Change {
-        work: Some(Work::Hold { key: key("a"), fence: slow.fence, until: later(20_000) }),
+        work: Some(Work::RenewLease { key: key("a"), fence: slow.fence, until: later(20_000) }),
         ..Change::default()
     };
     commit(store, held.clone()).await.unwrap();
@@ -85,10 +91,10 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     assert_eq!(quick.attempt, 1, "silence counts as a failure");
     let lost = Err(Refusal::FenceLost("widget/a".into()));
     assert_eq!(commit(store, held).await, lost);
-    let mut write = settle(&slow, Outcome::Done);
+    let mut write = complete(&slow, Outcome::Done);
     write.write = Some(Write::Transition(widget("a", "acme")));
     assert_eq!(commit(store, write.clone()).await, lost);
-    commit(store, settle(&quick, Outcome::Done)).await.unwrap();
+    commit(store, complete(&quick, Outcome::Done)).await.unwrap();
     assert_eq!(commit(store, write.clone()).await, lost, "also when nobody is at it any more");
     commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
         .await
@@ -103,7 +109,7 @@ async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh)
     commit(store, create(widget("a", "acme"))).await.unwrap();
     let mine = claim(store, 1, NOW).await.remove(0);
     let retry = Outcome::Retry { at: later(500), reason: "no answer".into() };
-    commit(store, settle(&mine, retry)).await.unwrap();
+    commit(store, complete(&mine, retry)).await.unwrap();
     let claimed = store.claim(ask(1, NOW)).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, Some(later(500))));
     let row =
@@ -111,7 +117,7 @@ async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh)
     assert_eq!((row.state, row.attempt, row.reason.as_str()), (State::Waiting, 1, "no answer"));
     let again = claim(store, 1, later(500)).await.remove(0);
     assert_eq!(again.attempt, 1);
-    commit(store, settle(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
+    commit(store, complete(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
     let claimed = store.claim(ask(1, later(1_000_000_000))).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, None));
     let counts = store.work_counts().await.unwrap();
@@ -175,7 +181,7 @@ async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
     let mut wakes: Vec<_> = (0..6).map(|n| wake(&key(&n.to_string()), "acme", NOW)).collect();
     wakes[5].lane = Lane::Urgent;
     commit(store, Change { wakes, ..Change::default() }).await.unwrap();
-    let claims = store.claim(Ask { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
+    let claims = store.claim(ClaimRequest { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
     assert_eq!(claims.len(), 3, "one urgent, and two normal at the most");
     assert_eq!((claims[0].lane, claims[0].key.clone()), (Lane::Urgent, key("5")));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use kernel::change::Write;
-use kernel::{Change, Find, Object};
+use kernel::{Change, Object, ObjectQuery};
 use testkit::stores::Fresh;
 use tokio::runtime::Handle;
 
@@ -91,8 +91,12 @@ async fn every_filter_finds_what_the_model_says(fresh: &Fresh) {
     for query in QUERIES {
         for org in [None, Some("acme".to_owned())] {
             for deleted in [false, true] {
-                let find =
-                    Find { org: org.clone(), deleted, limit: 100, ..Find::parse(query).unwrap() };
+                let find = ObjectQuery {
+                    org: org.clone(),
+                    deleted,
+                    limit: 100,
+                    ..ObjectQuery::parse(query).unwrap()
+                };
                 let found = fresh.store.find(&find).await.unwrap().objects;
                 let expected =
                     population.iter().rev().filter(|(object, to)| find.matches(object, to));
@@ -106,7 +110,8 @@ async fn every_filter_finds_what_the_model_says(fresh: &Fresh) {
 async fn pages_come_newest_first_and_hold_everything_once(fresh: &Fresh) {
     let population = populate(fresh).await;
     for query in ["", "blue", "kind:widget", "label:team=core"] {
-        let mut find = Find { limit: 3, deleted: true, ..Find::parse(query).unwrap() };
+        let mut find =
+            ObjectQuery { limit: 3, deleted: true, ..ObjectQuery::parse(query).unwrap() };
         let mut found = Vec::new();
         loop {
             let page = fresh.store.find(&find).await.unwrap();
@@ -131,7 +136,7 @@ async fn a_word_of_any_length_is_written_and_found(fresh: &Fresh) {
         object.labels.insert("k".into(), letter.repeat(5000));
         commit(store, create(object.clone())).await.unwrap();
         for length in [1, 100, 1000] {
-            let find = Find::parse(&letter.repeat(length)).unwrap();
+            let find = ObjectQuery::parse(&letter.repeat(length)).unwrap();
             let found = store.find(&find).await.unwrap().objects;
             assert_eq!(found, [object.clone()], "{length} of {letter}");
         }
@@ -140,8 +145,9 @@ async fn a_word_of_any_length_is_written_and_found(fresh: &Fresh) {
 
 async fn a_write_is_found_by_the_very_next_search(fresh: &Fresh) {
     let store = &*fresh.store;
-    let find =
-        async |query: &str| store.find(&Find::parse(query).unwrap()).await.unwrap().objects.len();
+    let find = async |query: &str| {
+        store.find(&ObjectQuery::parse(query).unwrap()).await.unwrap().objects.len()
+    };
     commit(store, create(widget("first", "acme"))).await.unwrap();
     assert_eq!(find("first").await, 1);
     let mut object = widget("first", "acme");

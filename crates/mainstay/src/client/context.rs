@@ -1,7 +1,6 @@
 //! Which server a client speaks to, and as whom: the context file that `mainstay login` writes.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use kernel::Timestamp;
@@ -81,14 +80,7 @@ impl Contexts {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(failed)?;
         }
-        let new = path.with_extension(format!("{}.new", std::process::id()));
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&new).map_err(failed)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-        std::fs::rename(&new, path).map_err(failed)
+        kernel::files::replace(path, text.as_bytes(), 0o600).map_err(failed)
     }
 
     /// The context of this name, or the current one.

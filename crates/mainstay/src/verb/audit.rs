@@ -1,7 +1,7 @@
 //! `mainstay audit`: who did what, and the proof that nobody changed the record.
 
 use kernel::Class;
-use kernel::log::{AuditCheck, AuditEntry, Head};
+use kernel::log::{AuditCheck, AuditEntry, LogHeads};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   mainstay audit head >> noted.txt")]
-    Head(ClientArgs),
+    LogHeads(ClientArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Audit {
         match self.verb {
             None => list(self.list).await,
             Some(AuditVerb::List(args)) => list(args).await,
-            Some(AuditVerb::Head(args)) => {
+            Some(AuditVerb::LogHeads(args)) => {
                 let head = head(&mut Client::new(&args)?).await?;
                 output::print(&match args.output {
                     Format::Json => output::json(&head),
@@ -134,12 +134,12 @@ async fn list(args: ListArgs) -> Result<()> {
     output::print(&output::render(args.client.output, &Value::Array(page.entries), &head, &cells))
 }
 
-async fn head(client: &mut Client) -> Result<Head> {
+async fn head(client: &mut Client) -> Result<LogHeads> {
     client.get(client.url("/api/v1/audit/head", &[])).await
 }
 
 /// The head first, then every entry up to it: what is appended meanwhile is not our concern.
-async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<Head> {
+async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<LogHeads> {
     let head = head(client).await?;
     let mut check = AuditCheck::default();
     let mut progress = Progress::new();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_rewritten_log_does_not_fit_what_was_noted_before() {
-        let mut head = Head::default();
+        let mut head = LogHeads::default();
         let draft = |actor: &str| AuditDraft { actor: actor.into(), ..AuditDraft::default() };
         let entries: Vec<AuditEntry> = ["a", "b", "c"]
             .iter()
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_missing_entry_is_named() {
-        let mut head = Head::default();
+        let mut head = LogHeads::default();
         let entries: Vec<AuditEntry> =
             (0..3).map(|i| head.append_audit(AuditDraft::default(), Timestamp(i))).collect();
         let error = walk(&mut AuditCheck::default(), &entries[1..], 3, &[]).unwrap_err();

@@ -1,6 +1,6 @@
 //! `mainstay list` and `mainstay search`: many objects.
 
-use kernel::find::PAGE_MAX;
+use kernel::query::PAGE_MAX;
 use serde::Deserialize;
 use serde_json::Value;
 

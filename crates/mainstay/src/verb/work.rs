@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn after(outcome: Outcome) -> QueueRow {
-        running().settle(&outcome, NOW).expect("the row stays")
+        running().complete(&outcome, NOW).expect("the row stays")
     }
 
     #[test]
@@ -281,8 +281,8 @@ mod tests {
         let cases = [
             (running(), ["running", "", "", "by w1"]),
             (QueueRow { paused: true, ..running() }, ["pausing", "", "", "by w1"]),
-            (after(Outcome::LookAgain { at: NOW }), ["due", "now", "", ""]),
-            (after(Outcome::LookAgain { at: later }), ["waiting", "in 4m", "", ""]),
+            (after(Outcome::RequeueAt { at: NOW }), ["due", "now", "", ""]),
+            (after(Outcome::RequeueAt { at: later }), ["waiting", "in 4m", "", ""]),
             (after(retry), ["retrying", "in 4m", "1x", "no region"]),
             (stopped, ["stopped", "", "", "no money"]),
             (paused, ["paused", "", "", "holiday"]),

@@ -131,10 +131,10 @@ impl Author {
             |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
         let other_spec = !same(&object.spec, &wanted.spec);
         if other_spec {
-            object.spec = Json::of(&wanted.spec);
+            object.spec = Json::encode(&wanted.spec);
         }
         if !same(&object.status, &wanted.status) {
-            object.status = Json::of(&wanted.status);
+            object.status = Json::encode(&wanted.status);
         }
         (object.generation, object.observed) = (wanted.generation, wanted.generation);
         if stored.is_some() && object == before {

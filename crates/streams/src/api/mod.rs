@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use axum::Json as Body;
 use axum::extract::State;
 use kernel::driver::Workers;
-use kernel::find::{Find, PAGE_MAX};
 use kernel::http::{Body as Sent, Caller, Routes};
 use kernel::identity::{Action, Principal};
+use kernel::query::{ObjectQuery, PAGE_MAX};
 use kernel::{App, Change, Domain, Error, Key, Object, Refusal, Result, Store, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -148,12 +148,12 @@ async fn beside(store: &dyn Store, author: &Author, whole: &Whole) -> Result<Vec
         whole.namespaces.is_empty() || whole.namespaces.iter().any(named)
     };
     let kind = if whole.classes { STREAM_CLASS } else { STREAM };
-    let mut find = Find {
+    let mut find = ObjectQuery {
         org: Some(author.org.clone()),
         kind: Some(kind.into()),
         labels: vec![("cluster".into(), author.cluster.clone())],
         limit: PAGE_MAX,
-        ..Find::default()
+        ..ObjectQuery::default()
     };
     let mut beside = Vec::new();
     loop {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use kernel::Ambient;
-use kernel::outbound::{Config, Outbound, System, body};
+use kernel::outbound::{Config, Outbound, Target, body};
 use reqwest::{Method, Url};
 use serde_json::Value;
 
 /// One server as one of its users sees it.
 #[derive(Clone)]
 pub struct Http {
-    system: System,
+    target: Target,
     url: String,
     header: &'static str,
     token: String,
@@ -28,8 +28,8 @@ impl Http {
     pub fn new(url: &str, header: &'static str, token: &str) -> Http {
         let config = Config::default();
         let outbound = Outbound::new(config, Ambient::system(), Arc::new(|_| ()));
-        let system = outbound.expect("it is configured").system("a test server");
-        Http { system, url: url.into(), header, token: token.into() }
+        let target = outbound.expect("it is configured").target("a test server");
+        Http { target, url: url.into(), header, token: token.into() }
     }
 
     /// The same server as another user.
@@ -44,11 +44,11 @@ impl Http {
     /// An error says that nothing was answered, or 500 and above.
     pub async fn call(&self, method: Method, path: &str, body: &Value) -> kernel::Result<Answer> {
         let url = Url::parse(&format!("{}{path}", self.url)).expect("a path of a URL");
-        let mut request = self.system.request(method, url).header(self.header, &self.token);
+        let mut request = self.target.request(method, url).header(self.header, &self.token);
         if !body.is_null() {
             request = request.json(body);
         }
-        let answer = self.system.http("a test", request).await?;
+        let answer = self.target.http("a test", request).await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let text = self::body(answer, 16 << 20).await?;
         Ok(Answer { status, headers, body: serde_json::from_slice(&text).unwrap_or_default() })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::{Answer, Command, Refusal};
+use kernel::change::{CommandRecord, CommandReply, Refusal};
 use kernel::store::commit;
 use kernel::{Ambient, Change, Error, Json, Key, Object, Store};
 use parking_lot::Mutex;
@@ -106,9 +106,9 @@ async fn until_known(
     }
 }
 
-fn command(id: &str, digest: &str, key: &Key) -> Command {
-    let answer = Answer { status: 202, body: Json::of(key) };
-    Command { id: id.into(), digest: digest.into(), answer }
+fn command(id: &str, digest: &str, key: &Key) -> CommandRecord {
+    let answer = CommandReply { status: 202, body: Json::encode(key) };
+    CommandRecord { id: id.into(), digest: digest.into(), answer }
 }
 
 async fn create(

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::admit::{Counter, Lease};
-use kernel::change::{Change, Command, Verdict};
-use kernel::find::{Find, Page};
-use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use kernel::queue::{Ask, Claimed, QueueRow};
-use kernel::store::{Hints, Store, WorkCount, WorkFilter};
+use kernel::admission::{Counter, Lease};
+use kernel::change::{Change, CommandRecord, Verdict};
+use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use kernel::query::{ObjectQuery, QueryPage};
+use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow};
+use kernel::store::{Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Error, Key, Object, Result, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -86,10 +86,10 @@ impl Store for Flaky {
         verdicts
     }
 
-    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         self.read().await?;
         let claimed = self.world.memory.claim(ask).await;
-        // Claimed, and nobody will ever know: the lease must run out.
+        // ClaimBatch, and nobody will ever know: the lease must run out.
         self.fail_sometimes(0.01)?;
         claimed
     }
@@ -112,7 +112,7 @@ impl Store for Flaky {
         self.read().await?.get(keys).await
     }
 
-    async fn find(&self, find: &Find) -> Result<Page> {
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
         self.read().await?.find(find).await
     }
 
@@ -128,7 +128,7 @@ impl Store for Flaky {
         self.read().await?.counter(name).await
     }
 
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         self.read().await?.command(id).await
     }
 
@@ -144,7 +144,7 @@ impl Store for Flaky {
         self.read().await?.audit(filter, limit).await
     }
 
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         self.read().await?.head().await
     }
 
@@ -160,21 +160,21 @@ impl Store for Flaky {
         self.read().await?.work_counts().await
     }
 
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize> {
-        self.read().await?.forget(events_before, commands_before, limit).await
+        self.read().await?.purge(events_before, commands_before, limit).await
     }
 
     async fn ping(&self) -> Result<()> {
         self.read().await?.ping().await
     }
 
-    fn hints(&self) -> &Hints {
-        self.world.memory.hints()
+    fn wakeups(&self) -> &Wakeups {
+        self.world.memory.wakeups()
     }
 
     fn describe(&self) -> String {

@@ -2,9 +2,9 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use kernel::change::Answer;
+use kernel::change::CommandReply;
 use kernel::http::{
-    Body, Caller, Context, Idempotency, PathId, Routes, commit_idempotent, can_see, valid_name,
+    Body, Caller, Context, Idempotency, PathId, Routes, can_see, commit_idempotent, valid_name,
 };
 use kernel::identity::{Action, Principal};
 use kernel::{App, Error, Json, Key, Labels, Object, Result};
@@ -65,7 +65,13 @@ async fn create(
         let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
         let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
         change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-        commit_idempotent(&app, &idempotent, change, Answer { status: 202, body: Json::of(&object) }).await
+        commit_idempotent(
+            &app,
+            &idempotent,
+            change,
+            CommandReply { status: 202, body: Json::encode(&object) },
+        )
+        .await
     };
     idempotent.run(app.store.as_ref(), work).await
 }
@@ -147,10 +153,10 @@ async fn write(
     let mut change = model::respec(&object, &who.subject, &spec, app.ambient.now())?;
     let action = if spec.deleting { "widget.delete" } else { "widget.update" };
     let mut audit = context.audit(who, action, key.as_str(), &object.org);
-    (audit.before, audit.after) = (object.spec.clone(), Json::of(&spec));
+    (audit.before, audit.after) = (object.spec.clone(), Json::encode(&spec));
     change.audit = Some(audit);
     let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
-    let answer = Answer { status: 202, body: Json::of(&after) };
+    let answer = CommandReply { status: 202, body: Json::encode(&after) };
     commit_idempotent(app, idempotent, change, answer).await
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::change::{EventDraft, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Json, Key, Object, Timestamp};
 
 use super::model::{Phase, Spec, Status, audit, releases};
@@ -42,13 +42,17 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
     let built = observed.built == Some(object.generation);
     let settled = object.phase == Phase::Ready.label() && object.observed == object.generation;
     if built && settled {
-        return Decision::rest(Next::Done);
+        return Decision::idle(Requeue::Never);
     }
     let build = Step::Build { generation: object.generation, size: spec.size };
     let status = Status { waiting_for: Vec::new(), size: spec.size };
     let mut change = transition(object, Phase::Ready, &status, now);
     change.wake_dependents = true;
-    Decision { steps: if built { Vec::new() } else { vec![build] }, change, next: Next::Done }
+    Decision {
+        steps: if built { Vec::new() } else { vec![build] },
+        change,
+        requeue: Requeue::Never,
+    }
 }
 
 /// Waits for what it depends on. The write is refused if one of them has changed since it was
@@ -63,12 +67,12 @@ fn wait(
     let waiting_for = unready.iter().map(|object| object.key.clone()).collect();
     let mut change = explain(object, Phase::Waiting, Status { waiting_for, size: spec.size }, now);
     change.expects = unready.iter().map(|object| (object.key.clone(), object.revision)).collect();
-    Decision { steps: Vec::new(), change, next: Next::After(observed.look_again) }
+    Decision { steps: Vec::new(), change, requeue: Requeue::After(observed.look_again) }
 }
 
 /// Writes what it waits for, if that is news.
 fn explain(object: &Object, phase: Phase, status: Status, now: Timestamp) -> Change {
-    let known = object.phase == phase.label() && object.status == Json::of(&status);
+    let known = object.phase == phase.label() && object.status == Json::encode(&status);
     if known { Change::default() } else { transition(object, phase, &status, now) }
 }
 
@@ -77,7 +81,11 @@ fn delete(object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step
     if !observed.dependents.is_empty() {
         let status = Status { waiting_for: observed.dependents.clone(), size: 0 };
         let change = explain(object, Phase::Deleting, status, now);
-        return Decision { steps: Vec::new(), change, next: Next::After(observed.look_again) };
+        return Decision {
+            steps: Vec::new(),
+            change,
+            requeue: Requeue::After(observed.look_again),
+        };
     }
     let mut gone = object.clone();
     gone.phase = Phase::Deleted.label().into();
@@ -95,13 +103,13 @@ fn delete(object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step
     };
     // Also if nothing stands there: a replica that was paused may be about to build, and only a
     // newer fence in the workshop keeps it from that.
-    Decision { steps: vec![Step::Demolish], change, next: Next::Done }
+    Decision { steps: vec![Step::Demolish], change, requeue: Requeue::Never }
 }
 
 fn transition(object: &Object, phase: Phase, status: &Status, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = phase.label().into();
-    object.status = Json::of(status);
+    object.status = Json::encode(status);
     object.updated_at = now;
     if phase == Phase::Ready {
         object.observed = object.generation;
@@ -140,7 +148,7 @@ mod tests {
         let decision =
             decide(&widget(Phase::Ready, 3, 3), &Spec::default(), &seen(Some(3)), Timestamp(1));
         assert!(decision.steps.is_empty() && decision.change.write.is_none());
-        assert_eq!(decision.next, Next::Done);
+        assert_eq!(decision.requeue, Requeue::Never);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a widget is: its spec, its status, its phases, and the changes that a caller can ask for.
 
-use kernel::change::{AuditDraft, Command, EventDraft, Release, Take, Wake, Write};
+use kernel::change::{AuditDraft, CommandRecord, EventDraft, Release, Take, Wake, Write};
 use kernel::{Change, Error, Json, Key, Labels, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -109,8 +109,8 @@ pub fn create(
     );
     object.description = request.description;
     object.labels = request.labels;
-    object.spec = Json::of(&request.spec);
-    object.status = Json::of(&Status::default());
+    object.spec = Json::encode(&request.spec);
+    object.status = Json::encode(&Status::default());
     let change = Change {
         takes: vec![
             take(quota_counter(&request.org), quota),
@@ -118,7 +118,7 @@ pub fn create(
         ],
         expects: dependencies.iter().map(|object| (object.key.clone(), object.revision)).collect(),
         depends_on: Some(request.depends_on),
-        wakes: vec![Wake::of(&object, now)],
+        wakes: vec![Wake::for_object(&object, now)],
         event: Some(EventDraft::of(&object, "created")),
         audit: Some(audit(&request.owner, "widget.create", &object, None)),
         write: Some(Write::Create(object.clone())),
@@ -134,7 +134,7 @@ pub fn respec(object: &Object, actor: &str, spec: &Spec, now: Timestamp) -> Resu
         return Err(Error::Conflict(format!("{} is being deleted", object.key)));
     }
     let mut object = object.clone();
-    object.spec = Json::of(spec);
+    object.spec = Json::encode(spec);
     object.generation += 1;
     object.updated_at = now;
     if spec.deleting {
@@ -142,7 +142,7 @@ pub fn respec(object: &Object, actor: &str, spec: &Spec, now: Timestamp) -> Resu
     }
     let action = if spec.deleting { "widget.delete" } else { "widget.update" };
     Ok(Change {
-        wakes: vec![Wake::of(&object, now)],
+        wakes: vec![Wake::for_object(&object, now)],
         event: Some(EventDraft::of(&object, if spec.deleting { "deleting" } else { "updated" })),
         audit: Some(audit(actor, action, &object, Some(&before))),
         write: Some(Write::Update(object)),
@@ -166,13 +166,13 @@ pub fn audit(actor: &str, action: &str, object: &Object, before: Option<&Spec>) 
         target: object.key.to_string(),
         org: object.org.clone(),
         outcome: "accepted".into(),
-        before: Json::of(&before),
+        before: Json::encode(&before),
         after: object.spec.clone(),
         ..AuditDraft::default()
     }
 }
 
 /// The same change, carried out once whatever happens to its answer.
-pub fn as_command(change: Change, command: Command) -> Change {
+pub fn as_command(change: Change, command: CommandRecord) -> Change {
     Change { command: Some(command), ..change }
 }

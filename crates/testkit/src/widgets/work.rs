@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Decision, Look, Next, Worker};
+use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 
 use super::decide::{Observed, Step, decide};
@@ -26,13 +26,13 @@ impl Worker for Widgets {
         KIND
     }
 
-    async fn observe(&self, look: &Look) -> Result<Observed> {
-        let store = look.store();
-        let dependencies = store.get(&store.dependencies(&look.object.key).await?).await?;
-        let dependents = store.get(&store.dependents(&look.object.key).await?).await?;
+    async fn observe(&self, attempt: &Attempt) -> Result<Observed> {
+        let store = attempt.store();
+        let dependencies = store.get(&store.dependencies(&attempt.object.key).await?).await?;
+        let dependents = store.get(&store.dependents(&attempt.object.key).await?).await?;
         let alive = dependents.into_iter().filter(|object| object.deleted_at.is_none());
         Ok(Observed {
-            built: self.workshop.inspect(&look.object.key).await?,
+            built: self.workshop.inspect(&attempt.object.key).await?,
             dependencies,
             dependents: alive.map(|object| object.key).collect(),
             look_again: self.look_again,
@@ -42,25 +42,25 @@ impl Worker for Widgets {
     fn decide(&self, object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
         match model::spec(object) {
             Ok(spec) => decide(object, &spec, observed, now),
-            Err(error) => Decision::rest(Next::Stopped(error.to_string())),
+            Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
-    async fn execute(&self, look: &Look, step: &Step) -> Result<()> {
-        let spec = model::spec(&look.object)?;
-        assert!(look.attempt >= spec.panic_times, "the widget asked for a panic");
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+        let spec = model::spec(&attempt.object)?;
+        assert!(attempt.failures >= spec.panic_times, "the widget asked for a panic");
         if let Some(reason) = spec.broken {
             return Err(Error::internal(reason, "asked for"));
         }
-        if look.attempt < spec.fail_times {
+        if attempt.failures < spec.fail_times {
             return Err(Error::unavailable("the workshop", "asked for"));
         }
-        let key = &look.object.key;
+        let key = &attempt.object.key;
         match step {
             Step::Build { generation, size } => {
-                self.workshop.build(key, *generation, *size, look.fence).await
+                self.workshop.build(key, *generation, *size, attempt.fence).await
             }
-            Step::Demolish => self.workshop.demolish(key, look.fence).await,
+            Step::Demolish => self.workshop.demolish(key, attempt.fence).await,
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Desk<'a> {
 impl Desk<'_> {
     /// All of the organisation's.
     pub async fn all(&self) -> Result<Vec<Arc<Account>>> {
-        self.fleet.index.fresh().await?;
+        self.fleet.index.catch_up().await?;
         let mut accounts = self.fleet.index.accounts(&self.who.org);
         accounts.retain(|account| account.phase == account::READY);
         Ok(accounts)
@@ -61,7 +61,7 @@ impl Desk<'_> {
         object.description = description.into();
         let client_id = account::client_id(&id);
         let account = who.account.clone();
-        object.spec = Json::of(&Spec { client_id, account, rotation: 0, deleting: false });
+        object.spec = Json::encode(&Spec { client_id, account, rotation: 0, deleting: false });
         let take = Take {
             counter: account::counter(&who.org),
             holder: key.to_string(),
@@ -107,7 +107,9 @@ impl Desk<'_> {
                     ..Change::default()
                 }
             }
-            Err(_) => Change { wakes: vec![Wake::of(object, now)], ..taken_back(object, now) },
+            Err(_) => {
+                Change { wakes: vec![Wake::for_object(object, now)], ..taken_back(object, now) }
+            }
         };
         let mut audit =
             context.audit(who, "service-account.create", object.key.as_str(), &object.org);
@@ -127,10 +129,10 @@ impl Desk<'_> {
                 return gone(object, now);
             }
             object.phase = account::DELETING.into();
-            object.spec = Json::of(&Spec { deleting: true, ..account.spec.clone() });
+            object.spec = Json::encode(&Spec { deleting: true, ..account.spec.clone() });
             Change {
                 event: Some(EventDraft::of(object, account::DELETING)),
-                wakes: vec![Wake::of(object, now)],
+                wakes: vec![Wake::for_object(object, now)],
                 write: Some(Write::Update(object.clone())),
                 ..Change::default()
             }
@@ -145,7 +147,7 @@ impl Desk<'_> {
         let account = self
             .edit(id, "reset_credentials", |object, account, now| {
                 let rotation = account.spec.rotation + 1;
-                object.spec = Json::of(&Spec { rotation, ..account.spec.clone() });
+                object.spec = Json::encode(&Spec { rotation, ..account.spec.clone() });
                 Change {
                     event: Some(EventDraft::of(object, "reset")),
                     wakes: self.later(object, now),
@@ -173,7 +175,7 @@ impl Desk<'_> {
         if !is_uuid(id) {
             return Err(Code::AccountId.error(format!("id does not match {UUID_PATTERN}")));
         }
-        self.fleet.index.fresh().await?;
+        self.fleet.index.catch_up().await?;
         let found = self.fleet.index.account(id).filter(|account| account.phase == account::READY);
         found.ok_or_else(|| missing(id))
     }
@@ -214,7 +216,7 @@ impl Desk<'_> {
     /// see.
     fn later(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
         let outside = self.fleet.sso_is_outside;
-        outside.then(|| Wake::of(object, now.plus(PATIENCE))).into_iter().collect()
+        outside.then(|| Wake::for_object(object, now.plus(PATIENCE))).into_iter().collect()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::model::instance::Instance;
 pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
     let query = call.parts.uri.query().unwrap_or_default();
     record(call, who, "list", None, &json!({ "query": query })).await?;
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     list::render(call, &Scope::All, &call.kind.file.admin_list, &call.kind.admin)
 }
 
@@ -36,7 +36,7 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
     let wanted = Wanted::read(&call.kind, &body)?;
     let row = found(&call, who, "patch", &wanted.asked()).await?;
     wanted.must_ask_something(&call.kind)?;
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let after =
         instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
             let cluster = call.fleet.index.cluster(&instance.seen.cluster_id);
@@ -87,7 +87,7 @@ fn shown(call: &Call, instance: &Instance) -> Response {
 
 /// The instance of the path, whosever it is; on record even if there is none.
 async fn found(call: &Call, who: &Principal, action: &str, asked: &Value) -> Result<Arc<Row>> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let id = &call.args[0];
     let row = call.fleet.index.get(call.kind.name(), id);
     record(call, who, action, row.as_deref(), asked).await?;
@@ -112,7 +112,7 @@ async fn record(
     let mut audit = call.context.audit(who, &format!("{kind}.admin.{action}"), &target, org);
     audit.outcome = "asked".into();
     if !asked.is_null() {
-        audit.after = Json::of(asked);
+        audit.after = Json::encode(asked);
     }
     let change = Change { audit: Some(audit), ..Change::default() };
     let now = call.fleet.ambient.now();

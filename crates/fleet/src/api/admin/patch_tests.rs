@@ -52,10 +52,10 @@ fn cluster() -> Cluster {
     };
     let key = cluster::key("c1");
     let mut object = Object::new(key, "", "", "c1", cluster::Status::Ready.label(), Timestamp(0));
-    object.spec = kernel::Json::of(&cluster::Spec::default());
+    object.spec = kernel::Json::encode(&cluster::Spec::default());
     let operators =
         BTreeMap::from([("kafka".to_owned(), vec![operator("v1", true), operator("v2", false)])]);
-    object.status = kernel::Json::of(&cluster::Seen { operators, ..cluster::Seen::default() });
+    object.status = kernel::Json::encode(&cluster::Seen { operators, ..cluster::Seen::default() });
     Cluster::of(&object).unwrap()
 }
 

@@ -22,7 +22,7 @@ use crate::model::kind::{Billing, InstanceType};
 
 pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
     entitled(call, who).await?;
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let mut own = call.fleet.index.clusters();
     own.retain(|cluster| is_own(cluster, who));
     let items: Vec<_> = own.iter().map(|cluster| shape::one(call, cluster)).collect();
@@ -75,7 +75,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
     let event = EventDraft::of(&object, &object.phase);
-    let wakes = vec![Wake::of(&object, now)];
+    let wakes = vec![Wake::for_object(&object, now)];
     let write = match before {
         None => Write::Create(object.clone()),
         Some(before) => {
@@ -113,7 +113,7 @@ fn registered(
     instance_types.dedup();
     let (key, label) = (cluster::key(&asked.id), status.label());
     let mut object = Object::new(key, &who.org, &who.subject, &asked.id, label, now);
-    object.spec = Json::of(&Spec {
+    object.spec = Json::encode(&Spec {
         provider: Provider::Enterprise,
         multi_az: true,
         schedulable: true,
@@ -126,7 +126,7 @@ fn registered(
         rotation,
         ..Spec::default()
     });
-    object.status = Json::of(&Seen { since: now, ..Seen::default() });
+    object.status = Json::encode(&Seen { since: now, ..Seen::default() });
     object
 }
 
@@ -134,7 +134,7 @@ pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
     entitled(&call, who).await?;
     call.must_be_async()?;
     must_administer(who)?;
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let id = &call.args[0];
     let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, who))?;
     if !is_own(&cluster, who) {
@@ -164,7 +164,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
             return Ok((None, ()));
         }
         let mut after = before.clone();
-        after.spec = Json::of(&Spec { deleting: true, ..spec });
+        after.spec = Json::encode(&Spec { deleting: true, ..spec });
         after.generation += 1;
         after.updated_at = now;
         let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
@@ -172,7 +172,7 @@ async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
         let change = Change {
             event: Some(EventDraft::of(&after, "deleting")),
             audit: Some(audit),
-            wakes: vec![Wake::of(&after, now)],
+            wakes: vec![Wake::for_object(&after, now)],
             write: Some(Write::Update(after)),
             ..Change::default()
         };
@@ -187,7 +187,7 @@ fn is_own(cluster: &Cluster, who: &Principal) -> bool {
 
 /// The cluster of the path, if it is the caller's organisation's.
 async fn own(call: &Call, who: &Principal) -> Result<Arc<Cluster>> {
-    call.fleet.index.fresh().await?;
+    call.fleet.index.catch_up().await?;
     let id = &call.args[0];
     let cluster = call.fleet.index.cluster(id).filter(|cluster| is_own(cluster, who));
     cluster.ok_or_else(|| missing(id, who))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::change::{AuditDraft, EventDraft, Release, Wake, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Json, Object, Timestamp};
 
 use super::life::{Event, then};
@@ -96,9 +96,9 @@ pub fn decide(object: &Object, cluster: &Cluster, world: &World, now: Timestamp)
         return plan.leave();
     }
     match (cluster.spec.provider, cluster.status) {
-        (Provider::Local, _) => Decision::rest(Next::Done),
+        (Provider::Local, _) => Decision::idle(Requeue::Never),
         (_, Status::Failed) if object.generation != object.observed => plan.go(Event::Again),
-        (_, Status::Failed) => Decision::rest(Next::Done),
+        (_, Status::Failed) => Decision::idle(Requeue::Never),
         (Provider::Agent | Provider::Enterprise, s) if is_early(s) => {
             plan.with_client(plan.go_saying(Event::Registered, "its agent to report"))
         }
@@ -144,8 +144,8 @@ impl Plan<'_> {
         if let Some(late) = self.too_late() {
             return late;
         }
-        let next = Next::After(Duration::ZERO);
-        Decision { steps: vec![Step::Provision], change: Change::default(), next }
+        let next = Requeue::After(Duration::ZERO);
+        Decision { steps: vec![Step::Provision], change: Change::default(), requeue: next }
     }
 
     fn terraform(&self) -> Decision<Step> {
@@ -163,7 +163,7 @@ impl Plan<'_> {
                 Decision {
                     steps: Vec::new(),
                     change: self.note(next, "waiting"),
-                    next: Next::After(pause),
+                    requeue: Requeue::After(pause),
                 }
             }
             Reach::Ours { .. } => {
@@ -200,7 +200,7 @@ impl Plan<'_> {
         if matches!(self.world.reach, Reach::Ours { is_so: false, .. }) {
             steps.push(Step::Terraform);
         }
-        let decision = Decision { steps, change: self.note(next, what), next: self.rest() };
+        let decision = Decision { steps, change: self.note(next, what), requeue: self.rest() };
         self.with_client(decision)
     }
 
@@ -249,7 +249,7 @@ impl Plan<'_> {
             return None;
         }
         if dry_run {
-            let rest = Decision::rest(self.rest());
+            let rest = Decision::idle(self.rest());
             return Some(Decision { steps: vec![Step::WouldGo], ..rest });
         }
         let mut gone = next.clone();
@@ -260,7 +260,7 @@ impl Plan<'_> {
     }
 
     /// When to look at what rests.
-    fn rest(&self) -> Next {
+    fn rest(&self) -> Requeue {
         let ours = matches!(self.world.reach, Reach::Ours { .. } | Reach::NoWay(_));
         let recheck = (ours || self.world.has_client).then_some(self.world.recheck);
         let silent = self.silent_at().map(|at| match self.now < at {
@@ -274,7 +274,7 @@ impl Plan<'_> {
             Spare::No => None,
         };
         let wait = [recheck, silent, unheard, idle].into_iter().flatten().min();
-        wait.map_or(Next::Done, |wait| Next::After(wait.max(Duration::from_millis(1))))
+        wait.map_or(Requeue::Never, |wait| Requeue::After(wait.max(Duration::from_millis(1))))
     }
 
     /// Out: empty first, then what its provider made, then what is left around it.
@@ -289,7 +289,7 @@ impl Plan<'_> {
                     n => format!("{n} instances to be deleted"),
                 };
                 let change = self.note(next, "waiting");
-                Decision { steps: Vec::new(), change, next: Next::After(LOST_WAKE_UP) }
+                Decision { steps: Vec::new(), change, requeue: Requeue::After(LOST_WAKE_UP) }
             }
             Status::Deprovisioning => self.remove(),
             Status::Cleanup => self.forget(),
@@ -303,8 +303,8 @@ impl Plan<'_> {
                 Decision { steps: vec![Step::Destroy], ..self.go(Event::Removed) }
             }
             (_, Reach::Ours { left: true, .. }) => {
-                let next = Next::After(PAUSE);
-                Decision { steps: vec![Step::TakeOff], change: Change::default(), next }
+                let next = Requeue::After(PAUSE);
+                Decision { steps: vec![Step::TakeOff], change: Change::default(), requeue: next }
             }
             _ => self.go(Event::Removed),
         }
@@ -326,7 +326,7 @@ impl Plan<'_> {
             write: Some(Write::Update(object)),
             ..Change::default()
         };
-        Decision { steps, change, next: Next::Done }
+        Decision { steps, change, requeue: Requeue::Never }
     }
 
     fn with_client(&self, mut decision: Decision<Step>) -> Decision<Step> {
@@ -345,7 +345,9 @@ impl Plan<'_> {
     }
 
     fn enter(&self, mut next: Cluster, event: Event, waits_for: &str) -> Decision<Step> {
-        let Then::To(status) = then(next.status, event) else { return Decision::rest(Next::Done) };
+        let Then::To(status) = then(next.status, event) else {
+            return Decision::idle(Requeue::Never);
+        };
         next.status = status;
         next.seen.since = self.now;
         next.seen.waiting_for = waits_for.into();
@@ -353,7 +355,7 @@ impl Plan<'_> {
             next.seen.reason.clear();
         }
         let change = written(self.object, &next, status.label(), self.now);
-        Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
     /// Writes what changed, if anything did.
@@ -368,8 +370,8 @@ impl Plan<'_> {
 fn write_to(object: &Object, cluster: &Cluster, now: Timestamp) -> Object {
     let mut object = object.clone();
     object.phase = cluster.status.label().into();
-    object.spec = Json::of(&cluster.spec);
-    object.status = Json::of(&cluster.seen);
+    object.spec = Json::encode(&cluster.spec);
+    object.status = Json::encode(&cluster.seen);
     object.observed = object.generation;
     object.updated_at = now;
     object

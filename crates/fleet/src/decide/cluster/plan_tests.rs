@@ -10,12 +10,12 @@ const NOW: Timestamp = Timestamp(1_000_000);
 fn object(provider: Provider, status: Status, change: impl FnOnce(&mut Cluster)) -> Object {
     let mut object = Object::new(cluster::key("c1"), "", "", "c1", status.label(), Timestamp(0));
     object.observed = object.generation;
-    object.spec = Json::of(&Spec { provider, schedulable: true, ..Spec::default() });
-    object.status = Json::of(&Seen { since: NOW, ..Seen::default() });
+    object.spec = Json::encode(&Spec { provider, schedulable: true, ..Spec::default() });
+    object.status = Json::encode(&Seen { since: NOW, ..Seen::default() });
     let mut cluster = Cluster::of(&object).unwrap();
     change(&mut cluster);
-    object.spec = Json::of(&cluster.spec);
-    object.status = Json::of(&cluster.seen);
+    object.spec = Json::encode(&cluster.spec);
+    object.status = Json::encode(&cluster.seen);
     object
 }
 
@@ -30,13 +30,13 @@ fn world() -> World {
 }
 
 /// What is done, and the cluster as it is written; none if nothing is.
-fn after(object: &Object, world: &World, now: Timestamp) -> (Vec<Step>, Option<Cluster>, Next) {
+fn after(object: &Object, world: &World, now: Timestamp) -> (Vec<Step>, Option<Cluster>, Requeue) {
     let decision = decide(object, &Cluster::of(object).unwrap(), world, now);
     let next = match &decision.change.write {
         Some(Write::Update(next)) => Some(Cluster::of(next).unwrap()),
         _ => None,
     };
-    (decision.steps, next, decision.next)
+    (decision.steps, next, decision.requeue)
 }
 
 fn status_after(object: &Object, world: &World) -> (Vec<Step>, Option<Status>) {
@@ -94,7 +94,7 @@ fn a_silent_agent_is_said_once_and_nothing_else_happens() {
     let heard = World { heard: Some(NOW), ..world() };
     let ready = object(Provider::Agent, Status::Ready, |_| {});
     let (_, next, wait) = after(&ready, &heard, NOW);
-    assert_eq!((next, wait), (None, Next::After(Duration::from_secs(300))));
+    assert_eq!((next, wait), (None, Requeue::After(Duration::from_secs(300))));
     let late = NOW.plus(Duration::from_secs(300));
     let (steps, next, _) = after(&ready, &heard, late);
     let next = next.unwrap();

@@ -9,7 +9,7 @@ mod tests;
 use std::time::Duration;
 
 use kernel::change::{EventDraft, Take, Write};
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
 use super::cluster::scale::Need;
@@ -142,9 +142,9 @@ impl Plan<'_> {
         let ends = [instance.spec.expires_at, self.world.entitlement_ends];
         let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
         if let Some(wait) = ends.map(|end| self.now.until(end)).min() {
-            decision.next = match decision.next {
-                Next::Done => Next::After(wait),
-                Next::After(sooner) => Next::After(sooner.min(wait)),
+            decision.requeue = match decision.requeue {
+                Requeue::Never => Requeue::After(wait),
+                Requeue::After(sooner) => Requeue::After(sooner.min(wait)),
                 stopped => stopped,
             };
         }
@@ -183,7 +183,7 @@ impl Plan<'_> {
             return Decision {
                 steps: vec![Step::Reserve],
                 change: Change::default(),
-                next: Next::After(Duration::ZERO),
+                requeue: Requeue::After(Duration::ZERO),
             };
         }
         steps.push(match self.makes_client() {
@@ -212,7 +212,7 @@ impl Plan<'_> {
             after_record(&mut change);
         }
         let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
-        Decision { steps, change, next: Next::After(wait) }
+        Decision { steps, change, requeue: Requeue::After(wait) }
     }
 
     /// Names for the routes that the agent reported; ready, once both are there.
@@ -228,7 +228,7 @@ impl Plan<'_> {
             next.seen.failed_reason.clear();
             next.seen.waiting_for.clear();
             let (change, _) = self.enter(&next, Event::Ready);
-            return Decision { steps: Vec::new(), change, next: self.rest() };
+            return Decision { steps: Vec::new(), change, requeue: self.rest() };
         }
         let (what, limit_s) = match instance.status {
             Status::Resuming => ("resumed", self.world.timeouts.resuming_s),
@@ -240,7 +240,7 @@ impl Plan<'_> {
             return self.give_up(instance, why);
         }
         let change = self.note(instance, next);
-        Decision { steps: Vec::new(), change, next: Next::After(self.now.until(deadline)) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(self.now.until(deadline)) }
     }
 
     /// What is left to do so that the routes' names lead to them.
@@ -256,10 +256,10 @@ impl Plan<'_> {
             return Some(Decision {
                 steps,
                 change: Change::default(),
-                next: Next::After(DNS_PAUSE),
+                requeue: Requeue::After(DNS_PAUSE),
             });
         }
-        (!self.world.dns_in_sync).then(|| Decision::rest(Next::After(DNS_PAUSE)))
+        (!self.world.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
     }
 
     /// A cluster refused it: another one, and the agent there is told.
@@ -278,7 +278,7 @@ impl Plan<'_> {
         let mut change = self.write(&next, "placed");
         change.takes = takes;
         let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
-        Decision { steps: Vec::new(), change, next: Next::After(wait) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }
     }
 
     /// Keeps what is outside as it should be, and looks again when something ends.
@@ -294,7 +294,7 @@ impl Plan<'_> {
             return Decision {
                 steps,
                 change: Change::default(),
-                next: Next::After(Duration::ZERO),
+                requeue: Requeue::After(Duration::ZERO),
             };
         }
         if let Some(mut repair) = self.names(instance) {
@@ -304,7 +304,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.seen.routes_created |= instance.seen.routes.is_some();
         let change = self.note(instance, next);
-        Decision { steps, change, next: self.rest() }
+        Decision { steps, change, requeue: self.rest() }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
@@ -325,7 +325,7 @@ impl Plan<'_> {
                 return Some(Decision {
                     steps: Vec::new(),
                     change,
-                    next: Next::After(Duration::ZERO),
+                    requeue: Requeue::After(Duration::ZERO),
                 });
             }
             (false, Entitled::No { grace_days }) => grace_days,
@@ -335,7 +335,11 @@ impl Plan<'_> {
         let Some(end) = instance.spec.expires_at else {
             next.spec.expires_at = Some(self.now.plus(grace));
             let change = self.write(&next, "expiring");
-            return Some(Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) });
+            return Some(Decision {
+                steps: Vec::new(),
+                change,
+                requeue: Requeue::After(Duration::ZERO),
+            });
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
         // Before its data plane knows of it nobody could suspend it.
@@ -343,7 +347,7 @@ impl Plan<'_> {
             matches!(instance.status, Status::Ready | Status::Provisioning | Status::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {
             let (change, _) = self.enter(&next, Event::Suspend);
-            return Some(Decision { steps: Vec::new(), change, next: self.rest() });
+            return Some(Decision { steps: Vec::new(), change, requeue: self.rest() });
         }
         None
     }
@@ -352,7 +356,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.seen.waiting_for = format!("it is being deleted: {why}");
         let (change, _) = self.enter(&next, Event::Delete);
-        Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
     /// Out: from the data plane first, then everything outside, then the row becomes history.
@@ -361,10 +365,10 @@ impl Plan<'_> {
             // A cluster that is gone took everything with it.
             let cluster_gone = self.world.cluster.is_none();
             if instance.is_on_data_plane() && !cluster_gone {
-                return Decision::rest(Next::After(LOST_WAKE_UP));
+                return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
             let (change, _) = self.enter(instance, Event::Removed);
-            return Decision { steps: Vec::new(), change, next: Next::After(Duration::ZERO) };
+            return Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) };
         }
         let mut steps = self.removals(instance);
         if !instance.spec.subscription_id.is_empty() {
@@ -385,8 +389,8 @@ impl Plan<'_> {
             wakes: wake_cluster(instance, self.now),
             ..Change::default()
         };
-        let next = if steps.is_empty() { Next::Done } else { Next::After(SWEEP_AFTER) };
-        Decision { steps, change, next }
+        let next = if steps.is_empty() { Requeue::Never } else { Requeue::After(SWEEP_AFTER) };
+        Decision { steps, change, requeue: next }
     }
 
     /// What takes away everything of it outside.
@@ -408,17 +412,17 @@ impl Plan<'_> {
     fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
         let due = gone.plus(SWEEP_AFTER);
         if self.now < due {
-            return Decision::rest(Next::After(self.now.until(due)));
+            return Decision::idle(Requeue::After(self.now.until(due)));
         }
         let steps = self.removals(instance);
-        Decision { steps, change: Change::default(), next: Next::Done }
+        Decision { steps, change: Change::default(), requeue: Requeue::Never }
     }
 
     /// When what is outside should be compared again.
-    fn rest(&self) -> Next {
+    fn rest(&self) -> Requeue {
         match self.world.has_client || self.world.has_dns {
-            true => Next::After(Duration::from_secs(self.world.timeouts.recheck_s)),
-            false => Next::Done,
+            true => Requeue::After(Duration::from_secs(self.world.timeouts.recheck_s)),
+            false => Requeue::Never,
         }
     }
 
@@ -459,14 +463,14 @@ impl Plan<'_> {
         next.seen.waiting_for = what;
         let change = self.note(instance, next);
         let pause = self.now.until(deadline).min(Duration::from_secs(30));
-        Decision { steps: Vec::new(), change, next: Next::After(pause) }
+        Decision { steps: Vec::new(), change, requeue: Requeue::After(pause) }
     }
 
     fn give_up(&self, instance: &Instance, why: String) -> Decision<Step> {
         let mut next = instance.clone();
         next.seen.failed_reason = why;
         let (change, _) = self.enter(&next, Event::GiveUp);
-        Decision { steps: Vec::new(), change, next: self.rest() }
+        Decision { steps: Vec::new(), change, requeue: self.rest() }
     }
 
     /// Writes what changed, if anything did.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 
 use super::{Plan, Step, records};
 use crate::decide::lifecycle::Event;
@@ -24,7 +24,7 @@ impl Plan<'_> {
             next.seen.failed_reason = format!("its cluster {cluster} is gone, and what was on it");
             let event = if early { Event::GiveUp } else { Event::ClusterGone };
             let (change, _) = self.enter(&next, event);
-            return Some(Decision { steps: Vec::new(), change, next: self.rest() });
+            return Some(Decision { steps: Vec::new(), change, requeue: self.rest() });
         }
         let records = records(instance.seen.routes.as_deref().unwrap_or_default());
         let remove = self.world.has_dns && !records.is_empty();
@@ -41,7 +41,7 @@ impl Plan<'_> {
         let (mut change, _) = self.enter(&next, Event::ClusterGone);
         change.releases = instance.releases(Some(counter).filter(|counter| !counter.is_empty()));
         let steps = if remove { vec![Step::RemoveRecords(records)] } else { Vec::new() };
-        Some(Decision { steps, change, next: Next::After(Duration::ZERO) })
+        Some(Decision { steps, change, requeue: Requeue::After(Duration::ZERO) })
     }
 }
 
@@ -68,8 +68,8 @@ mod tests {
             routes_created: true,
             ..Seen::default()
         };
-        object.spec = Json::of(&Spec { own_cluster_id, units: 1, ..Spec::default() });
-        object.status = Json::of(&seen);
+        object.spec = Json::encode(&Spec { own_cluster_id, units: 1, ..Spec::default() });
+        object.status = Json::encode(&seen);
         object
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::change::Write;
-use kernel::driver::{Decision, Next};
+use kernel::driver::{Decision, Requeue};
 use kernel::{Json, Key, Object, Timestamp};
 
 use super::{Entitled, Step, World, decide};
@@ -66,7 +66,7 @@ fn object(status: Status, change: impl FnOnce(&mut Spec, &mut Seen)) -> Object {
     change(&mut spec, &mut seen);
     let mut object =
         Object::new(Key::new("kafka", "k1"), "acme", "alice", "demo", status.label(), NOW);
-    (object.spec, object.status) = (Json::of(&spec), Json::of(&seen));
+    (object.spec, object.status) = (Json::encode(&spec), Json::encode(&seen));
     object
 }
 
@@ -161,16 +161,16 @@ fn ready_needs_the_agent_and_the_names() {
 #[test]
 fn what_rests_is_looked_at_only_when_something_ends_or_may_have_drifted() {
     let ready = object(Status::Ready, |_, _| {});
-    assert_eq!(decided(&ready, &world(), NOW).next, Next::Done);
+    assert_eq!(decided(&ready, &world(), NOW).requeue, Requeue::Never);
     let outside = World { has_client: true, ..world() };
-    assert_eq!(decided(&ready, &outside, NOW).next, Next::After(Duration::from_secs(3_600)));
+    assert_eq!(decided(&ready, &outside, NOW).requeue, Requeue::After(Duration::from_secs(3_600)));
     let drifted = World { client_is_so: false, ..outside };
     assert!(matches!(decided(&ready, &drifted, NOW).steps.as_slice(), [Step::EnsureClient]));
     let ends = object(Status::Ready, |spec, _| {
         spec.quota_counter = "fleet/trial/x".into();
         spec.expires_at = Some(NOW.plus(Duration::from_secs(60)));
     });
-    assert_eq!(decided(&ends, &world(), NOW).next, Next::After(Duration::from_secs(60)));
+    assert_eq!(decided(&ends, &world(), NOW).requeue, Requeue::After(Duration::from_secs(60)));
     let over = decided(&ends, &world(), NOW.plus(Duration::from_secs(60)));
     assert_eq!(after(&over).unwrap().status, Status::Deprovision);
 }
@@ -210,7 +210,7 @@ fn a_denied_owner_loses_everything_and_leaving_has_an_order() {
     let Some(Write::Update(gone)) = &decision.change.write else { panic!("it is written") };
     assert_eq!(gone.deleted_at, Some(NOW));
     assert!(decision.change.releases.len() >= 3, "{:?}", decision.change.releases);
-    assert_ne!(decision.next, Next::Done, "once more, for whoever was asleep");
+    assert_ne!(decision.requeue, Requeue::Never, "once more, for whoever was asleep");
     let later = decided(gone, &outside, NOW.plus(Duration::from_secs(600)));
-    assert_eq!((later.steps.len(), later.next), (2, Next::Done));
+    assert_eq!((later.steps.len(), later.requeue), (2, Requeue::Never));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::outbound::{Outbound, System, json};
+use kernel::outbound::{Outbound, Target, json};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
 use reqwest::{Method, Response, StatusCode};
@@ -35,8 +35,8 @@ pub struct News {
 #[derive(Clone)]
 pub struct Server {
     settings: Arc<Settings>,
-    system: System,
-    issuer: System,
+    target: Target,
+    issuer: Target,
     token: Arc<Mutex<Option<(String, Instant)>>>,
 }
 
@@ -50,8 +50,8 @@ impl Server {
         }
         Ok(Server {
             settings: Arc::new(settings.clone()),
-            system: outbound.system("control plane").with_timeout(WAIT + Duration::from_secs(10)),
-            issuer: outbound.system("issuer"),
+            target: outbound.target("control plane").with_timeout(WAIT + Duration::from_secs(10)),
+            issuer: outbound.target("issuer"),
             token: Arc::default(),
         })
     }
@@ -132,11 +132,11 @@ impl Server {
         let url = parse(&format!("{}{path}", self.settings.control_plane_url))?;
         for fresh in [false, true] {
             let token = self.token(fresh).await?;
-            let mut request = self.system.request(method.clone(), url.clone()).bearer_auth(token);
+            let mut request = self.target.request(method.clone(), url.clone()).bearer_auth(token);
             if let Some(body) = body {
                 request = request.json(body);
             }
-            let response = self.system.http(what, request).await?;
+            let response = self.target.http(what, request).await?;
             // A key may have been changed: a new token is tried once.
             if fresh || response.status() != StatusCode::UNAUTHORIZED {
                 return Ok(response);

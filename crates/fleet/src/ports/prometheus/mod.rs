@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Outbound, System};
+use kernel::outbound::{self, Outbound, Target};
 use kernel::telemetry::Secret;
 use kernel::{Error, Result};
 use reqwest::{Method, StatusCode};
@@ -81,7 +81,7 @@ impl Config {
 }
 
 pub struct Prometheus {
-    system: System,
+    target: Target,
     base: Url,
     token: Secret,
     timeout_s: u64,
@@ -120,7 +120,7 @@ impl Prometheus {
         }
         let timeout = Duration::from_secs(config.timeout_s);
         Ok(Prometheus {
-            system: outbound.system(SYSTEM).with_timeout(timeout),
+            target: outbound.target(SYSTEM).with_timeout(timeout),
             base,
             token: config.token.clone(),
             timeout_s: config.timeout_s,
@@ -143,12 +143,12 @@ impl Prometheus {
             path.pop_if_empty().extend(["api", "v1", operation]);
         }
         // A question changes nothing: it may be asked again. POST, because URLs have an end.
-        let mut request = self.system.request(Method::POST, url).form(&form);
+        let mut request = self.target.request(Method::POST, url).form(&form);
         request = request.header("idempotency-key", "query");
         if !self.token.expose().is_empty() {
             request = request.bearer_auth(self.token.expose());
         }
-        let response = self.system.http(operation, request).await?;
+        let response = self.target.http(operation, request).await?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             let why = format!("it answered {status}; check prometheus.token");

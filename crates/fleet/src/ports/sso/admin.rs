@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::outbound::{self, Outbound, System};
+use kernel::outbound::{self, Outbound, Target};
 use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result, Timestamp};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -20,7 +20,7 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 const MARGIN: Duration = Duration::from_secs(10);
 
 pub struct Admin {
-    system: System,
+    target: Target,
     ambient: Ambient,
     config: Config,
     realm: Url,
@@ -55,7 +55,7 @@ impl Admin {
         let realm = ["admin", "realms", &config.realm];
         let token = ["realms", &config.realm, "protocol", "openid-connect", "token"];
         Ok(Admin {
-            system: outbound.system(SYSTEM),
+            target: outbound.target(SYSTEM),
             ambient: outbound.ambient().clone(),
             config: config.clone(),
             realm: below(&base, &realm)?,
@@ -88,9 +88,9 @@ impl Admin {
         let operation = format!("{method} {}", path.first().unwrap_or(&"realm"));
         let mut token = self.token(None).await?;
         for last in [false, true] {
-            let request = self.system.request(method.clone(), url.clone());
+            let request = self.target.request(method.clone(), url.clone());
             let request = fill(request.bearer_auth(token.expose()));
-            let response = self.system.http(&operation, request).await?;
+            let response = self.target.http(&operation, request).await?;
             match response.status() {
                 // Keys were changed, or it was restarted: the token is not what we think it is.
                 StatusCode::UNAUTHORIZED if !last => token = self.token(Some(&token)).await?,
@@ -133,9 +133,9 @@ impl Admin {
             ("client_secret", self.config.client_secret.expose()),
         ];
         // Asking twice for a token gives two; that harms nobody.
-        let request = self.system.request(Method::POST, self.token_url.clone());
+        let request = self.target.request(Method::POST, self.token_url.clone());
         let request = request.header("idempotency-key", "token").form(&form);
-        let response = self.system.http("token", request).await?;
+        let response = self.target.http("token", request).await?;
         match response.status() {
             status if status.is_success() => outbound::json(response, BODY_BYTES_MAX).await,
             StatusCode::NOT_FOUND => {

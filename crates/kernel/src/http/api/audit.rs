@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 use super::super::{Params, Routes};
 use super::limit;
 use crate::identity::Action;
-use crate::log::{AuditEntry, AuditFilter, Head};
+use crate::log::{AuditEntry, AuditFilter, LogHeads};
 use crate::{App, Error, Result};
 
 const LIMIT_MAX: usize = 1000;
@@ -68,7 +68,7 @@ async fn list(
 }
 
 /// Heads of both logs: the number of the last event, and number and hash of the last audit entry.
-#[utoipa::path(get, path = "/api/v1/audit/head", tag = "audit", responses((status = 200, body = Head)))]
-async fn head(State(app): State<App>) -> Result<Json<Head>> {
+#[utoipa::path(get, path = "/api/v1/audit/head", tag = "audit", responses((status = 200, body = LogHeads)))]
+async fn head(State(app): State<App>) -> Result<Json<LogHeads>> {
     Ok(Json(app.store.head().await?))
 }

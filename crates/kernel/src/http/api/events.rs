@@ -16,7 +16,7 @@ use super::feed::{Batch, Feed, FeedSource};
 use super::limit;
 use crate::identity::Action;
 use crate::log::{CloudEvent, EventFilter};
-use crate::waiter::RECHECK;
+use crate::wait::RECHECK;
 use crate::{App, Error, Key, Result};
 
 const LIMIT_MAX: usize = 1000;
@@ -121,10 +121,10 @@ async fn page(
     closing: CancellationToken,
 ) -> Result<Response> {
     let mut deadline = std::pin::pin!(tokio::time::timeout(wait, closing.cancelled()));
-    let mut hints = app.store.hints().events();
+    let mut wakeups = app.store.wakeups().events();
     let mut expired = wait.is_zero();
     loop {
-        hints.mark_unchanged();
+        wakeups.mark_unchanged();
         let Batch { events, more } = feed.next(limit).await?;
         if !events.is_empty() || (expired && !more) {
             let events = events.into_iter().map(CloudEvent::from).collect();
@@ -135,7 +135,7 @@ async fn page(
         }
         tokio::select! {
             _ = &mut deadline => expired = true,
-            _ = tokio::time::timeout(RECHECK, hints.changed()) => {}
+            _ = tokio::time::timeout(RECHECK, wakeups.changed()) => {}
         }
     }
 }

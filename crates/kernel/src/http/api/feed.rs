@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::super::{EventSource, Failure};
 use crate::identity::{Principal, Visibility};
 use crate::log::{CloudEvent, Event, EventFilter};
-use crate::waiter::RECHECK;
+use crate::wait::RECHECK;
 use crate::{Error, Result, Store};
 
 /// The most events that a stream buffers.
@@ -97,7 +97,7 @@ pub(super) struct FeedSource {
 
 impl FeedSource {
     pub(super) fn new(feed: Feed) -> FeedSource {
-        let wakeups = feed.store.hints().events();
+        let wakeups = feed.store.wakeups().events();
         FeedSource { feed, wakeups, buffer: VecDeque::new() }
     }
 }

@@ -15,9 +15,9 @@ use utoipa_axum::routes;
 
 use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, can_see, restrict};
 use super::limit;
-use crate::find::{Find, PAGE_MAX, Page};
 use crate::identity::{Action, Principal};
-use crate::waiter::wait_until;
+use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
+use crate::wait;
 use crate::{App, Error, Key, Object, Result};
 
 const WAIT_S_MAX: u64 = 300;
@@ -50,13 +50,13 @@ struct Filter {
 }
 
 impl Filter {
-    fn find(self) -> Result<Find> {
+    fn find(self) -> Result<ObjectQuery> {
         let pair = |pair: &str| match pair.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => Err(Error::invalid("label", "must be KEY=VALUE, several separated by commas")),
         };
         let labels = self.label.iter().flat_map(|labels| labels.split(','));
-        Ok(Find {
+        Ok(ObjectQuery {
             labels: labels.map(pair).collect::<Result<_>>()?,
             limit: limit(self.limit, PAGE_MAX)?,
             org: self.org,
@@ -66,7 +66,7 @@ impl Filter {
             name: self.name,
             deleted: self.deleted,
             after: self.after,
-            ..Find::default()
+            ..ObjectQuery::default()
         })
     }
 }
@@ -80,10 +80,14 @@ pub(super) struct ObjectPage {
 }
 
 /// Returns the objects of a query that are visible to the caller.
-pub(super) async fn find(app: &App, who: &Principal, find: Find) -> Result<Json<ObjectPage>> {
-    let Page { objects, next } = match restrict(who, find) {
+pub(super) async fn find(
+    app: &App,
+    who: &Principal,
+    find: ObjectQuery,
+) -> Result<Json<ObjectPage>> {
+    let QueryPage { objects, next } = match restrict(who, find) {
         Some(find) => app.store.find(&find).await?,
-        None => Page { objects: Vec::new(), next: None },
+        None => QueryPage { objects: Vec::new(), next: None },
     };
     Ok(Json(ObjectPage { objects, next }))
 }
@@ -163,7 +167,7 @@ async fn get(
     Ok(Deferred::new(timeout, async move {
         let deadline = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
         let object =
-            wait_until(app.store.as_ref(), &key, deadline, |now| wait.reached(now)).await?;
+            wait::until(app.store.as_ref(), &key, deadline, |now| wait.reached(now)).await?;
         // Its owner may have changed during the wait.
         let object = object.filter(|object| can_see(&who, object));
         let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;

@@ -9,8 +9,8 @@ use utoipa_axum::routes;
 use super::super::{Caller, Params, Routes};
 use super::limit;
 use super::objects::{self, ObjectPage};
-use crate::find::{Find, PAGE_MAX};
 use crate::identity::Action;
+use crate::query::{ObjectQuery, PAGE_MAX};
 use crate::{App, Error, Result};
 
 const QUERY_CHARS_MAX: usize = 1000;
@@ -44,6 +44,6 @@ async fn search(
         return Err(Error::invalid("q", format!("must have at most {QUERY_CHARS_MAX} characters")));
     }
     let limit = limit(params.limit, PAGE_MAX)?;
-    let find = Find { limit, after: params.after, ..Find::parse(&params.q)? };
+    let find = ObjectQuery { limit, after: params.after, ..ObjectQuery::parse(&params.q)? };
     objects::find(&app, &who, find).await
 }

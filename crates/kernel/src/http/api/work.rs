@@ -12,7 +12,7 @@ use super::super::{
     Body, Caller, Context, Idempotency, Params, PathKey, Routes, commit_idempotent, valid_name,
 };
 use super::limit;
-use crate::change::{Answer, Change, Wake, Work};
+use crate::change::{Change, CommandReply, Wake, Work};
 use crate::identity::Action;
 use crate::queue::{QueueRow, State as RowState};
 use crate::store::{WorkCount, WorkFilter};
@@ -91,9 +91,9 @@ struct Acted {
 }
 
 /// Returns the response to an action, which is also kept for a repetition.
-fn acted(key: &Key, action: &str) -> Answer {
+fn acted(key: &Key, action: &str) -> CommandReply {
     let body = Acted { key: key.clone(), action: action.into() };
-    Answer { status: 202, body: crate::Json::of(&body) }
+    CommandReply { status: 202, body: crate::Json::encode(&body) }
 }
 
 /// Returns the object's row, if it has one, and its organisation.
@@ -160,7 +160,7 @@ async fn pause(
     let work = async {
         let (_, org) = row(&app, &key).await?;
         let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
-        audit.after = crate::Json::of(&pause);
+        audit.after = crate::Json::encode(&pause);
         let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
         let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
         commit_idempotent(&app, &idempotent, change, acted(&key, "pause")).await

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::oauth::{Introduction, Refused};
+use super::oauth::{ClientCredentials, OAuthError};
 use crate::Result;
 use crate::identity::Principal;
 use crate::identity::config::Client;
@@ -22,23 +22,23 @@ impl Clients {
         self.0.iter().find(|client| client.id == id).cloned()
     }
 
-    /// The client, if its secret is right. Says the same of a wrong id and of a wrong secret.
-    pub fn sign_in(&self, introduction: &Introduction) -> Result<Arc<Client>, Refused> {
+    /// The client, if its secret is right. The error is the same for an unknown id and a wrong secret.
+    pub fn sign_in(&self, introduction: &ClientCredentials) -> Result<Arc<Client>, OAuthError> {
         let offered = introduction.secret.as_deref().unwrap_or_default();
         let client = self.find(&introduction.id).filter(|client| has_secret(client, offered));
-        client.ok_or_else(|| Refused::client("there is no such client with this secret"))
+        client.ok_or_else(|| OAuthError::client("there is no such client with this secret"))
     }
 }
 
 /// Clients that a domain keeps.
 #[async_trait]
 pub trait ClientSource: Send + Sync {
-    /// What the client with this id may do, if this is its secret. Nothing tells a wrong secret
-    /// from an unknown id; an error is for when it cannot be known.
+    /// The client with this id, if this is its secret. A wrong secret is indistinguishable from an
+    /// unknown id; an error means that the source is unavailable.
     async fn client(&self, id: &str, secret: &str) -> Result<Option<ClientGrant>>;
 }
 
-/// Whom the tokens of a client speak for.
+/// The identity that a client's tokens carry.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClientGrant {
     pub subject: String,
@@ -66,7 +66,7 @@ impl ClientGrant {
     }
 }
 
-/// Compares hashes, whose first difference says nothing about the secret.
+/// Compares hashes, so that timing reveals nothing about the secret.
 fn has_secret(client: &Client, offered: &str) -> bool {
     let hash = |text: &str| format!("{:x}", Sha256::digest(text));
     match (&client.secret, &client.secret_sha256) {
@@ -104,7 +104,7 @@ mod tests {
             Client { id: "c".into(), ..Client::default() },
         ]);
         let sign_in = |id: &str, secret: Option<&str>| {
-            let introduction = Introduction { id: id.into(), secret: secret.map(Into::into) };
+            let introduction = ClientCredentials { id: id.into(), secret: secret.map(Into::into) };
             clients.sign_in(&introduction).map(|client| client.id.clone()).map_err(|e| e.why)
         };
         assert_eq!(sign_in("a", Some("s1")).as_deref(), Ok("a"));

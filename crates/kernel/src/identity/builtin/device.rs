@@ -1,23 +1,23 @@
 //! Device grants (RFC 8628): a program without a browser shows a short code, a person approves
 //! it elsewhere.
 //!
-//! Kept in the store, so that any replica can answer, as commands: a grant is begun, decided and
-//! redeemed, each at most once, and all of it is forgotten after a while. Anyone may begin one, so
-//! it must leave nothing behind for good.
+//! Stored as command records, so that any replica can answer: a grant is begun, decided and
+//! redeemed, each at most once, and purged after a while. Anyone may begin one, so it must leave
+//! nothing permanent behind.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::oauth::Refused;
-use crate::change::{Answer, AuditDraft, Command};
+use super::oauth::OAuthError;
+use crate::change::{AuditDraft, CommandRecord, CommandReply};
 use crate::identity::Principal;
 use crate::store::commit;
 use crate::{Ambient, Change, Error, Json, Refusal, Result, Store, Timestamp};
 
 const KIND: &str = "device-grant";
-/// No vowels, so no words; nothing that looks like something else.
+/// No vowels, so no words; no characters that look alike.
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 const CODE_LETTERS: usize = 8;
 
@@ -28,7 +28,7 @@ struct Grant {
     expires_at: Timestamp,
 }
 
-/// What a person decided: whom the device may act for, if it may.
+/// A person's decision: on whose behalf the device may act, if approved.
 #[derive(Serialize, Deserialize)]
 struct Decision {
     approved_by: Option<Principal>,
@@ -36,7 +36,7 @@ struct Decision {
 
 /// The two codes of a new grant.
 pub struct Started {
-    /// For the device alone: whoever has it gets the token.
+    /// Secret of the device: redeems the token.
     pub device_code: String,
     /// For the person: `BCDF-GHJK`.
     pub user_code: String,
@@ -46,13 +46,13 @@ fn sha256_hex(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 
-/// Both codes lead to the grant without a search: its id is a hash of the person's code, and
-/// begins the device's.
+/// Both codes identify the grant without a search: its id is a hash of the person's code, and
+/// the prefix of the device's.
 fn id_of(user_code: &str) -> String {
     sha256_hex(user_code)[..32].to_owned()
 }
 
-/// What can happen to a grant, once. No caller's command can be taken for one: theirs have spaces.
+/// The transitions of a grant, each at most once. Command ids of callers cannot collide: they contain spaces.
 #[derive(Clone, Copy)]
 enum Step {
     Begun,
@@ -69,7 +69,7 @@ impl Step {
         }
     }
 
-    /// Takes the step; `false` if it was taken before.
+    /// Makes the transition; `false` if it was made before.
     async fn take(
         self,
         store: &dyn Store,
@@ -78,8 +78,8 @@ impl Step {
         what: &impl Serialize,
         audit: Option<AuditDraft>,
     ) -> Result<bool> {
-        let answer = Answer { status: 200, body: Json::of(what) };
-        let command = Command { id: self.command_id(id), digest: String::new(), answer };
+        let answer = CommandReply { status: 200, body: Json::encode(what) };
+        let command = CommandRecord { id: self.command_id(id), digest: String::new(), answer };
         let change = Change { command: Some(command), audit, ..Change::default() };
         match commit(store, change, now).await {
             Ok(_) => Ok(true),
@@ -88,7 +88,7 @@ impl Step {
         }
     }
 
-    /// What was written when the step was taken.
+    /// The record of the transition.
     async fn taken<T: serde::de::DeserializeOwned>(
         self,
         store: &dyn Store,
@@ -105,7 +105,7 @@ pub async fn start(
     client: &str,
     lifetime: Duration,
 ) -> Result<Started> {
-    // A code that is taken is one in ten thousand million; being unlucky thrice is a fault.
+    // The chance of a collision is one in 10^10; three in a row are a bug.
     for _ in 0..3 {
         let code = user_code(ambient);
         let secret: String =
@@ -130,7 +130,7 @@ fn user_code(ambient: &Ambient) -> String {
     let mut code = String::with_capacity(CODE_LETTERS);
     while code.len() < CODE_LETTERS {
         let [byte] = ambient.random_bytes::<1>();
-        // 240 is a multiple of twenty: every letter is as likely.
+        // 240 is a multiple of 20, so letters are uniform.
         if byte < 240 {
             code.push(char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
         }
@@ -138,7 +138,7 @@ fn user_code(ambient: &Ambient) -> String {
     code
 }
 
-/// A code as a person typed it; `None` if it cannot be one.
+/// Normalises a typed code; `None` if it cannot be one.
 pub fn read_user_code(typed: &str) -> Option<String> {
     let letters = typed.chars().filter(|c| !c.is_whitespace() && *c != '-');
     let code: String = letters.take(CODE_LETTERS + 1).map(|c| c.to_ascii_uppercase()).collect();
@@ -146,39 +146,41 @@ pub fn read_user_code(typed: &str) -> Option<String> {
     valid.then_some(code)
 }
 
-/// What a person decides about a code. Returns the client that it is for.
+/// Records a person's decision about a code. Returns the client that it is for.
 pub async fn decide(
     store: &dyn Store,
     now: Timestamp,
     user_code: &str,
     who: &Principal,
     approve: bool,
-) -> Result<String, Refused> {
-    let unknown = || Refused::new("invalid_grant", "no device is waiting with this code");
+) -> Result<String, OAuthError> {
+    let unknown = || OAuthError::new("invalid_grant", "no device is waiting with this code");
     let id = id_of(user_code);
     let grant: Option<Grant> = Step::Begun.taken(store, &id).await?;
     let grant = grant.filter(|grant| now < grant.expires_at).ok_or_else(unknown)?;
     let decision = Decision { approved_by: approve.then(|| who.clone()) };
     let audit = audit(&id, who, if approve { "approve" } else { "deny" });
-    match Step::Decided.take(store, now, &id, &decision, Some(audit)).await? {
-        true => Ok(grant.client),
-        false => Err(unknown()),
+    if Step::Decided.take(store, now, &id, &decision, Some(audit)).await? {
+        Ok(grant.client)
+    } else {
+        Err(unknown())
     }
 }
 
-/// The grant that a device asks about, if the code is one of ours and for this client.
-pub struct Asked {
+/// The grant of a device code, if it is valid for this client.
+pub struct PendingGrant {
     id: String,
     expires_at: Timestamp,
 }
 
-impl Asked {
+impl PendingGrant {
     pub async fn find(
         store: &dyn Store,
         device_code: &str,
         client: &str,
-    ) -> Result<Asked, Refused> {
-        let unknown = || Refused::new("invalid_grant", "this device code is unknown, or was used");
+    ) -> Result<PendingGrant, OAuthError> {
+        let unknown =
+            || OAuthError::new("invalid_grant", "this device code is unknown, or was used");
         let (id, secret) = device_code.split_once('.').ok_or_else(unknown)?;
         if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
@@ -188,31 +190,37 @@ impl Asked {
         if grant.device_code_sha256 != sha256_hex(secret) || grant.client != client {
             return Err(unknown());
         }
-        Ok(Asked { id: id.to_owned(), expires_at: grant.expires_at })
+        Ok(PendingGrant { id: id.to_owned(), expires_at: grant.expires_at })
     }
 
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whom the device may act for: once, if someone approved.
-    pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, Refused> {
-        let Asked { id, expires_at } = self;
+    /// Redeems an approved grant, once.
+    pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, OAuthError> {
+        let PendingGrant { id, expires_at } = self;
         let decision: Option<Decision> = Step::Decided.taken(store, &id).await?;
         let who = match decision {
             Some(Decision { approved_by: None }) => {
-                return Err(Refused::new("access_denied", "the request was denied"));
+                return Err(OAuthError::new("access_denied", "the request was denied"));
             }
             _ if now >= expires_at => {
-                return Err(Refused::new("expired_token", "nobody approved in time; begin again"));
+                return Err(OAuthError::new(
+                    "expired_token",
+                    "nobody approved in time; begin again",
+                ));
             }
-            None => return Err(Refused::new("authorization_pending", "nobody has approved yet")),
+            None => {
+                return Err(OAuthError::new("authorization_pending", "nobody has approved yet"));
+            }
             Some(Decision { approved_by: Some(who) }) => who,
         };
         let audit = audit(&id, &who, "redeem");
-        match Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
-            true => Ok(who),
-            false => Err(Refused::new("invalid_grant", "this device code was used")),
+        if Step::Redeemed.take(store, now, &id, &(), Some(audit)).await? {
+            Ok(who)
+        } else {
+            Err(OAuthError::new("invalid_grant", "this device code was used"))
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::oauth::{Form, Introduction, Refused};
+use super::oauth::{ClientCredentials, Form, OAuthError};
 use super::{Builtin, CLI_CLIENT, Kind, device};
 use crate::Store;
 use crate::identity::Principal;
@@ -29,9 +29,9 @@ impl Builtin {
         store: &dyn Store,
         headers: &HeaderMap,
         form: &Form,
-    ) -> Result<Tokens, Refused> {
-        let client = Introduction::read(headers, form)?;
-        // A client that has a secret is one only with it, whatever it asks for.
+    ) -> Result<Tokens, OAuthError> {
+        let client = ClientCredentials::read(headers, form)?;
+        // A client with a secret must present it, for every grant.
         if let Some(introduction) = &client
             && self.clients.find(&introduction.id).is_some()
         {
@@ -44,16 +44,19 @@ impl Builtin {
             other => {
                 let other: String = other.chars().take(80).collect();
                 let why = format!("{other:?} is none of {}", GRANTS.join(", "));
-                Err(Refused::new("unsupported_grant_type", why))
+                Err(OAuthError::new("unsupported_grant_type", why))
             }
         }
     }
 
-    async fn client_credentials(&self, client: Option<Introduction>) -> Result<Tokens, Refused> {
+    async fn client_credentials(
+        &self,
+        client: Option<ClientCredentials>,
+    ) -> Result<Tokens, OAuthError> {
         let introduction = client.ok_or_else(|| {
-            Refused::client("send the client's id and secret, by HTTP Basic or in the form")
+            OAuthError::client("send the client's id and secret, by HTTP Basic or in the form")
         })?;
-        let Introduction { id, secret } = &introduction;
+        let ClientCredentials { id, secret } = &introduction;
         let kept = match (self.clients.find(id), self.client_source.get()) {
             (None, Some(source)) => {
                 source.client(id, secret.as_deref().unwrap_or_default()).await?
@@ -69,27 +72,30 @@ impl Builtin {
         }
     }
 
-    /// Any client may bring a refresh token: it is for whoever has it. What it is traded for
-    /// stays the token's own client's.
-    async fn refresh(&self, refresh_token: &str) -> Result<Tokens, Refused> {
+    /// Any client may present a refresh token: it is a bearer token. The new token belongs to the
+    /// client of the refresh token.
+    async fn refresh(&self, refresh_token: &str) -> Result<Tokens, OAuthError> {
         let (who, client) = self.refreshed(refresh_token).await?;
         self.tokens(&who, &client, Some(refresh_token.to_owned()))
     }
 
-    /// Whose a refresh token is, and which client's; if it is good.
+    /// The subject and client of a valid refresh token.
     pub(super) async fn refreshed(
         &self,
         refresh_token: &str,
-    ) -> Result<(Principal, String), Refused> {
-        let invalid = |error: crate::Error| Refused::new("invalid_grant", error.to_string());
+    ) -> Result<(Principal, String), OAuthError> {
+        let invalid = |error: crate::Error| OAuthError::new("invalid_grant", error.to_string());
         let token = Unverified::parse(refresh_token).map_err(invalid)?;
         token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
             .map_err(invalid)?;
         if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
-            return Err(Refused::new("invalid_grant", "the refresh token is from another issuer"));
+            return Err(OAuthError::new(
+                "invalid_grant",
+                "the refresh token is from another issuer",
+            ));
         }
         if token.claims.get("typ").and_then(Value::as_str) != Some("Refresh") {
-            return Err(Refused::new("invalid_grant", "this is not a refresh token"));
+            return Err(OAuthError::new("invalid_grant", "this is not a refresh token"));
         }
         self.issuer.verify(&token).await.map_err(invalid)?;
         let who = self.issuer.reader.principal(&self.issuer.url, &token.claims).map_err(invalid)?;
@@ -101,17 +107,17 @@ impl Builtin {
         &self,
         store: &dyn Store,
         device_code: &str,
-        client: Option<Introduction>,
-    ) -> Result<Tokens, Refused> {
+        client: Option<ClientCredentials>,
+    ) -> Result<Tokens, OAuthError> {
         let client =
-            client.ok_or_else(|| Refused::new("invalid_request", "`client_id` is missing"))?.id;
+            client.ok_or_else(|| OAuthError::new("invalid_request", "`client_id` is missing"))?.id;
         let now = self.ambient.now();
-        let asked = device::Asked::find(store, device_code, &client).await?;
+        let asked = device::PendingGrant::find(store, device_code, &client).await?;
         if !self.device_polls.allow(asked.id(), now) {
-            return Err(Refused::new("slow_down", "ask less often"));
+            return Err(OAuthError::new("slow_down", "ask less often"));
         }
         let who = asked.redeem(store, now).await?;
-        tracing::info!(subject = who.subject, client, "a device signed in");
+        tracing::info!(subject = who.subject, client, "device signed in");
         let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
         self.tokens(&who, &client, Some(refresh))
     }
@@ -121,7 +127,7 @@ impl Builtin {
         who: &Principal,
         client: &str,
         refresh_token: Option<String>,
-    ) -> Result<Tokens, Refused> {
+    ) -> Result<Tokens, OAuthError> {
         self.tokens_with(who, client, refresh_token, &Map::new())
     }
 
@@ -131,7 +137,7 @@ impl Builtin {
         client: &str,
         refresh_token: Option<String>,
         claims: &Map<String, Value>,
-    ) -> Result<Tokens, Refused> {
+    ) -> Result<Tokens, OAuthError> {
         let lifetime = self.access_token;
         Ok(Tokens {
             access_token: self.signer.issue_with(who, client, lifetime, Kind::Access, claims)?,

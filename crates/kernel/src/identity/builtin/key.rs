@@ -1,8 +1,8 @@
-//! The built-in issuer's signing key: a file that only we can read, made once.
+//! The built-in issuer's signing key: a file readable by its owner alone, created once.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::identity::config::Config;
 use crate::identity::jwk::Jwk;
-use crate::{Ambient, Error, Result};
+use crate::{Ambient, Error, Result, files};
 
 pub const KEY_FILE: &str = "issuer-key.pem";
 
@@ -25,7 +25,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// The configured key; else the data directory's, which is made if it is not there.
+    /// The configured key; else the one in the data directory, which is created if missing.
     pub fn open(config: &Config, data_dir: &Path, ambient: &Ambient) -> Result<SigningKey> {
         match &config.signing_key_file {
             // Group-readable is how Kubernetes mounts a secret for a user that is not root.
@@ -47,7 +47,7 @@ impl SigningKey {
             URL_SAFE_NO_PAD.encode(bytes.expect("an uncompressed point has both coordinates"))
         };
         let (x, y) = (part(point.x()), part(point.y()));
-        // RFC 7638: the name follows from the key, so replicas that share it agree.
+        // RFC 7638: the id is derived from the key, so replicas that share it agree.
         let thumb = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
         let kid = URL_SAFE_NO_PAD.encode(Sha256::digest(thumb));
         let public = Jwk {
@@ -81,13 +81,13 @@ fn read(path: &Path, forbidden: u32) -> Result<SigningKey> {
         return Err(wrong(path, &why));
     }
     let pem = fs::read_to_string(path).map_err(cannot)?;
-    // The parser's error is left out: it has nothing to add, and the file is a secret.
+    // Without the parser's error: it adds nothing, and the file is a secret.
     let secret = SecretKey::from_pkcs8_pem(&pem)
         .map_err(|_| wrong(path, "is not a P-256 private key in PKCS#8 PEM form"))?;
     SigningKey::of(&secret, &pem)
 }
 
-/// Makes the file whole or not at all. If another process is faster, its file stays.
+/// Creates the key file, unless another process did meanwhile.
 fn make(path: &Path, ambient: &Ambient) -> io::Result<()> {
     let secret = loop {
         // Fails for zero and for numbers beyond the curve's order: once in 2^32 tries.
@@ -96,24 +96,7 @@ fn make(path: &Path, ambient: &Ambient) -> io::Result<()> {
         }
     };
     let pem = secret.to_pkcs8_pem(LineEnding::LF).map_err(io::Error::other)?;
-    let number = u64::from_be_bytes(ambient.random_bytes());
-    let draft = path.with_extension(format!("{number:016x}.draft"));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(pem.as_bytes())?;
-        file.sync_all()?;
-        match fs::hard_link(&draft, path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            linked => linked,
-        }
-    })();
-    // Best effort: a draft that stays is useless, but does no harm.
-    let _ = fs::remove_file(&draft);
-    written?;
-    match path.parent() {
-        Some(directory) => fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    files::create(path, pem.as_bytes(), 0o600).map(|_| ())
 }
 
 #[cfg(test)]
@@ -131,7 +114,7 @@ mod tests {
         let path = directory.path().join(KEY_FILE);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(open(directory.path()).unwrap().kid, made.kid);
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]

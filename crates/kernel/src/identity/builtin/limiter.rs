@@ -1,4 +1,4 @@
-//! How often something may be done, per key. In memory: each replica counts for itself.
+//! A rate limiter per key (token bucket). In memory: each replica counts for itself.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::Timestamp;
 
-/// Keys remembered at most; more than are ever active at once unless someone makes them up.
+/// The most keys; more than are active at once unless they are made up.
 const KEYS_MAX: usize = 4_096;
 
 /// Allows `burst` at once, and one more each `every_ms`.
@@ -32,7 +32,7 @@ impl Limiter {
             }
         }
         let at = full_at.entry(key.to_owned()).or_insert(now);
-        // Never further ahead than a spent bucket: a clock set back locks nobody out for long.
+        // Never further ahead than an empty bucket: a clock set back blocks nobody for long.
         *at = (*at).clamp(now, now + self.burst * self.every_ms);
         let allowed = *at + self.every_ms <= now + self.burst * self.every_ms;
         if allowed {

@@ -1,8 +1,8 @@
-//! An issuer of our own, for installs that have no other: one signing key, a discovery document,
+//! The built-in issuer, for installations without another: one signing key, a discovery document,
 //! and the client-credentials, refresh-token and device grants.
 //!
-//! Its tokens hold all there is to know, so nothing is stored but the device grants under way. A
-//! refresh token cannot be taken back one by one: removing the key and starting again ends them all.
+//! Its tokens are self-contained, so only pending device grants are stored. A
+//! refresh token cannot be revoked individually: a new signing key revokes all of them.
 
 mod clients;
 mod device;
@@ -26,14 +26,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::claims::Reader;
+use super::claims::ClaimMapper;
 use super::config::{Algorithm, ClaimNames, Config};
 use super::issuer::Issuer;
 use super::keys::Keys;
 use crate::{Ambient, Result};
 use limiter::Limiter;
 
-/// Seconds that a device should wait between two looks at its grant.
+/// The polling interval of a device, in seconds.
 const POLL_S: i64 = 5;
 
 pub struct Builtin {
@@ -45,9 +45,9 @@ pub struct Builtin {
     refresh_token: Duration,
     device_code: Duration,
     clock_skew_s: i64,
-    /// Of all together: everyone may begin, so the number of grants must not be theirs to choose.
+    /// Limits all device grants together: beginning one needs no token.
     device_starts: Limiter,
-    /// Of one address, so that nobody uses up what is for all.
+    /// Limits one address, so that it cannot exhaust the total.
     device_starts_each: Limiter,
     /// Of one grant.
     device_polls: Limiter,
@@ -70,7 +70,7 @@ impl Builtin {
             url,
             audience: None,
             algorithms: vec![Algorithm::ES256],
-            reader: Reader {
+            reader: ClaimMapper {
                 names: ClaimNames::default(),
                 prefix: String::new(),
                 admin_roles: None,
@@ -102,7 +102,7 @@ impl Builtin {
         &self.clients
     }
 
-    /// Where clients are that are not in the configuration. The first one counts.
+    /// Sets the source of clients that are not in the configuration. The first call wins.
     pub fn set_clients(&self, source: Arc<dyn ClientSource>) {
         let _ = self.client_source.set(source);
     }

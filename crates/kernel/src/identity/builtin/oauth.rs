@@ -1,4 +1,4 @@
-//! OAuth 2.0 on the wire: forms in, JSON out, errors as RFC 6749 wants them.
+//! OAuth 2.0 on the wire: forms in, JSON out, errors as in RFC 6749.
 
 use std::collections::HashMap;
 
@@ -20,26 +20,26 @@ const FORM_BYTES_MAX: usize = 64 * 1024;
 
 /// The error of an OAuth endpoint. `code` is one of the RFCs'.
 #[derive(Debug)]
-pub struct Refused {
+pub struct OAuthError {
     pub status: StatusCode,
     pub code: &'static str,
     pub why: String,
 }
 
-impl Refused {
-    pub fn new(code: &'static str, why: impl Into<String>) -> Refused {
-        Refused { status: StatusCode::BAD_REQUEST, code, why: why.into() }
+impl OAuthError {
+    pub fn new(code: &'static str, why: impl Into<String>) -> OAuthError {
+        OAuthError { status: StatusCode::BAD_REQUEST, code, why: why.into() }
     }
 
-    pub fn client(why: impl Into<String>) -> Refused {
-        Refused { status: StatusCode::UNAUTHORIZED, code: "invalid_client", why: why.into() }
+    pub fn client(why: impl Into<String>) -> OAuthError {
+        OAuthError { status: StatusCode::UNAUTHORIZED, code: "invalid_client", why: why.into() }
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
+impl From<Error> for OAuthError {
+    fn from(error: Error) -> OAuthError {
         match error.class() {
-            Class::Transient => Refused {
+            Class::Transient => OAuthError {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: "temporarily_unavailable",
                 why: "try again in a moment".into(),
@@ -49,20 +49,20 @@ impl From<Error> for Refused {
                     error = &error as &dyn std::error::Error,
                     "an OAuth request failed"
                 );
-                Refused {
+                OAuthError {
                     status: StatusCode::INTERNAL_SERVER_ERROR,
                     code: "server_error",
                     why: "internal error".into(),
                 }
             }
             Class::Invalid | Class::Unauthenticated | Class::Forbidden => {
-                Refused::new("invalid_request", error.to_string())
+                OAuthError::new("invalid_request", error.to_string())
             }
         }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for OAuthError {
     fn into_response(self) -> Response {
         let body = json!({"error": self.code, "error_description": self.why});
         let mut response = private(self.status, &body);
@@ -74,7 +74,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// An answer that no cache may keep.
+/// A response that must not be cached.
 pub fn private(status: StatusCode, body: &impl Serialize) -> Response {
     (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
@@ -83,8 +83,8 @@ pub fn private(status: StatusCode, body: &impl Serialize) -> Response {
 pub struct Form(HashMap<String, String>);
 
 impl Form {
-    pub fn read(headers: &HeaderMap, body: &Bytes) -> Result<Form, Refused> {
-        let invalid = |why: &str| Refused::new("invalid_request", why);
+    pub fn read(headers: &HeaderMap, body: &Bytes) -> Result<Form, OAuthError> {
+        let invalid = |why: &str| OAuthError::new("invalid_request", why);
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let is_form = content_type.is_some_and(|text| {
             let essence = text.split(';').next().unwrap_or_default().trim();
@@ -110,35 +110,35 @@ impl Form {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    pub fn need(&self, name: &str) -> Result<&str, Refused> {
+    pub fn need(&self, name: &str) -> Result<&str, OAuthError> {
         self.get(name)
-            .ok_or_else(|| Refused::new("invalid_request", format!("`{name}` is missing")))
+            .ok_or_else(|| OAuthError::new("invalid_request", format!("`{name}` is missing")))
     }
 }
 
-/// A client as it introduced itself, by HTTP Basic or in the form.
-pub struct Introduction {
+/// The client's credentials, from HTTP Basic or the form.
+pub struct ClientCredentials {
     pub id: String,
     pub secret: Option<String>,
 }
 
-impl Introduction {
-    pub fn read(headers: &HeaderMap, form: &Form) -> Result<Option<Introduction>, Refused> {
-        let in_form = form.get("client_id").map(|id| Introduction {
+impl ClientCredentials {
+    pub fn read(headers: &HeaderMap, form: &Form) -> Result<Option<ClientCredentials>, OAuthError> {
+        let in_form = form.get("client_id").map(|id| ClientCredentials {
             id: id.to_owned(),
             secret: form.get("client_secret").map(str::to_owned),
         });
         let Some(basic) = basic(headers)? else { return Ok(in_form) };
         match in_form {
-            Some(in_form) if in_form.secret.is_some() || in_form.id != basic.id => {
-                Err(Refused::new("invalid_request", "the client is given twice, and not the same"))
-            }
+            Some(in_form) if in_form.secret.is_some() || in_form.id != basic.id => Err(
+                OAuthError::new("invalid_request", "the client is given twice, and not the same"),
+            ),
             _ => Ok(Some(basic)),
         }
     }
 }
 
-fn basic(headers: &HeaderMap) -> Result<Option<Introduction>, Refused> {
+fn basic(headers: &HeaderMap) -> Result<Option<ClientCredentials>, OAuthError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let pair = value.to_str().ok().and_then(|text| {
         let (scheme, code) = text.split_once(' ')?;
@@ -151,12 +151,12 @@ fn basic(headers: &HeaderMap) -> Result<Option<Introduction>, Refused> {
         Some((unescape(id), unescape(secret)))
     });
     let (id, secret) = pair.ok_or_else(|| {
-        Refused::client("the Authorization header must be `Basic` with base64 of ID:SECRET")
+        OAuthError::client("the Authorization header must be `Basic` with base64 of ID:SECRET")
     })?;
-    Ok(Some(Introduction { id, secret: Some(secret) }))
+    Ok(Some(ClientCredentials { id, secret: Some(secret) }))
 }
 
-/// RFC 6749 wants both halves form-encoded.
+/// RFC 6749 requires both halves to be form-encoded.
 fn unescape(text: &str) -> String {
     let pairs = format!("v={}", text.replace('&', "%26").replace('=', "%3D"));
     form_urlencoded::parse(pairs.as_bytes()).map(|(_, value)| value.into_owned()).collect()
@@ -166,7 +166,7 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn form(text: &str) -> Result<Form, Refused> {
+    fn form(text: &str) -> Result<Form, OAuthError> {
         let mut headers = HeaderMap::new();
         let form = "application/x-www-form-urlencoded; charset=utf-8";
         headers.insert(CONTENT_TYPE, form.parse().unwrap());
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_client_introduces_itself_in_one_way() {
         let read = |headers: &HeaderMap, text: &str| {
-            let read = Introduction::read(headers, &form(text).unwrap());
+            let read = ClientCredentials::read(headers, &form(text).unwrap());
             read.map(|found| found.map(|i| (i.id, i.secret.unwrap_or_default())))
                 .map_err(|e| e.code)
         };

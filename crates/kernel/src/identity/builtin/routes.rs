@@ -16,14 +16,14 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use utoipa_axum::routes;
 
 use super::grants::{GRANTS, Tokens};
-use super::oauth::{Form, Introduction, Refused, private};
+use super::oauth::{ClientCredentials, Form, OAuthError, private};
 use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
 use crate::http::{RequestContext, Routes};
 use crate::identity::Action;
 use crate::identity::jwk::Jwk;
 use crate::{App, Error};
 
-/// Where clients that think that every issuer is a Keycloak look for one.
+/// The path prefix for clients that expect a Keycloak.
 const REALM: &str = "/auth/realms/mainstay";
 
 pub fn routes() -> Routes {
@@ -43,8 +43,8 @@ pub fn table() -> Vec<UtoipaMethodRouter<App>> {
     ]
 }
 
-fn builtin(app: &App) -> Result<&Builtin, Refused> {
-    app.identity.builtin().ok_or_else(|| Refused {
+fn builtin(app: &App) -> Result<&Builtin, OAuthError> {
+    app.identity.builtin().ok_or_else(|| OAuthError {
         status: StatusCode::NOT_FOUND,
         code: "invalid_request",
         why: "this server issues no tokens; get one from an issuer that it trusts".into(),
@@ -54,7 +54,7 @@ fn builtin(app: &App) -> Result<&Builtin, Refused> {
 /// OpenID Connect discovery
 #[utoipa::path(get, path = "/.well-known/openid-configuration", tag = "oauth",
     responses((status = 200, description = "What this issuer can do", body = Object)))]
-async fn discovery(State(app): State<App>) -> Result<Json<Value>, Refused> {
+async fn discovery(State(app): State<App>) -> Result<Json<Value>, OAuthError> {
     let base = builtin(&app)?.signer().issuer();
     Ok(Json(discovery_document(base, base, "/oauth/token")))
 }
@@ -62,7 +62,7 @@ async fn discovery(State(app): State<App>) -> Result<Json<Value>, Refused> {
 /// OpenID Connect discovery, where Keycloak has it
 #[utoipa::path(get, path = "/auth/realms/mainstay/.well-known/openid-configuration", tag = "oauth",
     responses((status = 200, description = "What this issuer can do", body = Object)))]
-async fn realm_discovery(State(app): State<App>) -> Result<Json<Value>, Refused> {
+async fn realm_discovery(State(app): State<App>) -> Result<Json<Value>, OAuthError> {
     let base = builtin(&app)?.signer().issuer();
     let token = format!("{REALM}/protocol/openid-connect/token");
     Ok(Json(discovery_document(&format!("{base}{REALM}"), base, &token)))
@@ -86,7 +86,7 @@ fn discovery_document(issuer: &str, base: &str, token_path: &str) -> Value {
 /// The keys that tokens are signed with
 #[utoipa::path(get, path = "/oauth/jwks", tag = "oauth",
     responses((status = 200, description = "A JWK set", body = Object)))]
-async fn keys(State(app): State<App>) -> Result<Json<Value>, Refused> {
+async fn keys(State(app): State<App>) -> Result<Json<Value>, OAuthError> {
     let public: &Jwk = builtin(&app)?.signer().public_key();
     Ok(Json(json!({ "keys": [public] })))
 }
@@ -99,7 +99,7 @@ async fn token(
     State(app): State<App>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refused> {
+) -> Result<Response, OAuthError> {
     let form = Form::read(&headers, &body)?;
     let tokens = builtin(&app)?.grant(app.store.as_ref(), &headers, &form).await?;
     Ok(private(StatusCode::OK, &tokens))
@@ -113,7 +113,7 @@ async fn realm_token(
     app: State<App>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refused> {
+) -> Result<Response, OAuthError> {
     token(app, headers, body).await
 }
 
@@ -125,7 +125,7 @@ async fn realm_logout(
     State(app): State<App>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, OAuthError> {
     let form = Form::read(&headers, &body)?;
     builtin(&app)?.refreshed(form.need("refresh_token")?).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -150,11 +150,11 @@ async fn device_authorization(
     context: Option<Extension<Arc<RequestContext>>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refused> {
+) -> Result<Response, OAuthError> {
     let builtin = builtin(&app)?;
     let form = Form::read(&headers, &body)?;
-    let client = Introduction::read(&headers, &form)?
-        .ok_or_else(|| Refused::new("invalid_request", "`client_id` is missing"))?;
+    let client = ClientCredentials::read(&headers, &form)?
+        .ok_or_else(|| OAuthError::new("invalid_request", "`client_id` is missing"))?;
     if client.id != CLI_CLIENT {
         builtin.clients().sign_in(&client)?;
     }
@@ -163,7 +163,7 @@ async fn device_authorization(
     if !origin.is_none_or(each) || !builtin.device_starts.allow("", now) {
         let why = "too many devices sign in at once; try again in a minute".to_owned();
         let status = StatusCode::TOO_MANY_REQUESTS;
-        return Err(Refused { status, code: "temporarily_unavailable", why });
+        return Err(OAuthError { status, code: "temporarily_unavailable", why });
     }
     let started =
         device::start(app.store.as_ref(), &app.ambient, &client.id, builtin.device_code).await?;
@@ -179,7 +179,7 @@ async fn device_authorization(
     Ok(private(StatusCode::OK, &answer))
 }
 
-/// Whoever has an IPv6 address has a network of them.
+/// Limits IPv6 clients by network: each has a whole one.
 fn network(address: Option<IpAddr>) -> String {
     match address {
         Some(IpAddr::V6(ip)) => {
@@ -201,7 +201,7 @@ struct DeviceQuery {
 async fn device_page(
     State(app): State<App>,
     Query(query): Query<DeviceQuery>,
-) -> Result<Response, Refused> {
+) -> Result<Response, OAuthError> {
     builtin(&app)?;
     Ok(page::form(query.user_code.as_deref()))
 }
@@ -223,7 +223,11 @@ async fn device_decision(State(app): State<App>, headers: HeaderMap, body: Bytes
     }
 }
 
-async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String, Value), Refused> {
+async fn decide(
+    app: &App,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<(String, Value), OAuthError> {
     let builtin = builtin(app)?;
     let form = Form::read(headers, body)?;
     let in_header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -234,12 +238,12 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
     };
     let who = app.identity.authenticate(bearer).await.map_err(|error| match error {
         Error::Unauthenticated { message: why, .. } => {
-            Refused { status: StatusCode::UNAUTHORIZED, code: "invalid_token", why }
+            OAuthError { status: StatusCode::UNAUTHORIZED, code: "invalid_token", why }
         }
         other => other.into(),
     })?;
     if who.agent_of.is_some() {
-        return Err(Refused::new("access_denied", "an agent cannot approve devices"));
+        return Err(OAuthError::new("access_denied", "an agent cannot approve devices"));
     }
     if !builtin
         .device_decisions
@@ -247,23 +251,22 @@ async fn decide(app: &App, headers: &HeaderMap, body: &Bytes) -> Result<(String,
     {
         let why = "too many codes tried; wait a minute".to_owned();
         let status = StatusCode::TOO_MANY_REQUESTS;
-        return Err(Refused { status, code: "slow_down", why });
+        return Err(OAuthError { status, code: "slow_down", why });
     }
     let approve = match form.get("decision").unwrap_or("approve") {
         "approve" => true,
         "deny" => false,
-        _ => return Err(Refused::new("invalid_request", "`decision` must be approve or deny")),
+        _ => return Err(OAuthError::new("invalid_request", "`decision` must be approve or deny")),
     };
     let code = device::read_user_code(form.need("user_code")?).ok_or_else(|| {
-        Refused::new("invalid_request", "`user_code` must be eight letters, such as BCDF-GHJK")
+        OAuthError::new("invalid_request", "`user_code` must be eight letters, such as BCDF-GHJK")
     })?;
     let now = app.ambient.now();
     let client = device::decide(app.store.as_ref(), now, &code, &who, approve).await?;
-    let said = match approve {
-        true => {
-            format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
-        }
-        false => format!("Denied: {client} gets nothing. You can close this page."),
+    let said = if approve {
+        format!("Approved: {client} now acts for {}. You can close this page.", who.subject)
+    } else {
+        format!("Denied: {client} gets nothing. You can close this page.")
     };
     Ok((said, json!({"approved": approve, "client": client, "subject": who.subject})))
 }

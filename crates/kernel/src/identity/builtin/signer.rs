@@ -1,4 +1,4 @@
-//! Makes tokens. Needs the key and nothing else, so that `mainstay token` works without a server.
+//! Signs tokens. Needs only the key, so that `mainstay token` works without a server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub const CLI_CLIENT: &str = "mainstay-cli";
 pub enum Kind {
     /// To call the API with.
     Access,
-    /// To get access tokens with, at the token endpoint. Self-contained: who holds one can use
-    /// it until it expires, and only a new signing key ends it before.
+    /// For getting access tokens at the token endpoint. Self-contained: usable
+    /// until it expires; only a new signing key revokes it earlier.
     Refresh,
 }
 
@@ -64,7 +64,7 @@ struct RealmAccess<'a> {
 
 impl Signer {
     /// With the key of the data directory, or the configured one. `public_url` is the issuer's
-    /// name: tokens made here are taken by servers with the same one and the same key.
+    /// name: servers with the same name and key accept the tokens.
     pub fn open(
         config: &Config,
         data_dir: &Path,
@@ -83,7 +83,7 @@ impl Signer {
         &self.key.public
     }
 
-    /// A token for `who`; their `issuer` is not looked at. `client` is the program it is for.
+    /// A token for `who`, whose `issuer` is ignored. `client` is the program it is for.
     pub fn issue(
         &self,
         who: &Principal,
@@ -94,7 +94,7 @@ impl Signer {
         self.issue_with(who, client, lifetime, kind, &Map::new())
     }
 
-    /// With more claims than ours; where both name one, ours is written.
+    /// Adds claims; reserved ones win.
     pub(super) fn issue_with(
         &self,
         who: &Principal,

@@ -1,4 +1,4 @@
-//! Hands out due work, one of each organisation in turn; leases; forgetting.
+//! Claims due rows, fairly between organisations; leases; purging.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::load;
-use crate::admit::{Lease, take_lease};
+use crate::admission::{Lease, take_lease};
 use crate::change::Lane;
-use crate::queue::{Ask, Claim, Claimed};
+use crate::queue::{Claim, ClaimBatch, ClaimRequest};
 use crate::{Key, Timestamp};
 
-/// Where the turn of each lane is: the organisation that was served last.
+/// The position of each lane: the organisation that was served last.
 #[derive(Debug, Default, Clone)]
-pub struct Turn {
+pub struct FairnessCursor {
     last_org: [String; 2],
 }
 
-/// What the due time makes of a row; says in SQL what [`crate::queue::QueueRow::promote`] says.
-/// Rows that someone holds are left for the next time.
+/// Promotes rows whose due time has passed; the SQL of [`crate::queue::QueueRow::promote`]. Skips
+/// rows that another transaction has locked.
 const PROMOTE: &str = "UPDATE queue SET
          attempt = CASE state WHEN 2 THEN attempt + 1 ELSE attempt END,
-         reason  = CASE state WHEN 2 THEN worker || ' went silent' ELSE reason END,
+         reason  = CASE state WHEN 2 THEN 'the lease of ' || worker || ' expired' ELSE reason END,
          woken   = CASE state WHEN 2 THEN NULL ELSE woken END,
          due     = CASE state WHEN 2 THEN $1 ELSE due END,
          state   = 0
      WHERE key IN (SELECT key FROM queue WHERE state IN (1, 2) AND due <= $1
                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
-/// From one organisation that has work to the next, by the index: those after the one that was
-/// served last, then all from the first on (whoever has no organisation has the empty one).
+/// Walks the organisations with work by index: those after the one served last, then all from the
+/// first (the empty name stands for no organisation).
 const ORGS: &str = "WITH RECURSIVE
      after AS (
          (SELECT org FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org > $2 ORDER BY org LIMIT 1)
@@ -50,30 +50,34 @@ const ORGS: &str = "WITH RECURSIVE
      (SELECT org FROM first WHERE org IS NOT NULL LIMIT $3)";
 
 const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
-     FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS turn (org) CROSS JOIN LATERAL (
-               SELECT key, due FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org = turn.org
+     FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS fairness (org) CROSS JOIN LATERAL (
+               SELECT key, due FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org = fairness.org
                ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED) AS mine
            LIMIT $6) AS picked
      WHERE queue.key = picked.key
      RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due";
 
-/// A row that is ready, and was not taken although there was room, was locked by someone. They may
-/// leave it as it is, and then nobody hints at it: it is looked for again in a moment.
+/// A ready row that was not claimed although there were free slots was locked by another
+/// transaction, which may leave it unchanged without a wake-up: retry shortly.
 const NEXT_DUE: &str = "SELECT least(
          (SELECT min(due) FROM queue WHERE state IN (1, 2)),
          (SELECT $2::bigint FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))";
 const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
 
-pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claimed, Turn), Error> {
+pub async fn claim(
+    client: &Pooled,
+    ask: &ClaimRequest,
+    mut fairness: FairnessCursor,
+) -> Result<(ClaimBatch, FairnessCursor), Error> {
     let promote = client.prepare_cached(PROMOTE).await?;
     let orgs = client.prepare_cached(ORGS).await?;
     let now = ask.now.millis();
-    // Sent one after the other without waiting: what has become due is seen by the others.
+    // Pipelined in this order: the later statements see the promoted rows.
     let promoted: [&(dyn ToSql + Sync); 1] = [&now];
     let (_, urgent, normal) = futures::try_join!(
         client.execute(&promote, &promoted),
-        waiting_orgs(client, &orgs, Lane::Urgent, &turn, ask.slots),
-        waiting_orgs(client, &orgs, Lane::Normal, &turn, ask.slots_normal),
+        waiting_orgs(client, &orgs, Lane::Urgent, &fairness, ask.slots),
+        waiting_orgs(client, &orgs, Lane::Normal, &fairness, ask.slots_normal),
     )?;
     let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
     for (lane, orgs, slots) in
@@ -86,24 +90,24 @@ pub async fn claim(client: &Pooled, ask: &Ask, mut turn: Turn) -> Result<(Claime
             unfilled.push(lane.number());
         }
         if let Some(last) = orgs.last() {
-            turn.last_org[lane.number() as usize].clone_from(last);
+            fairness.last_org[lane.number() as usize].clone_from(last);
         }
     }
     let next = client.prepare_cached(NEXT_DUE).await?;
     let again = ask.now.plus(SKIPPED_AGAIN).millis();
     let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
-    Ok((Claimed { claims, next_due: next_due.map(Timestamp) }, turn))
+    Ok((ClaimBatch { claims, next_due: next_due.map(Timestamp) }, fairness))
 }
 
-/// Whose turn it is, and then whose: at most as many as there are slots.
+/// The organisations to serve, in turn, at most one per slot.
 async fn waiting_orgs(
     client: &Pooled,
     statement: &Statement,
     lane: Lane,
-    turn: &Turn,
+    fairness: &FairnessCursor,
     slots: usize,
 ) -> Result<Vec<String>, Error> {
-    let last = &turn.last_org[lane.number() as usize];
+    let last = &fairness.last_org[lane.number() as usize];
     let rows = client.query(statement, &[&lane.number(), last, &(slots as i64)]).await?;
     let mut seen = BTreeSet::new();
     let orgs =
@@ -111,11 +115,10 @@ async fn waiting_orgs(
     Ok(orgs.take(slots).collect())
 }
 
-/// First an equal share for each organisation, of which there are no more than slots, then
-/// whatever is left to give.
+/// First an equal share for each organisation, then the remaining slots.
 async fn take(
     client: &Pooled,
-    ask: &Ask,
+    ask: &ClaimRequest,
     lane: Lane,
     slots: usize,
     orgs: &[String],
@@ -154,7 +157,7 @@ fn claim_of(row: &Row) -> Claim {
     }
 }
 
-/// The row is locked, decided on and written back in one transaction.
+/// Locks the row, decides and writes it back in one transaction.
 pub async fn lease(
     client: &Pooled,
     name: &str,
@@ -167,7 +170,7 @@ pub async fn lease(
     let sql = "SELECT name, holder, fence, until FROM leases WHERE name = $1";
     let was = load::lease(&client.query_one(sql, &[&name]).await?);
     let Some(next) = take_lease(Some(&was), holder, now, until) else { return Ok(None) };
-    // Taken only from the state that was looked at: whoever else looked finds it changed.
+    // Conditional on the state that was read: a concurrent claimer finds it changed.
     let sql = "UPDATE leases SET holder = $2, fence = $3, until = $4
          WHERE name = $1 AND holder = $5 AND fence = $6 AND until = $7";
     let params: &[&(dyn ToSql + Sync)] = &[
@@ -183,9 +186,9 @@ pub async fn lease(
     Ok((taken == 1).then_some(next))
 }
 
-/// The newest event stays, so that the log never looks empty to a reader who is up to date. What
-/// came before an old event is old too, whatever the clock said: there are no gaps.
-pub async fn forget(
+/// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
+/// before an old one are old too, whatever the clock said: there are no gaps.
+pub async fn purge(
     client: &Pooled,
     events_before: Timestamp,
     commands_before: Timestamp,

@@ -1,12 +1,12 @@
-//! Group commit: gathers the changes that wait, decides them together, writes them in one
+//! Group commit: collects waiting changes, decides them together, writes them in one
 //! transaction.
 //!
-//! How events stay in order although commits overtake each other: a batch takes the lock on the
+//! How events stay in order although commits overlap: a batch takes the lock on the
 //! one row of `meta` last, when all else is written, numbers its events and audit entries from
 //! it, and holds it until the commit. So numbers are given in the order in which commits become
-//! visible: whoever sees an event sees every event with a smaller number. There are few batches,
-//! each holds the lock for one round trip and the commit, and nothing that waits for it holds
-//! what the holder needs.
+//! visible: a reader that sees an event sees every event with a smaller number. There are few batches,
+//! each holds the lock for one round trip and the commit, and no waiter holds a lock that the
+//! holder needs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,15 +19,15 @@ use tokio_postgres::error::SqlState;
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
 use super::{chain, connection, failed, load, save};
-use crate::admit::{Rows, Sealed, Touched};
+use crate::admission::{BatchState, NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
-use crate::log::Head;
-use crate::store::{Hints, OnCommit};
+use crate::log::LogHeads;
+use crate::store::{OnCommit, Wakeups};
 use crate::{Class, Error, Result, Timestamp};
 
-/// Changes in one transaction at the most.
+/// The most changes per transaction.
 const BATCH_CHANGES_MAX: usize = 512;
-/// How often a batch that collided with another replica's is tried again.
+/// How often a batch that collided with another replica's is retried.
 const TRIES: usize = 10;
 
 pub struct Waiting {
@@ -39,7 +39,7 @@ pub struct Waiting {
 pub async fn run(
     pool: Pool,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>,
-    hints: Arc<Hints>,
+    wakeups: Arc<Wakeups>,
     on_commit: OnCommit,
 ) {
     loop {
@@ -58,12 +58,12 @@ pub async fn run(
             }
         }
         let begun = Instant::now();
-        carry_out(&pool, batch, &hints).await;
+        carry_out(&pool, batch, &wakeups).await;
         on_commit(changes, begun.elapsed());
     }
 }
 
-/// Callers that were answered together come back together: lets those that are about to ask do so.
+/// Callers whose batch completed come back together: yields so that they can enqueue.
 async fn gather(waiting: &mpsc::Receiver<Waiting>) {
     const ROUNDS_MAX: usize = 4;
     for _ in 0..ROUNDS_MAX {
@@ -75,26 +75,26 @@ async fn gather(waiting: &mpsc::Receiver<Waiting>) {
     }
 }
 
-async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
+async fn carry_out(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
     match with_retries(pool, &batch).await {
         Ok((verdicts, head, woke)) => {
-            // Whoever follows begins while the callers are being told.
-            hints.hint_event(head.event_seq);
+            // The next batch starts while the replies are sent.
+            wakeups.notify_event(head.event_seq);
             for (waiting, verdicts) in batch.into_iter().zip(verdicts) {
                 let _ = waiting.reply.send(Ok(verdicts));
             }
             if woke {
-                hints.hint_work();
+                wakeups.notify_work();
             }
         }
-        // One of them cannot be written: the others must not suffer for it.
+        // One change cannot be written: the others are committed without it.
         Err(error) if error.class() == Class::Terminal && batch.len() > 1 => {
             for waiting in batch {
-                Box::pin(carry_out(pool, vec![waiting], hints)).await;
+                Box::pin(carry_out(pool, vec![waiting], wakeups)).await;
             }
         }
         Err(error) => {
-            tracing::error!(%error, "the store could not write");
+            tracing::error!(%error, "commit failed");
             let text = error.to_string();
             for waiting in batch {
                 let (what, source) = ("the store".into(), Some(text.clone().into()));
@@ -107,12 +107,12 @@ async fn carry_out(pool: &Pool, batch: Vec<Waiting>, hints: &Hints) {
     }
 }
 
-/// Text that PostgreSQL cannot hold, or something beyond its limits: trying again is no use.
+/// Text that PostgreSQL cannot store, or a value beyond its limits: a retry would fail too.
 fn unwritable(error: &PgError) -> bool {
     error.code().is_some_and(|state| ["22", "54"].iter().any(|c| state.code().starts_with(c)))
 }
 
-/// A row that another replica made between our look and our write, or a deadlock: look again.
+/// Another replica created the row between our read and our write, or a deadlock: retry.
 fn collided(error: &PgError) -> bool {
     [
         SqlState::UNIQUE_VIOLATION,
@@ -123,7 +123,10 @@ fn collided(error: &PgError) -> bool {
     .any(|state| error.code() == Some(state))
 }
 
-async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict>>, Head, bool)> {
+async fn with_retries(
+    pool: &Pool,
+    batch: &[Waiting],
+) -> Result<(Vec<Vec<Verdict>>, LogHeads, bool)> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -133,7 +136,7 @@ async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict
             Err(error) => {
                 let again = collided(&error) && tries < TRIES;
                 if error.is_closed() || client.batch_execute("ROLLBACK").await.is_err() {
-                    // Its state is not known: it does not go back to the pool.
+                    // The connection's state is unknown: it does not go back to the pool.
                     drop(Pooled::take(client));
                 }
                 if !again && unwritable(&error) {
@@ -150,9 +153,9 @@ async fn with_retries(pool: &Pool, batch: &[Waiting]) -> Result<(Vec<Vec<Verdict
 async fn transact(
     client: &Pooled,
     batch: &[Waiting],
-) -> Result<(Vec<Vec<Verdict>>, Head, bool), PgError> {
+) -> Result<(Vec<Vec<Verdict>>, LogHeads, bool), PgError> {
     let sql = &Statements::of(client).await?;
-    let mut touched = Touched::default();
+    let mut touched = RowSet::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
     let (_, mut rows) =
         futures::try_join!(client.batch_execute("BEGIN"), load::rows(client, sql, &touched))?;
@@ -161,16 +164,17 @@ async fn transact(
     let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
     let locked = client.query_one(&sql.head_lock, &[]);
     let (_, row) = futures::try_join!(save::rows(client, sql, &rows, now), locked)?;
-    let mut head = Head { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
-    let mut sealed = Sealed::default();
+    let mut head =
+        LogHeads { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
+    let mut numbered = NumberedLogs::default();
     for (waiting, verdicts) in batch.iter().zip(&mut verdicts) {
-        let more = Rows::seal(&waiting.changes, verdicts, &mut head, waiting.now);
-        sealed.events.extend(more.events);
-        sealed.audit.extend(more.audit);
+        let more = BatchState::number_logs(&waiting.changes, verdicts, &mut head, waiting.now);
+        numbered.events.extend(more.events);
+        numbered.audit.extend(more.audit);
     }
     let woke = rows.woke();
     let note = Note { event_seq: head.event_seq, woke };
     let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
-    futures::try_join!(save::logs(client, sql, &sealed, &head), client.batch_execute(&commit))?;
+    futures::try_join!(save::logs(client, sql, &numbered, &head), client.batch_execute(&commit))?;
     Ok((verdicts, head, woke))
 }

@@ -1,4 +1,4 @@
-//! Reading the address of a PostgreSQL server and connecting to it.
+//! Parses the URL of a PostgreSQL server and connects to it.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{Error, Result};
 
-/// A replica that stops in the middle of a transaction (paused, cut off) would keep its locks, and
-/// with them everyone else, for as long as its connection lasts. The server ends it after this
-/// long; what it had not committed was not acknowledged. Well below a lease.
+/// A replica that is paused or cut off within a transaction would keep its locks, and block all
+/// others, for as long as its connection lasts. PostgreSQL ends the transaction after this
+/// long; nothing uncommitted was acknowledged. Well below a lease.
 const STALLED_MAX: &str = "-c idle_in_transaction_session_timeout=5s";
 
-/// The settings, and the place for people: without the password.
+/// The settings, and the URL for people: without the password.
 pub fn parse(url: &str) -> Result<(Config, String)> {
     let mut config: Config = url
         .parse()

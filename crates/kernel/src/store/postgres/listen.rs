@@ -1,5 +1,5 @@
-//! Hears of other replicas' commits. What is missed while the connection is away costs nothing
-//! but time: due times, and the reader's own position, are the guarantee.
+//! Listens for other replicas' commits. A missed notification costs only time:
+//! due times, and the reader's own position, are the guarantee.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use futures::StreamExt;
 use tokio_postgres::{AsyncMessage, Config};
 
 use super::connect;
-use crate::store::Hints;
+use crate::store::Wakeups;
 
 /// The channel that every commit notifies.
 pub const CHANNEL: &str = "mainstay";
 const LISTEN: &str = "LISTEN mainstay";
 
-/// What a commit tells the others.
+/// The payload of a commit's notification.
 pub struct Note {
     /// The number of its last event.
     pub event_seq: i64,
-    /// Whether it made work.
+    /// Whether it made rows due.
     pub woke: bool,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for Note {
 }
 
 impl Note {
-    /// A note that cannot be read says that there may be work: a look too many harms nobody.
+    /// Treats a note that cannot be parsed as work: a superfluous claim does no harm.
     fn parse(text: &str) -> Note {
         let (seq, woke) = text.split_once(' ').unwrap_or((text, "1"));
         Note { event_seq: seq.parse().unwrap_or(0), woke: woke != "0" }
@@ -38,16 +38,19 @@ impl Note {
 
 const RECONNECT: Duration = Duration::from_millis(500);
 
-pub async fn run(config: Config, hints: Arc<Hints>) {
+pub async fn run(config: Config, wakeups: Arc<Wakeups>) {
     loop {
-        if let Err(error) = listen(&config, &hints).await {
-            tracing::warn!(error = super::chain(&error), "lost the PostgreSQL notifications");
+        if let Err(error) = listen(&config, &wakeups).await {
+            tracing::warn!(
+                error = super::chain(&error),
+                "lost the PostgreSQL notification connection; reconnecting"
+            );
         }
         tokio::time::sleep(RECONNECT).await;
     }
 }
 
-async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres::Error>> {
+async fn listen(config: &Config, wakeups: &Wakeups) -> Result<(), Box<tokio_postgres::Error>> {
     let Ok(tls) = connect::tls() else { return Ok(()) };
     let (client, mut connection) = config.connect(tls).await?;
     let mut messages = futures::stream::poll_fn(move |cx| connection.poll_message(cx));
@@ -56,9 +59,9 @@ async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres
         while let Some(message) = messages.next().await {
             if let AsyncMessage::Notification(note) = message? {
                 let note = Note::parse(note.payload());
-                hints.hint_event(note.event_seq);
+                wakeups.notify_event(note.event_seq);
                 if note.woke {
-                    hints.hint_work();
+                    wakeups.notify_work();
                 }
             }
         }
@@ -66,10 +69,10 @@ async fn listen(config: &Config, hints: &Hints) -> Result<(), Box<tokio_postgres
     };
     let subscribed = async {
         subscribe.await?;
-        // Whatever came while nobody listened.
+        // Catches up on commits before the subscription.
         let row = client.query_one("SELECT event_seq FROM meta", &[]).await?;
-        hints.hint_event(row.get(0));
-        hints.hint_work();
+        wakeups.notify_event(row.get(0));
+        wakeups.notify_work();
         Ok::<(), Box<tokio_postgres::Error>>(())
     };
     futures::try_join!(follow, subscribed).map(|_| ())

@@ -1,4 +1,4 @@
-//! Locks and loads the rows that a batch touches, in key order, so that it can be decided.
+//! Locks and loads the rows that a batch touches, in key order, for admission.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,22 @@ use deadpool_postgres::Object as Pooled;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::statements::Statements;
-use crate::admit::{Counter, Lease, Rows, Slot, Stored, Touched};
-use crate::change::{Answer, Command, Lane};
+use crate::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked};
+use crate::change::{CommandRecord, CommandReply, Lane};
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Timestamp};
 
 pub const QUEUE_COLUMNS: &str =
     "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
 
-/// The objects come first: what depends on one of them can be read safely only once it is locked.
-/// Whoever adds a dependency later will find the object as this batch leaves it.
-pub async fn rows(client: &Pooled, sql: &Statements, touched: &Touched) -> Result<Rows, Error> {
-    let mut rows = Rows::default();
+/// Locks the objects first: rows that depend on one of them are stable only then.
+/// A later transaction that adds a dependency finds the object as this batch leaves it.
+pub async fn rows(
+    client: &Pooled,
+    sql: &Statements,
+    touched: &RowSet,
+) -> Result<BatchState, Error> {
+    let mut rows = BatchState::default();
     let mut queue = touched.queue.clone();
     let locked = over(client, &sql.objects_lock, texts(&touched.objects));
     let others = async |queue: &BTreeSet<Key>| {
@@ -52,28 +56,32 @@ pub async fn rows(client: &Pooled, sql: &Statements, touched: &Touched) -> Resul
     Ok(rows)
 }
 
-fn fill(rows: &mut Rows, objects: Vec<Row>, others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>)) {
+fn fill(
+    rows: &mut BatchState,
+    objects: Vec<Row>,
+    others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
+) {
     let (queued, allotted, leased, commanded) = others;
     for row in &objects {
-        rows.objects.insert(key(row, 0), Slot::loaded(Stored { revision: row.get(1) }));
+        rows.objects.insert(key(row, 0), Tracked::loaded(StoredRevision { revision: row.get(1) }));
     }
     for row in &queued {
-        rows.queue.insert(key(row, 0), Slot::loaded(queue_row(row)));
+        rows.queue.insert(key(row, 0), Tracked::loaded(queue_row(row)));
     }
     for row in &allotted {
         let (counter, holder): (String, String) = (row.get(0), row.get(1));
         let (amount, limit) = (row.get(2), row.get(3));
         if holder.is_empty() {
-            rows.counters.insert(counter, Slot::loaded(Counter { used: amount, limit }));
+            rows.counters.insert(counter, Tracked::loaded(Counter { used: amount, limit }));
         } else {
-            rows.holds.insert((counter, holder), Slot::loaded(amount));
+            rows.holds.insert((counter, holder), Tracked::loaded(amount));
         }
     }
     for row in &leased {
         rows.leases.insert(row.get(0), lease(row));
     }
     for row in &commanded {
-        rows.commands.insert(row.get(0), Slot::loaded(command(row)));
+        rows.commands.insert(row.get(0), Tracked::loaded(command(row)));
     }
 }
 
@@ -89,7 +97,7 @@ fn texts(keys: &BTreeSet<Key>) -> Vec<&str> {
 async fn allotments(
     client: &Pooled,
     statement: &Statement,
-    touched: &Touched,
+    touched: &RowSet,
 ) -> Result<Vec<Row>, Error> {
     if touched.counters.is_empty() {
         return Ok(Vec::new());
@@ -104,7 +112,7 @@ pub fn key(row: &Row, column: usize) -> Key {
     Key::stored(row.get(column))
 }
 
-/// What is in a JSON column was JSON when it was written.
+/// JSON columns hold valid JSON by construction.
 pub fn json(row: &Row, column: usize) -> Json {
     Json::stored(row.get(column)).unwrap_or_default()
 }
@@ -129,7 +137,11 @@ pub fn lease(row: &Row) -> Lease {
     Lease { holder: row.get(1), fence: row.get(2), until: Timestamp(row.get(3)) }
 }
 
-pub fn command(row: &Row) -> Command {
+pub fn command(row: &Row) -> CommandRecord {
     let status = u16::try_from(row.get::<_, i32>(2)).unwrap_or(500);
-    Command { id: row.get(0), digest: row.get(1), answer: Answer { status, body: json(row, 3) } }
+    CommandRecord {
+        id: row.get(0),
+        digest: row.get(1),
+        answer: CommandReply { status, body: json(row, 3) },
+    }
 }

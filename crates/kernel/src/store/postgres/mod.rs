@@ -1,12 +1,12 @@
 //! The shared store: any number of replicas on one PostgreSQL. Everything is read and written in
-//! sets; each replica gathers what its callers want into batches.
+//! sets; each replica combines the requests of its callers into batches.
 
 mod claim;
 mod commit;
 mod connect;
+mod head_reader;
 mod listen;
 mod load;
-mod newest;
 mod read;
 mod save;
 mod schema;
@@ -21,63 +21,63 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Hints, OnCommit, Store, WorkCount, WorkFilter};
-use crate::admit::{Counter, Lease};
-use crate::change::{Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use crate::admission::{Counter, Lease};
+use crate::change::{Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 pub use schema::VERSION;
 
-/// Requests that may wait for a committer; beyond that callers wait.
+/// The bound of the committers' queue; beyond it callers wait.
 const WAITING_MAX: usize = 4096;
-/// Batches under way at once: while one waits for the disk, the next is loaded and decided.
+/// Concurrent batches: while one waits for the disk, the next is loaded and decided.
 const COMMITTERS: usize = 2;
 /// Connections of one replica: two for committers, one to claim, the rest for readers.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a request waits for a connection before it is told that the store is unavailable.
+/// How long a request waits for a connection before it fails.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
 pub struct Postgres {
     pool: Pool,
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
-    turn: Mutex<claim::Turn>,
-    newest: newest::Newest,
-    hints: Arc<Hints>,
+    fairness: Mutex<claim::FairnessCursor>,
+    newest: head_reader::HeadReader,
+    wakeups: Arc<Wakeups>,
     _stop: DropGuard,
 }
 
 impl Postgres {
-    /// Connects, makes or upgrades the tables, and starts the committers.
+    /// Connects, migrates the tables, and starts the committers.
     pub async fn open(url: &str, on_commit: OnCommit) -> Result<Postgres> {
         let (config, place) = connect::parse(url)?;
         let pool = connect::pool(config.clone(), CONNECTIONS_MAX, CONNECT_WAIT)?;
         schema::migrate(&mut *connection(&pool).await?).await?;
-        let hints = Arc::new(Hints::default());
+        let wakeups = Arc::new(Wakeups::default());
         let stop = CancellationToken::new();
         let (commits, waiting) = mpsc::channel(WAITING_MAX);
         let waiting = Arc::new(tokio::sync::Mutex::new(waiting));
         for _ in 0..COMMITTERS {
             let committer =
-                commit::run(pool.clone(), waiting.clone(), hints.clone(), on_commit.clone());
+                commit::run(pool.clone(), waiting.clone(), wakeups.clone(), on_commit.clone());
             tokio::spawn(stop.clone().run_until_cancelled_owned(committer));
         }
-        tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, hints.clone())));
-        let (newest, answers) = newest::Newest::new(pool.clone(), hints.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, wakeups.clone())));
+        let (newest, answers) = head_reader::HeadReader::new(pool.clone(), wakeups.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(answers));
         let store = Postgres {
             newest,
             pool,
             place,
             commits,
-            turn: Mutex::default(),
-            hints,
+            fairness: Mutex::default(),
+            wakeups,
             _stop: stop.drop_guard(),
         };
-        store.hints.hint_event(store.head().await?.event_seq);
+        store.wakeups.notify_event(store.head().await?.event_seq);
         Ok(store)
     }
 
@@ -93,7 +93,7 @@ async fn connection(pool: &Pool) -> Result<Pooled> {
     })
 }
 
-/// What PostgreSQL says when something is wrong, as ours.
+/// Maps an error of PostgreSQL.
 fn failed(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("the store (PostgreSQL: {})", chain(&error)), error)
 }
@@ -117,11 +117,11 @@ impl Store for Postgres {
         answer.await.map_err(|_| stopped())?
     }
 
-    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         let client = self.client().await?;
-        let turn = self.turn.lock().clone();
-        let (claimed, turn) = claim::claim(&client, &ask, turn).await.map_err(failed)?;
-        *self.turn.lock() = turn;
+        let fairness = self.fairness.lock().clone();
+        let (claimed, fairness) = claim::claim(&client, &ask, fairness).await.map_err(failed)?;
+        *self.fairness.lock() = fairness;
         Ok(claimed)
     }
 
@@ -147,7 +147,7 @@ impl Store for Postgres {
         read::objects(&self.client().await?, keys).await
     }
 
-    async fn find(&self, find: &Find) -> Result<Page> {
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
         read::find(&self.client().await?, find).await
     }
 
@@ -165,7 +165,7 @@ impl Store for Postgres {
         read::counter(&self.client().await?, name).await
     }
 
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         read::command(&self.client().await?, id).await
     }
 
@@ -182,7 +182,7 @@ impl Store for Postgres {
         read::audit(&self.client().await?, filter, limit).await
     }
 
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         read::head(&self.client().await?).await
     }
 
@@ -198,14 +198,14 @@ impl Store for Postgres {
         read::work_counts(&self.client().await?).await
     }
 
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize> {
         let client = self.client().await?;
-        claim::forget(&client, events_before, commands_before, limit).await.map_err(failed)
+        claim::purge(&client, events_before, commands_before, limit).await.map_err(failed)
     }
 
     async fn ping(&self) -> Result<()> {
@@ -217,8 +217,8 @@ impl Store for Postgres {
         }
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     fn describe(&self) -> String {

@@ -6,10 +6,10 @@ use tokio_postgres::types::ToSql;
 
 use super::failed;
 use super::load::{self, QUEUE_COLUMNS, json, key, queue_row};
-use crate::admit::Counter;
-use crate::change::{AuditDraft, Command};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
+use crate::admission::Counter;
+use crate::change::{AuditDraft, CommandRecord};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{QueueRow, State};
 use crate::store::{WorkCount, WorkFilter};
 use crate::{Key, Object, Result, Timestamp};
@@ -40,7 +40,7 @@ fn object(row: &Row) -> (i64, Object) {
     (row.get(0), object)
 }
 
-/// A statement that grows with the conditions it has.
+/// A statement built from its conditions.
 #[derive(Default)]
 struct Where {
     sql: String,
@@ -65,7 +65,7 @@ impl Where {
         self.sql.push_str(&format!(" {word} {condition}"));
     }
 
-    /// The number is a value like others: each text is prepared, and kept, on each connection.
+    /// The limit is a parameter: each distinct text is prepared and cached per connection.
     fn limit(&mut self, limit: usize) -> String {
         self.values.push(Box::new(i64::try_from(limit).unwrap_or(i64::MAX)));
         format!("LIMIT ${}", self.values.len())
@@ -90,7 +90,7 @@ pub async fn objects(client: &Pooled, keys: &[Key]) -> Result<Vec<Object>> {
     Ok(filter.query(client, &sql).await?.iter().map(|row| object(row).1).collect())
 }
 
-pub async fn find(client: &Pooled, find: &Find) -> Result<Page> {
+pub async fn find(client: &Pooled, find: &ObjectQuery) -> Result<QueryPage> {
     let mut filter = Where::default();
     if !find.words.is_empty() {
         let query: Vec<String> = find.words.iter().map(|word| format!("'{word}':*")).collect();
@@ -117,7 +117,7 @@ pub async fn find(client: &Pooled, find: &Find) -> Result<Page> {
     let more = rows.len() > find.limit;
     let mut objects: Vec<(i64, Object)> = rows.iter().take(find.limit).map(object).collect();
     let next = if more { objects.last().map(|(num, _)| *num) } else { None };
-    Ok(Page { objects: objects.drain(..).map(|(_, object)| object).collect(), next })
+    Ok(QueryPage { objects: objects.drain(..).map(|(_, object)| object).collect(), next })
 }
 
 pub async fn keys(client: &Pooled, sql: &str, of: &Key) -> Result<Vec<Key>> {
@@ -132,18 +132,18 @@ pub async fn counter(client: &Pooled, name: &str) -> Result<Option<Counter>> {
     Ok(row.map(|row| Counter { used: row.get(0), limit: row.get(1) }))
 }
 
-pub async fn command(client: &Pooled, id: &str) -> Result<Option<Command>> {
+pub async fn command(client: &Pooled, id: &str) -> Result<Option<CommandRecord>> {
     let sql = "SELECT id, digest, status, body FROM commands WHERE id = $1";
     let statement = client.prepare_cached(sql).await.map_err(failed)?;
     let row = client.query_opt(&statement, &[&id]).await.map_err(failed)?;
     Ok(row.as_ref().map(load::command))
 }
 
-pub async fn head(client: &Pooled) -> Result<Head> {
+pub async fn head(client: &Pooled) -> Result<LogHeads> {
     let sql = "SELECT event_seq, audit_seq, audit_hash FROM meta";
     let statement = client.prepare_cached(sql).await.map_err(failed)?;
     let row = client.query_one(&statement, &[]).await.map_err(failed)?;
-    Ok(Head { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) })
+    Ok(LogHeads { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) })
 }
 
 pub async fn events(

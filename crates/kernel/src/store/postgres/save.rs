@@ -1,12 +1,12 @@
-//! Writes what a batch came to, a statement per table and kind of write, whatever its size.
+//! Writes the result of a batch with one statement per table and kind of write.
 
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Statement};
 
 use super::statements::Statements;
-use crate::admit::{Rows, Sealed, WriteKind};
-use crate::log::Head;
+use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Object, Timestamp};
 
@@ -16,10 +16,10 @@ macro_rules! columns {
     ($($column:expr),* $(,)?) => { vec![$(Box::new($column) as Column),*] };
 }
 
-/// Sends a statement with its columns; nothing if there are no rows.
+/// Executes a statement over columns, unless there are no rows.
 ///
-/// It takes a prepared statement, so that it is sent at the first poll: several of them joined go
-/// out in the order in which they are written down, which [`super::commit`] relies on.
+/// Takes a prepared statement, so that it is sent at the first poll: joined futures send in the
+/// order in which they are listed, which [`super::commit`] relies on.
 async fn run(
     client: &Pooled,
     statement: &Statement,
@@ -41,7 +41,7 @@ fn list<'a, T, U>(all: &[&'a T], field: impl Fn(&'a T) -> U) -> Vec<U> {
 pub async fn rows(
     client: &Pooled,
     sql: &Statements,
-    rows: &Rows,
+    rows: &BatchState,
     now: Timestamp,
 ) -> Result<(), Error> {
     let of = |wanted: WriteKind| -> Vec<&Object> {
@@ -96,7 +96,7 @@ async fn transitions(client: &Pooled, sql: &Statement, all: Vec<&Object>) -> Res
     run(client, sql, all.len(), columns).await
 }
 
-async fn edges(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
+async fn edges(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(), Error> {
     let from: Vec<&str> = rows.edges.keys().map(|key| key.as_str()).collect();
     let pairs =
         rows.edges.iter().flat_map(|(from, to)| to.iter().map(|to| (from.as_str(), to.as_str())));
@@ -108,15 +108,17 @@ async fn edges(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Err
     Ok(())
 }
 
-async fn queue(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
-    let changed = || rows.queue.values().filter(|slot| slot.changed());
+async fn queue(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(), Error> {
+    let changed = || rows.queue.values().filter(|tracked| tracked.changed());
     let put = |new: bool| -> Vec<&QueueRow> {
         changed()
-            .filter(|slot| slot.was.is_none() == new)
-            .filter_map(|slot| slot.is.as_ref())
+            .filter(|tracked| tracked.before.is_none() == new)
+            .filter_map(|tracked| tracked.after.as_ref())
             .collect()
     };
-    let gone = changed().filter(|slot| slot.is.is_none()).filter_map(|slot| slot.was.as_ref());
+    let gone = changed()
+        .filter(|tracked| tracked.after.is_none())
+        .filter_map(|tracked| tracked.before.as_ref());
     let gone: Vec<&str> = gone.map(|row| row.key.as_str()).collect();
     futures::try_join!(
         queue_rows(client, &sql.queue_insert, put(true)),
@@ -143,7 +145,7 @@ async fn queue_rows(client: &Pooled, sql: &Statement, all: Vec<&QueueRow>) -> Re
     run(client, sql, all.len(), columns).await
 }
 
-/// One row of `allotments` as it is to be; counters have an empty holder.
+/// One new row of `allotments`; counters have an empty holder.
 struct Allotment<'a> {
     counter: &'a str,
     holder: &'a str,
@@ -152,20 +154,20 @@ struct Allotment<'a> {
     is: Option<(i64, i64)>,
 }
 
-async fn allotments(client: &Pooled, sql: &Statements, rows: &Rows) -> Result<(), Error> {
-    let counters = rows.counters.iter().filter(|(_, slot)| slot.changed());
-    let counters = counters.map(|(counter, slot)| Allotment {
+async fn allotments(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(), Error> {
+    let counters = rows.counters.iter().filter(|(_, tracked)| tracked.changed());
+    let counters = counters.map(|(counter, tracked)| Allotment {
         counter,
         holder: "",
-        new: slot.was.is_none(),
-        is: slot.is.map(|counter| (counter.used, counter.limit)),
+        new: tracked.before.is_none(),
+        is: tracked.after.map(|counter| (counter.used, counter.limit)),
     });
-    let holds = rows.holds.iter().filter(|(_, slot)| slot.changed());
-    let holds = holds.map(|((counter, holder), slot)| Allotment {
+    let holds = rows.holds.iter().filter(|(_, tracked)| tracked.changed());
+    let holds = holds.map(|((counter, holder), tracked)| Allotment {
         counter,
         holder,
-        new: slot.was.is_none(),
-        is: slot.is.map(|amount| (amount, 0)),
+        new: tracked.before.is_none(),
+        is: tracked.after.map(|amount| (amount, 0)),
     });
     let all: Vec<Allotment> = counters.chain(holds).collect();
     let part = |new: bool, there: bool| -> Vec<&Allotment> {
@@ -198,11 +200,11 @@ async fn put_allotments(
 async fn commands(
     client: &Pooled,
     sql: &Statements,
-    rows: &Rows,
+    rows: &BatchState,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let new = rows.commands.values().filter(|slot| slot.changed());
-    let all: Vec<_> = new.filter_map(|slot| slot.is.as_ref()).collect();
+    let new = rows.commands.values().filter(|tracked| tracked.changed());
+    let all: Vec<_> = new.filter_map(|tracked| tracked.after.as_ref()).collect();
     let columns = columns![
         list(&all, |command| command.id.as_str()),
         list(&all, |command| command.digest.as_str()),
@@ -216,11 +218,11 @@ async fn commands(
 pub async fn logs(
     client: &Pooled,
     sql: &Statements,
-    sealed: &Sealed,
-    head: &Head,
+    numbered: &NumberedLogs,
+    head: &LogHeads,
 ) -> Result<(), Error> {
-    let events: Vec<_> = sealed.events.iter().collect();
-    let audit: Vec<_> = sealed.audit.iter().collect();
+    let events: Vec<_> = numbered.events.iter().collect();
+    let audit: Vec<_> = numbered.audit.iter().collect();
     let event_columns = columns![
         list(&events, |event| event.seq),
         list(&events, |event| event.kind.as_str()),

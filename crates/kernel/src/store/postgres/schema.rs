@@ -1,4 +1,4 @@
-//! The tables, and how an older database becomes a newer one. Forward only; several replicas may
+//! The tables and their migrations. Forward only; several replicas may
 //! start at once.
 
 use tokio_postgres::Client;
@@ -6,16 +6,16 @@ use tokio_postgres::Client;
 use super::failed;
 use crate::{Error, Result};
 
-/// Each step brings the database from the version before to its own; the first is version 1.
+/// Migrations; the first creates version 1.
 const STEPS: &[&str] = &[include_str!("0001.sql")];
 
-/// The version of the tables that this binary works with.
+/// The schema version of this binary.
 pub const VERSION: i64 = STEPS.len() as i64;
 
-/// The oldest server that is known to work, as `server_version_num` counts.
+/// The oldest supported server, as `server_version_num`.
 const SERVER_OLDEST: i32 = 150_000;
 
-/// Any number, as long as every replica takes the same.
+/// An arbitrary number that all replicas share.
 const LOCK: i64 = 0x6d61_696e_7374_6179;
 
 pub async fn migrate(client: &mut Client) -> Result<()> {
@@ -30,7 +30,7 @@ pub async fn migrate(client: &mut Client) -> Result<()> {
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(failed)?;
     transaction
         .batch_execute(
-            // That the table is there already is no news.
+            // Suppresses the notice that the table exists.
             "SET LOCAL client_min_messages = warning;
              CREATE TABLE IF NOT EXISTS meta (
                  id         integer PRIMARY KEY CHECK (id = 1),

@@ -9,7 +9,7 @@ macro_rules! statements {
         pub struct Statements { $(pub $name: Statement,)* }
 
         impl Statements {
-            /// From the connection's cache; prepares what is not there yet.
+            /// Takes them from the connection's cache, or prepares them.
             pub async fn of(client: &Pooled) -> Result<Statements, Error> {
                 Ok(Statements { $($name: client.prepare_cached($sql).await?,)* })
             }

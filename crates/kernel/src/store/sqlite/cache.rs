@@ -1,9 +1,9 @@
-//! Objects that were read lately, so that reading one again needs no look into the file.
+//! A cache of recently read objects.
 //!
-//! It never shows anything older than the last commit. The writer names what a batch writes before
-//! it commits it: from then until the commit is over these objects are not here, and whoever wants
-//! one reads the file. Whoever has read the file puts the object here only if no batch ended since
-//! it began to, and none that writes the object is under way: then what it read is still so.
+//! It never serves anything older than the last commit. The writer invalidates the objects of a
+//! batch before the commit; until the commit has ended they are not cached, and readers go to the
+//! file. A reader caches what it read from the file only if no batch ended since it began to read,
+//! and no running batch writes the object: then its copy is still current.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,102 +12,101 @@ use parking_lot::Mutex;
 
 use crate::{Key, Object};
 
-/// For the objects, their keys and their places: about 8,000 objects with a spec of a few hundred
+/// The size limit, map overhead included: about 8,000 objects with a spec of a few hundred
 /// bytes.
 const BYTES_MAX: usize = 8 << 20;
 
 pub struct Cache {
-    shelves: Mutex<Shelves>,
+    generations: Mutex<Generations>,
     bytes_max: usize,
 }
 
 #[derive(Default)]
-struct Shelves {
-    /// What was read lately. When it takes up half of what is allowed, it takes the place of
-    /// `older`, which is forgotten.
-    newer: HashMap<Key, Arc<Object>>,
-    newer_bytes: usize,
-    older: HashMap<Key, Arc<Object>>,
-    /// What the batch under way writes.
+struct Generations {
+    /// Recently read. When it reaches half of the limit, it replaces `old`, which is dropped.
+    young: HashMap<Key, Arc<Object>>,
+    young_bytes: usize,
+    old: HashMap<Key, Arc<Object>>,
+    /// Keys that the running batch writes.
     writing: HashSet<Key>,
     batches_ended: u64,
 }
 
-/// When someone began to read the file.
-pub struct Since(u64);
+/// The number of ended batches when a read of the file began.
+pub struct ReadEpoch(u64);
 
 impl Cache {
     pub fn new() -> Cache {
-        Cache { shelves: Mutex::default(), bytes_max: BYTES_MAX }
+        Cache { generations: Mutex::default(), bytes_max: BYTES_MAX }
     }
 
-    /// The object if it is here. If not: read the file, and then [`Cache::put`].
-    pub fn get(&self, key: &Key) -> Result<Arc<Object>, Since> {
-        let mut shelves = self.shelves.lock();
-        if let Some(object) = shelves.newer.get(key) {
+    /// The cached object. On a miss: read the file, then call [`Cache::put`].
+    pub fn get(&self, key: &Key) -> Result<Arc<Object>, ReadEpoch> {
+        let mut generations = self.generations.lock();
+        if let Some(object) = generations.young.get(key) {
             return Ok(object.clone());
         }
-        if let Some(object) = shelves.older.remove(key) {
-            shelves.keep(object.clone(), self.bytes_max);
+        if let Some(object) = generations.old.remove(key) {
+            generations.keep(object.clone(), self.bytes_max);
             return Ok(object);
         }
-        Err(Since(shelves.batches_ended))
+        Err(ReadEpoch(generations.batches_ended))
     }
 
-    pub fn put(&self, object: Arc<Object>, since: Since) {
-        let mut shelves = self.shelves.lock();
-        if since.0 == shelves.batches_ended && !shelves.writing.contains(&object.key) {
-            shelves.keep(object, self.bytes_max);
+    pub fn put(&self, object: Arc<Object>, epoch: ReadEpoch) {
+        let mut generations = self.generations.lock();
+        if epoch.0 == generations.batches_ended && !generations.writing.contains(&object.key) {
+            generations.keep(object, self.bytes_max);
         }
     }
 
-    /// Before the commit of a batch that writes these. Keep it until the commit is over, whether
-    /// it worked or not.
-    pub fn writing(&self, keys: impl IntoIterator<Item = Key>) -> Writing<'_> {
-        let mut shelves = self.shelves.lock();
+    /// Call before the commit of a batch that writes these keys. Hold the guard until the commit has
+    /// ended, successful or not.
+    pub fn invalidate(&self, keys: impl IntoIterator<Item = Key>) -> InvalidationGuard<'_> {
+        let mut generations = self.generations.lock();
         for key in keys {
-            shelves.forget(&key);
-            shelves.writing.insert(key);
+            generations.remove(&key);
+            generations.writing.insert(key);
         }
-        Writing(self)
+        InvalidationGuard(self)
     }
 }
 
-/// A batch is being committed.
-pub struct Writing<'a>(&'a Cache);
+/// Held during the commit of a batch.
+pub struct InvalidationGuard<'a>(&'a Cache);
 
-impl Drop for Writing<'_> {
+impl Drop for InvalidationGuard<'_> {
     fn drop(&mut self) {
-        let mut shelves = self.0.shelves.lock();
-        shelves.writing.clear();
-        shelves.batches_ended += 1;
+        let mut generations = self.0.generations.lock();
+        generations.writing.clear();
+        generations.batches_ended += 1;
     }
 }
 
-impl Shelves {
+impl Generations {
     fn keep(&mut self, object: Arc<Object>, bytes_max: usize) {
-        self.forget(&object.key);
+        self.remove(&object.key);
         let bytes = bytes(&object);
         if bytes > bytes_max / 8 {
             return;
         }
-        if self.newer_bytes + bytes > bytes_max / 2 {
-            self.older = std::mem::take(&mut self.newer);
-            self.newer_bytes = 0;
+        if self.young_bytes + bytes > bytes_max / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
         }
-        self.newer_bytes += bytes;
-        self.newer.insert(object.key.clone(), object);
+        self.young_bytes += bytes;
+        self.young.insert(object.key.clone(), object);
     }
 
-    fn forget(&mut self, key: &Key) {
-        if let Some(object) = self.newer.remove(key) {
-            self.newer_bytes -= bytes(&object);
+    fn remove(&mut self, key: &Key) {
+        if let Some(object) = self.young.remove(key) {
+            self.young_bytes -= bytes(&object);
         }
-        self.older.remove(key);
+        self.old.remove(key);
     }
 }
 
-/// What an object takes up here, roughly: its texts and its place in the map, with some air.
+/// The approximate memory of an object: its strings, its map entry, and allocator overhead.
 fn bytes(object: &Object) -> usize {
     let Object { key, org, owner, name, description, phase, labels, spec, status, .. } = object;
     let texts = [key.as_str(), key.as_str(), org, owner, name, description, phase];
@@ -126,31 +125,34 @@ mod tests {
         let key = Key::new("widget", &id.to_string());
         let mut object = Object::new(key, "acme", "alice", "n", "ready", Timestamp(0));
         object.revision = revision;
-        object.spec = Json::of(&"x".repeat(spec_bytes));
+        object.spec = Json::encode(&"x".repeat(spec_bytes));
         Arc::new(object)
     }
 
     fn held(cache: &Cache) -> usize {
-        let shelves = cache.shelves.lock();
-        let newer: usize = shelves.newer.values().map(|object| bytes(object)).sum();
-        assert_eq!(newer, shelves.newer_bytes);
-        newer + shelves.older.values().map(|object| bytes(object)).sum::<usize>()
+        let generations = cache.generations.lock();
+        let young: usize = generations.young.values().map(|object| bytes(object)).sum();
+        assert_eq!(young, generations.young_bytes);
+        young + generations.old.values().map(|object| bytes(object)).sum::<usize>()
     }
 
     #[test]
-    fn it_never_holds_more_than_it_may_and_keeps_what_is_in_use() {
+    fn it_stays_within_its_limit_and_keeps_recently_used_objects() {
         let cache = Cache { bytes_max: 20_000, ..Cache::new() };
         let used = object(255, 1, 100);
         for n in 0..=254 {
             for object in [object(n, 1, usize::from(n) * 15), used.clone()] {
-                if let Err(since) = cache.get(&object.key) {
-                    cache.put(object, since);
+                if let Err(epoch) = cache.get(&object.key) {
+                    cache.put(object, epoch);
                 }
                 assert!(held(&cache) <= 20_000, "{} bytes", held(&cache));
             }
             assert!(cache.get(&used.key).is_ok(), "after {n}");
         }
-        assert!(cache.get(&object(0, 1, 0).key).is_err(), "what nobody asked for again is gone");
+        assert!(
+            cache.get(&object(0, 1, 0).key).is_err(),
+            "an object that was not read again is evicted"
+        );
     }
 
     /// One step of the writer, or of one of three readers.
@@ -159,7 +161,7 @@ mod tests {
         Begin(Vec<u8>),
         Commit,
         End,
-        Look(usize, u8),
+        Attempt(usize, u8),
         Read(usize),
         Put(usize),
     }
@@ -169,52 +171,52 @@ mod tests {
             prop::collection::vec(0..3_u8, 0..3).prop_map(Step::Begin),
             Just(Step::Commit),
             Just(Step::End),
-            (0..3_usize, 0..3_u8).prop_map(|(reader, id)| Step::Look(reader, id)),
+            (0..3_usize, 0..3_u8).prop_map(|(reader, id)| Step::Attempt(reader, id)),
             (0..3_usize).prop_map(Step::Read),
             (0..3_usize).prop_map(Step::Put),
         ]
     }
 
-    /// What a reader who did not find it here is about to do.
+    /// The next step of a reader after a cache miss.
     enum Pending {
-        Read(u8, Since),
-        Put(Arc<Object>, Since),
+        Read(u8, ReadEpoch),
+        Put(Arc<Object>, ReadEpoch),
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn whatever_the_order_of_steps_what_is_here_is_what_the_file_holds(
+        fn the_cache_agrees_with_the_file_in_every_order_of_steps(
             steps in prop::collection::vec(step(), 0..60)
         ) {
             let cache = Cache::new();
             let mut file = [1_i64; 3];
-            // The batch under way, what it writes, and whether it is committed.
-            let mut batch: Option<(Writing<'_>, Vec<u8>, bool)> = None;
+            // The running batch, the keys it writes, and whether it is committed.
+            let mut batch: Option<(InvalidationGuard<'_>, Vec<u8>, bool)> = None;
             let mut readers: [Option<Pending>; 3] = [None, None, None];
             for step in steps {
                 match step {
                     Step::Begin(ids) if batch.is_none() => {
                         let keys = ids.iter().map(|id| object(*id, 0, 0).key.clone());
-                        batch = Some((cache.writing(keys), ids, false));
+                        batch = Some((cache.invalidate(keys), ids, false));
                     }
                     Step::Commit => if let Some((_, ids, committed @ false)) = &mut batch {
                         ids.iter().for_each(|id| file[usize::from(*id)] += 1);
                         *committed = true;
                     },
                     Step::End => batch = None,
-                    Step::Look(reader, id) => match cache.get(&object(id, 0, 0).key) {
+                    Step::Attempt(reader, id) => match cache.get(&object(id, 0, 0).key) {
                         Ok(found) => prop_assert_eq!(found.revision, file[usize::from(id)]),
-                        Err(since) => readers[reader] = Some(Pending::Read(id, since)),
+                        Err(epoch) => readers[reader] = Some(Pending::Read(id, epoch)),
                     },
                     Step::Read(reader) => readers[reader] = match readers[reader].take() {
-                        Some(Pending::Read(id, since)) => {
-                            Some(Pending::Put(object(id, file[usize::from(id)], 0), since))
+                        Some(Pending::Read(id, epoch)) => {
+                            Some(Pending::Put(object(id, file[usize::from(id)], 0), epoch))
                         }
                         other => other,
                     },
                     Step::Put(reader) => match readers[reader].take() {
-                        Some(Pending::Put(object, since)) => cache.put(object, since),
+                        Some(Pending::Put(object, epoch)) => cache.put(object, epoch),
                         other => readers[reader] = other,
                     },
                     Step::Begin(_) => {}

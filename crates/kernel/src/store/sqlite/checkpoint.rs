@@ -1,8 +1,8 @@
-//! Brings the write-ahead log home while the writer goes on. Within a commit, as SQLite does it by
-//! itself, everybody would wait while megabytes are written and synced.
+//! Checkpoints the write-ahead log (WAL) in a background thread. SQLite's automatic checkpoint runs
+//! inside a commit, where everybody waits while megabytes are written and synced.
 //!
-//! The log begins anew only when nothing of it is left to bring home, which nobody but the writer
-//! can see to: what came meanwhile is little, and that it does itself.
+//! The WAL restarts only after a checkpoint that leaves nothing behind, and only the writer can
+//! exclude new pages: it checkpoints the small rest itself.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,31 +15,32 @@ use rusqlite::Connection;
 
 use crate::{Error, Result};
 
-/// Pages in the log that are worth it.
-const ENOUGH: u32 = if cfg!(test) { 40 } else { 4000 };
-/// What may be left for the writer.
-const REST: u32 = if cfg!(test) { 10 } else { 256 };
-/// The writer fills the log faster than it is emptied: it helps, and everybody waits.
-const TOO_MANY: u32 = 8 * ENOUGH;
-/// Each has less to do than the one before.
+/// WAL pages that trigger a checkpoint.
+const CHECKPOINT_PAGES: u32 = if cfg!(test) { 40 } else { 4000 };
+/// Pages that may be left for the writer.
+const TAIL_PAGES_MAX: u32 = if cfg!(test) { 10 } else { 256 };
+/// The WAL grows faster than the background checkpointer drains it; the writer checkpoints inline,
+/// which stalls commits.
+const STALL_PAGES: u32 = 8 * CHECKPOINT_PAGES;
+/// Passes per request; each has fewer pages than the one before.
 const PASSES: usize = 4;
 
 thread_local! {
-    /// Pages in the log after the last commit of this thread.
+    /// WAL pages after the last commit of this thread.
     static PAGES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// On the writer's side.
-pub struct Checkpoints {
-    ask: Option<SyncSender<()>>,
-    /// It was asked and has not answered.
-    asked: bool,
-    answered: Arc<AtomicBool>,
+/// The writer's handle of the background thread.
+pub struct Checkpointer {
+    request: Option<SyncSender<()>>,
+    /// A checkpoint was requested and has not finished.
+    requested: bool,
+    finished: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Checkpoints {
-    pub fn start(path: &Path, writer: &Connection) -> Result<Checkpoints> {
+impl Checkpointer {
+    pub fn start(path: &Path, writer: &Connection) -> Result<Checkpointer> {
         let connection = Connection::open(path).and_then(|connection| {
             super::configure(&connection)?;
             Ok(connection)
@@ -49,64 +50,69 @@ impl Checkpoints {
             PAGES.set(u32::try_from(pages).unwrap_or_default());
             Ok(())
         }));
-        let (ask, asked) = sync_channel(1);
-        let answered = Arc::new(AtomicBool::new(false));
-        let answer = answered.clone();
+        let (request, requested) = sync_channel(1);
+        let finished = Arc::new(AtomicBool::new(false));
+        let answer = finished.clone();
         let thread = std::thread::Builder::new()
-            .name("store-checkpoints".into())
-            .spawn(move || run(&connection, &asked, &answer))
-            .map_err(|e| Error::internal("starting the store's checkpoints", e))?;
-        Ok(Checkpoints { ask: Some(ask), asked: false, answered, thread: Some(thread) })
+            .name("store-checkpointer".into())
+            .spawn(move || run(&connection, &requested, &answer))
+            .map_err(|e| Error::internal("starting the store's checkpointer", e))?;
+        Ok(Checkpointer {
+            request: Some(request),
+            requested: false,
+            finished,
+            thread: Some(thread),
+        })
     }
 
-    /// After a commit of the writer, in its thread.
+    /// Called by the writer after each commit.
     pub fn after_commit(&mut self, writer: &Connection) {
         let pages = PAGES.get();
-        if self.asked {
-            self.asked = !self.answered.swap(false, Ordering::AcqRel);
-            if !self.asked {
-                passed(writer);
+        if self.requested {
+            self.requested = !self.finished.swap(false, Ordering::AcqRel);
+            if !self.requested {
+                checkpoint_passive(writer);
             }
-        } else if pages >= TOO_MANY {
-            passed(writer);
-        } else if pages >= ENOUGH
-            && let Some(ask) = &self.ask
+        } else if pages >= STALL_PAGES {
+            checkpoint_passive(writer);
+        } else if pages >= CHECKPOINT_PAGES
+            && let Some(request) = &self.request
         {
-            self.asked = ask.try_send(()).is_ok();
+            self.requested = request.try_send(()).is_ok();
         }
     }
 }
 
-impl Drop for Checkpoints {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.ask = None;
+        self.request = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(connection: &Connection, asked: &Receiver<()>, answered: &AtomicBool) {
-    while asked.recv().is_ok() {
-        let mut home = 0;
+fn run(connection: &Connection, requested: &Receiver<()>, finished: &AtomicBool) {
+    while requested.recv().is_ok() {
+        let mut done = 0;
         for _ in 0..PASSES {
-            let Some(log) = passed(connection) else { break };
-            if log.saturating_sub(home) <= REST {
+            let Some(log) = checkpoint_passive(connection) else { break };
+            if log.saturating_sub(done) <= TAIL_PAGES_MAX {
                 break;
             }
-            home = log;
+            done = log;
         }
-        answered.store(true, Ordering::Release);
+        finished.store(true, Ordering::Release);
     }
 }
 
-/// Brings home what is there now; how many pages the log has.
-fn passed(connection: &Connection) -> Option<u32> {
+/// Checkpoints without blocking anyone. Returns the number of WAL pages.
+fn checkpoint_passive(connection: &Connection) -> Option<u32> {
     let pass = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1));
     match pass {
         Ok(pages) => Some(pages),
         Err(error) => {
-            tracing::warn!(%error, "the store's log could not be brought home");
+            tracing::warn!(%error, "WAL checkpoint failed");
             None
         }
     }
@@ -116,18 +122,18 @@ fn passed(connection: &Connection) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Writes so many rows, one in each commit; how often the log began anew, and its most pages.
-    fn write(connection: &Connection, checkpoints: &mut Checkpoints, rows: usize) -> (u32, u32) {
-        let (mut anew, mut most, mut before) = (0, 0, 0);
+    /// Writes `rows` rows, one per commit. Returns how often the WAL restarted, and its most pages.
+    fn write(connection: &Connection, checkpointer: &mut Checkpointer, rows: usize) -> (u32, u32) {
+        let (mut restarts, mut most, mut before) = (0, 0, 0);
         for _ in 0..rows {
             connection.execute("INSERT INTO t VALUES (randomblob(6000))", []).unwrap();
             let pages = PAGES.get();
-            anew += u32::from(pages < before);
+            restarts += u32::from(pages < before);
             most = most.max(pages);
             before = pages;
-            checkpoints.after_commit(connection);
+            checkpointer.after_commit(connection);
         }
-        (anew, most)
+        (restarts, most)
     }
 
     fn open(path: &Path) -> Connection {
@@ -137,27 +143,27 @@ mod tests {
     }
 
     #[test]
-    fn the_log_begins_anew_again_and_again_and_nothing_is_lost() {
+    fn the_wal_restarts_repeatedly_and_nothing_is_lost() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let connection = open(&path);
         connection.execute("CREATE TABLE t (x BLOB)", []).unwrap();
-        let mut checkpoints = Checkpoints::start(&path, &connection).unwrap();
-        let (anew, most) = write(&connection, &mut checkpoints, 1000);
-        assert!(anew >= 2, "{anew}");
-        assert!(most <= TOO_MANY + ENOUGH, "{most}");
+        let mut checkpointer = Checkpointer::start(&path, &connection).unwrap();
+        let (restarts, most) = write(&connection, &mut checkpointer, 1000);
+        assert!(restarts >= 2, "{restarts}");
+        assert!(most <= STALL_PAGES + CHECKPOINT_PAGES, "{most}");
 
-        // Who reads for long keeps the log, and nobody else waits for that.
+        // A long read keeps the WAL from restarting, and nobody waits for it.
         let reader = open(&path);
         reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
-        let (_, most) = write(&connection, &mut checkpoints, 1000);
-        assert!(most > TOO_MANY, "{most}");
+        let (_, most) = write(&connection, &mut checkpointer, 1000);
+        assert!(most > STALL_PAGES, "{most}");
         reader.execute_batch("COMMIT").unwrap();
-        let (anew, _) = write(&connection, &mut checkpoints, 100);
-        assert!(anew >= 1, "{anew}");
+        let (restarts, _) = write(&connection, &mut checkpointer, 100);
+        assert!(restarts >= 1, "{restarts}");
 
         drop(connection);
-        drop(checkpoints);
+        drop(checkpointer);
         let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
         let rows = open(&path).query_row("SELECT count(*) FROM t", [], count).unwrap();
         assert_eq!(rows, 2100);

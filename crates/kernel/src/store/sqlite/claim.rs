@@ -1,4 +1,4 @@
-//! Hands out due work, one of each organisation in turn.
+//! Claims due rows, fairly between organisations.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -6,28 +6,30 @@ use super::load::{QUEUE_COLUMNS, queue_at};
 use super::save::update_queue;
 use crate::Timestamp;
 use crate::change::Lane;
-use crate::queue::{Ask, Claim, Claimed, QueueRow};
+use crate::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow};
 
 /// How many due rows are made ready at a time; the rest follow with the next claim.
 const PROMOTED_MAX: i64 = 1000;
 
-/// Where the turn of each lane is: the organisation that was served last.
+/// The position of each lane: the organisation that was served last.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct FairnessCursor {
     last_org: [String; 2],
 }
 
 pub fn claim(
     connection: &Connection,
-    ask: &Ask,
-    turn: &mut Turn,
+    ask: &ClaimRequest,
+    fairness: &mut FairnessCursor,
     fence: &mut i64,
-) -> rusqlite::Result<Claimed> {
+) -> rusqlite::Result<ClaimBatch> {
     promote(connection, ask.now)?;
     let mut claims = Vec::new();
     for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
         let slots = slots.min(ask.slots - claims.len());
-        for mut row in pick(connection, lane, slots, &mut turn.last_org[lane.number() as usize])? {
+        for mut row in
+            pick(connection, lane, slots, &mut fairness.last_org[lane.number() as usize])?
+        {
             *fence += 1;
             let due = row.due;
             row.claim(&ask.worker, *fence, ask.now.plus(ask.lease));
@@ -42,7 +44,7 @@ pub fn claim(
     let next_due = connection
         .prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)")?
         .query_row([], |row| row.get::<_, Option<i64>>(0))?;
-    Ok(Claimed { claims, next_due: next_due.map(Timestamp) })
+    Ok(ClaimBatch { claims, next_due: next_due.map(Timestamp) })
 }
 
 fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
@@ -58,8 +60,8 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Goes from organisation to organisation by the index, so that it costs what it takes and not
-/// what there is: first an equal share for each, then whatever is left to give.
+/// Walks the organisations by index, so that the cost follows the claimed rows and not the size of
+/// the queue: first an equal share for each, then the remaining slots.
 fn pick(
     connection: &Connection,
     lane: Lane,

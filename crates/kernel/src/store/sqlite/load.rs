@@ -1,22 +1,22 @@
-//! Loads the rows that a batch touches, so that it can be decided.
+//! Loads the rows that a batch touches, for admission.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::admit::{Counter, Lease, Rows, Slot, Stored, Touched};
-use crate::change::{Answer, Command, Lane};
-use crate::log::Head;
+use crate::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked};
+use crate::change::{CommandRecord, CommandReply, Lane};
+use crate::log::LogHeads;
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Timestamp};
 
-pub fn rows(connection: &Connection, touched: &Touched) -> rusqlite::Result<Rows> {
-    let mut rows = Rows::default();
+pub fn rows(connection: &Connection, touched: &RowSet) -> rusqlite::Result<BatchState> {
+    let mut rows = BatchState::default();
     for key in &touched.objects {
         let stored = connection
             .prepare_cached("SELECT revision FROM objects WHERE key = ?1")?
-            .query_row([key.as_str()], |row| Ok(Stored { revision: row.get(0)? }))
+            .query_row([key.as_str()], |row| Ok(StoredRevision { revision: row.get(0)? }))
             .optional()?;
         if let Some(stored) = stored {
-            rows.objects.insert(key.clone(), Slot::loaded(stored));
+            rows.objects.insert(key.clone(), Tracked::loaded(stored));
         }
     }
     const DEPENDENTS: &str = "SELECT dependent, coalesce(org, '') FROM edges LEFT JOIN objects ON key = dependent WHERE dependency = ?1";
@@ -36,12 +36,12 @@ pub fn rows(connection: &Connection, touched: &Touched) -> rusqlite::Result<Rows
     let neighbours: Vec<Key> = neighbours.flat_map(|map| map.keys().cloned()).collect();
     for key in touched.queue.iter().chain(&neighbours) {
         if let Some(row) = queue_row(connection, key)? {
-            rows.queue.insert(key.clone(), Slot::loaded(row));
+            rows.queue.insert(key.clone(), Tracked::loaded(row));
         }
     }
     for name in &touched.counters {
         if let Some(found) = counter(connection, name)? {
-            rows.counters.insert(name.clone(), Slot::loaded(found));
+            rows.counters.insert(name.clone(), Tracked::loaded(found));
         }
     }
     for (name, holder) in &touched.holds {
@@ -50,7 +50,7 @@ pub fn rows(connection: &Connection, touched: &Touched) -> rusqlite::Result<Rows
             .query_row(params![name, holder], |row| row.get(0))
             .optional()?;
         if let Some(amount) = amount {
-            rows.holds.insert((name.clone(), holder.clone()), Slot::loaded(amount));
+            rows.holds.insert((name.clone(), holder.clone()), Tracked::loaded(amount));
         }
     }
     for name in &touched.leases {
@@ -60,7 +60,7 @@ pub fn rows(connection: &Connection, touched: &Touched) -> rusqlite::Result<Rows
     }
     for id in &touched.commands {
         if let Some(command) = command(connection, id)? {
-            rows.commands.insert(id.clone(), Slot::loaded(command));
+            rows.commands.insert(id.clone(), Tracked::loaded(command));
         }
     }
     Ok(rows)
@@ -119,20 +119,21 @@ pub fn lease(connection: &Connection, name: &str) -> rusqlite::Result<Option<Lea
         .optional()
 }
 
-pub fn command(connection: &Connection, id: &str) -> rusqlite::Result<Option<Command>> {
+pub fn command(connection: &Connection, id: &str) -> rusqlite::Result<Option<CommandRecord>> {
     connection
         .prepare_cached("SELECT id, digest, status, body FROM commands WHERE id = ?1")?
         .query_row([id], |row| {
-            let answer = Answer { status: row.get(2)?, body: json_at(row, 3)? };
-            Ok(Command { id: row.get(0)?, digest: row.get(1)?, answer })
+            let answer = CommandReply { status: row.get(2)?, body: json_at(row, 3)? };
+            Ok(CommandRecord { id: row.get(0)?, digest: row.get(1)?, answer })
         })
         .optional()
 }
 
-pub fn head(connection: &Connection) -> rusqlite::Result<Head> {
-    connection
-        .prepare_cached("SELECT event_seq, audit_seq, audit_hash FROM meta")?
-        .query_row([], |row| {
-            Ok(Head { event_seq: row.get(0)?, audit_seq: row.get(1)?, audit_hash: row.get(2)? })
-        })
+pub fn head(connection: &Connection) -> rusqlite::Result<LogHeads> {
+    connection.prepare_cached("SELECT event_seq, audit_seq, audit_hash FROM meta")?.query_row(
+        [],
+        |row| {
+            Ok(LogHeads { event_seq: row.get(0)?, audit_seq: row.get(1)?, audit_hash: row.get(2)? })
+        },
+    )
 }

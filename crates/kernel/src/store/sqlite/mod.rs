@@ -1,11 +1,11 @@
-//! The embedded store: one file, one writer thread with group commit, readers beside it.
+//! The embedded store: one file, one writer thread with group commit, concurrent readers.
 
 mod cache;
 mod checkpoint;
 mod claim;
 mod load;
+mod log_index;
 mod read;
-mod runs;
 mod save;
 mod schema;
 mod writer;
@@ -19,54 +19,54 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Hints, OnCommit, Store, WorkCount, WorkFilter};
-use crate::admit::{Counter, Lease};
-use crate::change::{Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use crate::admission::{Counter, Lease};
+use crate::change::{Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
 use cache::Cache;
-use checkpoint::Checkpoints;
+use checkpoint::Checkpointer;
 pub use schema::VERSION;
 use writer::{Op, Writer};
 
-/// Requests that may wait for the writer: enough to fill a batch while one is being written;
-/// beyond that callers wait, and the limit on concurrent requests holds them back.
+/// The bound of the writer's queue: enough to fill a batch while one is being written. Beyond it
+/// callers wait, and the limit on concurrent requests throttles clients.
 const WAITING_MAX: usize = 4096;
 /// Readers kept open between reads.
 const READERS_MAX: usize = 8;
 
 pub struct Sqlite {
     path: PathBuf,
-    /// `None` only while it is being closed.
+    /// `None` only while the store closes.
     ops: Option<mpsc::Sender<Op>>,
     writer: Option<std::thread::JoinHandle<()>>,
     readers: Arc<Readers>,
     cache: Arc<Cache>,
-    hints: Arc<Hints>,
+    wakeups: Arc<Wakeups>,
 }
 
 impl Sqlite {
-    /// Opens the file, makes or upgrades its tables, and starts the writer.
+    /// Opens the file, migrates its tables, and starts the writer.
     pub fn open(path: &Path, on_commit: OnCommit) -> Result<Sqlite> {
         let lock = exclusive(path)?;
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
         schema::migrate(&mut connection).map_err(|e| opening(path, e))??;
-        let (hints, cache) = (Arc::new(Hints::default()), Arc::new(Cache::new()));
+        let (wakeups, cache) = (Arc::new(Wakeups::default()), Arc::new(Cache::new()));
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
-        let checkpoints = Checkpoints::start(path, &connection)?;
-        let parts = (connection, checkpoints, lock);
-        let writer = Writer::new(parts, cache.clone(), hints.clone(), on_commit)?;
+        let checkpointer = Checkpointer::start(path, &connection)?;
+        let parts = (connection, checkpointer, lock);
+        let writer = Writer::new(parts, cache.clone(), wakeups.clone(), on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
         let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
-        Ok(Sqlite { path, ops, writer, readers, cache, hints })
+        Ok(Sqlite { path, ops, writer, readers, cache, wakeups })
     }
 
     async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
@@ -77,7 +77,7 @@ impl Sqlite {
         answer.await.map_err(|_| stopped())?
     }
 
-    /// Runs a read that may take a while beside the async workers.
+    /// Runs a read that may be slow on a blocking thread.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -89,7 +89,7 @@ impl Sqlite {
     }
 }
 
-/// Closed when this returns: whoever opens the file next finds it free.
+/// Closes the file before it returns, so that it can be opened again at once.
 impl Drop for Sqlite {
     fn drop(&mut self) {
         self.ops = None;
@@ -99,8 +99,8 @@ impl Drop for Sqlite {
     }
 }
 
-/// A second process on the same file would not see this one's wake-ups, and two writers would
-/// fight over the file: the first one keeps it.
+/// Locks the file for this process: a second one would miss our wake-ups, and two writers would
+/// contend for the file.
 fn exclusive(path: &Path) -> Result<std::fs::File> {
     let lock_path = path.with_extension("lock");
     let lock =
@@ -119,7 +119,9 @@ fn opening(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Syn
     let (path, source) = (path.display(), source.into());
     match source.downcast_ref::<rusqlite::Error>() {
         Some(error) if damaged(error) => Error::internal(
-            format!("{path} is damaged; restore it from a backup, or move it away to begin anew"),
+            format!(
+                "{path} is damaged; restore it from a backup, or move it away to start with an empty one"
+            ),
             source,
         ),
         _ => Error::unavailable(format!("{path} ({source})"), source),
@@ -131,8 +133,8 @@ fn damaged(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
-/// Large pages: a group of transitions touches rows all over the file, and what it touches is
-/// written to the log page by page.
+/// Uses large pages: a batch of transitions touches rows all over the file, and the WAL holds
+/// whole pages.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
@@ -144,7 +146,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -32_000)
 }
 
-/// What SQLite says when something is wrong, as ours.
+/// Maps an error of SQLite.
 fn failed(error: rusqlite::Error) -> Error {
     Error::unavailable(format!("the store ({})", what_failed(&error)), error)
 }
@@ -159,7 +161,7 @@ fn what_failed(error: &rusqlite::Error) -> String {
     }
 }
 
-/// Read-only connections. A read takes an idle one or opens another, so reads never wait.
+/// A pool of read-only connections. A read takes an idle one or opens another, so reads never wait.
 struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -196,7 +198,7 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Commit { changes, now, reply }).await
     }
 
-    async fn claim(&self, ask: Ask) -> Result<Claimed> {
+    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         self.ask(|reply| Op::Claim { ask, reply }).await
     }
 
@@ -216,24 +218,24 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Unlease { name, fence, reply }).await
     }
 
-    /// A few look-ups by key take microseconds: on the calling thread.
+    /// Runs on the calling thread: look-ups by key take microseconds.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
         self.readers.with(|connection| read::objects(connection, keys))
     }
 
     async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
-        let since = match self.cache.get(key) {
+        let epoch = match self.cache.get(key) {
             Ok(object) => return Ok(Some(object)),
-            Err(since) => since,
+            Err(epoch) => epoch,
         };
         let found = self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new);
         if let Some(object) = &found {
-            self.cache.put(object.clone(), since);
+            self.cache.put(object.clone(), epoch);
         }
         Ok(found)
     }
 
-    async fn find(&self, find: &Find) -> Result<Page> {
+    async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
         let find = find.clone();
         self.read(move |connection| read::find(connection, &find)).await
     }
@@ -250,7 +252,7 @@ impl Store for Sqlite {
         self.readers.with(|connection| load::counter(connection, name))
     }
 
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         self.readers.with(|connection| load::command(connection, id))
     }
 
@@ -270,13 +272,13 @@ impl Store for Sqlite {
         self.read(move |connection| read::audit(connection, &filter, limit)).await
     }
 
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         self.readers.with(load::head)
     }
 
-    /// Nobody else writes, and the writer says so before it answers.
+    /// Exact: this process is the only writer, and the writer notifies before it replies.
     async fn newest_event(&self) -> Result<i64> {
-        Ok(self.hints.newest_event())
+        Ok(self.wakeups.newest_event())
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
@@ -288,13 +290,13 @@ impl Store for Sqlite {
         self.read(read::work_counts).await
     }
 
-    async fn forget(
+    async fn purge(
         &self,
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize> {
-        self.ask(|reply| Op::Forget { events_before, commands_before, limit, reply }).await
+        self.ask(|reply| Op::Purge { events_before, commands_before, limit, reply }).await
     }
 
     async fn ping(&self) -> Result<()> {
@@ -303,8 +305,8 @@ impl Store for Sqlite {
         self.ask(|reply| Op::Ping { reply }).await
     }
 
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     fn describe(&self) -> String {

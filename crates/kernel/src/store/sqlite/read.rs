@@ -4,11 +4,11 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::load::{QUEUE_COLUMNS, json_at, key_at, queue_at};
-use super::runs;
+use super::log_index;
 use super::save::{tag, token};
 use crate::change::AuditDraft;
-use crate::find::{Find, Page};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter};
+use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{QueueRow, State};
 use crate::store::{WorkCount, WorkFilter};
 use crate::{Key, Object, Timestamp};
@@ -53,7 +53,7 @@ pub fn objects(connection: &Connection, keys: &[Key]) -> rusqlite::Result<Vec<Ob
     Ok(found)
 }
 
-/// A statement that grows with the conditions it has.
+/// A statement built from its conditions.
 #[derive(Default)]
 struct Where {
     sql: String,
@@ -80,7 +80,7 @@ impl Where {
     }
 }
 
-pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
+pub fn find(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<QueryPage> {
     let mut from = String::from("objects");
     let mut filter = Where::default();
     let text = text_query(find);
@@ -94,7 +94,7 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
         from.push_str(" JOIN edges ON edges.dependent = objects.key");
         filter.and("edges.dependency = ?", key.as_str().to_owned());
     }
-    // A column with a plus is not looked up by its index.
+    // A unary plus keeps SQLite from using the column's index.
     let rare = if text_or_edges { None } else { rare_column(connection, find)? };
     let plus = |column: &str| if rare.is_some_and(|rare| rare != column) { "+" } else { "" };
     filter.maybe(&format!("{}org = ?", plus("org")), find.org.clone());
@@ -110,7 +110,7 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
     let sql = format!("SELECT {COLUMNS} FROM {from}{} ORDER BY {place} DESC", filter.sql);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(filter.values))?;
-    let mut page = Page { objects: Vec::new(), next: None };
+    let mut page = QueryPage { objects: Vec::new(), next: None };
     let mut last = 0;
     while let Some(row) = rows.next()? {
         let (num, object) = object_at(row)?;
@@ -127,14 +127,17 @@ pub fn find(connection: &Connection, find: &Find) -> rusqlite::Result<Page> {
     Ok(page)
 }
 
-/// Columns that may say a lot or nothing: one phase has three objects, another all of them.
-fn columns(find: &Find) -> [(&'static str, Option<&String>); 3] {
+/// Columns whose selectivity varies: one phase has three objects, another all of them.
+fn columns(find: &ObjectQuery) -> [(&'static str, Option<&String>); 3] {
     [("name", find.name.as_ref()), ("phase", find.phase.as_ref()), ("owner", find.owner.as_ref())]
 }
 
-/// The first column whose value few objects have: then its index finds them. What many objects
-/// have is soon met by going through them from the newest on, and an index would not help.
-fn rare_column(connection: &Connection, find: &Find) -> rusqlite::Result<Option<&'static str>> {
+/// The first column with a selective value, whose index is then used. A value that many objects
+/// share is found soon by scanning from the newest, where an index would not help.
+fn rare_column(
+    connection: &Connection,
+    find: &ObjectQuery,
+) -> rusqlite::Result<Option<&'static str>> {
     const FEW: i64 = 1000;
     for (column, value) in columns(find) {
         let Some(value) = value else { continue };
@@ -148,8 +151,8 @@ fn rare_column(connection: &Connection, find: &Find) -> rusqlite::Result<Option<
     Ok(None)
 }
 
-/// Words match where they begin a word; labels match whole.
-fn text_query(find: &Find) -> Option<String> {
+/// Search words match by prefix; labels match exactly.
+fn text_query(find: &ObjectQuery) -> Option<String> {
     let words = find.words.iter().map(|word| format!("words:\"{}\"*", token(word)));
     let tags = find.labels.iter().map(|(key, value)| format!("tags:\"{}\"", tag(key, value)));
     let all: Vec<String> = words.chain(tags).collect();
@@ -178,7 +181,7 @@ pub fn events(
     let mut conditions = Where::default();
     conditions.and("seq > ?", after);
     conditions.maybe("subject = ?", filter.subject.as_ref().map(|key| key.as_str().to_owned()));
-    let from = if filter.subject.is_some() { runs::EVENTS_OF } else { "events" };
+    let from = if filter.subject.is_some() { log_index::EVENTS_OF } else { "events" };
     conditions.maybe("org = ?", filter.org.clone());
     conditions.maybe("substr(subject, 1, instr(subject, '/') - 1) = ?", filter.kind.clone());
     let sql = format!(
@@ -209,7 +212,7 @@ pub fn audit(
     conditions.maybe("target = ?", filter.target.clone());
     conditions.maybe("seq < ?", filter.before);
     conditions.maybe("actor = ?", filter.actor.clone());
-    let from = if filter.target.is_some() { runs::AUDIT_OF } else { "audit" };
+    let from = if filter.target.is_some() { log_index::AUDIT_OF } else { "audit" };
     conditions.maybe("org = ?", filter.org.clone());
     let order = if filter.before.is_some() { "DESC" } else { "ASC" };
     let sql = format!(

@@ -1,13 +1,13 @@
-//! Writes what a batch came to: the rows that differ, the events, the audit entries.
+//! Writes the result of a batch: the changed rows, the events, the audit entries.
 
 use rusqlite::{Connection, params};
 
-use crate::admit::{Rows, Sealed, WriteKind};
-use crate::log::Head;
+use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Key, Object, Timestamp};
 
-pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::Result<()> {
+pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusqlite::Result<()> {
     for (object, kind) in rows.writes.values() {
         match kind {
             WriteKind::Create => create(connection, object)?,
@@ -18,9 +18,9 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
     for (key, depends_on) in &rows.edges {
         edges(connection, key, depends_on)?;
     }
-    for (key, slot) in rows.queue.iter().filter(|(_, slot)| slot.changed()) {
-        match &slot.is {
-            Some(row) if slot.was.is_some() => update_queue(connection, row)?,
+    for (key, tracked) in rows.queue.iter().filter(|(_, tracked)| tracked.changed()) {
+        match &tracked.after {
+            Some(row) if tracked.before.is_some() => update_queue(connection, row)?,
             Some(row) => insert_queue(connection, row)?,
             None => drop(
                 connection
@@ -29,14 +29,22 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
             ),
         }
     }
-    for (name, slot) in rows.counters.iter().filter(|(_, slot)| slot.changed()) {
-        allotment(connection, name, "", slot.is.map(|counter| (counter.used, counter.limit)))?;
+    for (name, tracked) in rows.counters.iter().filter(|(_, tracked)| tracked.changed()) {
+        allotment(
+            connection,
+            name,
+            "",
+            tracked.after.map(|counter| (counter.used, counter.limit)),
+        )?;
     }
-    for ((name, holder), slot) in rows.holds.iter().filter(|(_, slot)| slot.changed()) {
-        allotment(connection, name, holder, slot.is.map(|amount| (amount, 0)))?;
+    for ((name, holder), tracked) in rows.holds.iter().filter(|(_, tracked)| tracked.changed()) {
+        allotment(connection, name, holder, tracked.after.map(|amount| (amount, 0)))?;
     }
-    for command in
-        rows.commands.values().filter(|slot| slot.changed()).filter_map(|slot| slot.is.as_ref())
+    for command in rows
+        .commands
+        .values()
+        .filter(|tracked| tracked.changed())
+        .filter_map(|tracked| tracked.after.as_ref())
     {
         connection.prepare_cached("INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
             params![
@@ -51,8 +59,12 @@ pub fn rows(connection: &Connection, rows: &Rows, now: Timestamp) -> rusqlite::R
     Ok(())
 }
 
-pub fn logs(connection: &Connection, sealed: &Sealed, head: &Head) -> rusqlite::Result<()> {
-    for event in &sealed.events {
+pub fn logs(
+    connection: &Connection,
+    numbered: &NumberedLogs,
+    head: &LogHeads,
+) -> rusqlite::Result<()> {
+    for event in &numbered.events {
         connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
             params![
                 event.seq,
@@ -64,7 +76,7 @@ pub fn logs(connection: &Connection, sealed: &Sealed, head: &Head) -> rusqlite::
             ],
         )?;
     }
-    for audit in &sealed.audit {
+    for audit in &numbered.audit {
         let entry = &audit.entry;
         connection
             .prepare_cached(
@@ -181,9 +193,9 @@ fn text(connection: &Connection, num: i64, object: &Object) -> rusqlite::Result<
     Ok(())
 }
 
-/// A word so that the index takes it as one, whatever script it is in: SQLite's idea of a letter is
-/// not ours. Other characters than ASCII become two of the private ones each, which no word has;
-/// what begins with a word still begins with its token.
+/// Encodes a word as one token of the full-text index, in any script: SQLite's tokenizer has other
+/// letters than we do. Each non-ASCII character becomes two private-use ones, which no word has;
+/// prefixes stay prefixes.
 pub fn token(word: &str) -> String {
     let private =
         |n: u32| char::from_u32(0xE000 + n).expect("below 0x1000, so a private character");
@@ -196,7 +208,7 @@ pub fn token(word: &str) -> String {
     })
 }
 
-/// One token that stands for a label, whatever characters it has. FNV-1a; a collision only costs
+/// Encodes a label as one token, whatever characters it has. FNV-1a; a collision only costs
 /// a row that the query then drops.
 pub fn tag(key: &str, value: &str) -> String {
     let bytes = key.bytes().chain([0]).chain(value.bytes());

@@ -1,16 +1,16 @@
-//! The tables, and how an older file becomes a newer one. Forward only.
+//! The tables and their migrations. Forward only.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{Error, Result};
 
-/// Each step brings the file from the version before to its own; the first is version 1.
+/// Migrations; the first creates version 1.
 const STEPS: &[&str] = &[include_str!("0001.sql")];
 
-/// The version of the tables that this binary works with.
+/// The schema version of this binary.
 pub const VERSION: i64 = STEPS.len() as i64;
 
-/// Fails if SQLite does, and refuses a file that is newer than this binary.
+/// Applies the missing migrations. Refuses a file that is newer than this binary.
 pub fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<()>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -23,9 +23,9 @@ pub fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<()>> {
     for step in &STEPS[done..] {
         transaction.execute_batch(step)?;
     }
-    // Nobody else has this file, so whoever was at something is gone.
+    // This process has the file to itself: all claims in it are of a process that ended.
     let unclaimed = "UPDATE queue SET state = 0, attempt = attempt + 1, woken = NULL,
-         reason = 'the server stopped while at it' WHERE state = 2";
+         reason = 'interrupted by a server restart' WHERE state = 2";
     transaction.execute(unclaimed, [])?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit().map(Ok)

@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes whatever waits, carries it out in one transaction, and
-//! answers when that is on disk: the more callers, the larger the groups.
+//! The writer thread. It takes all waiting requests, executes them in one transaction, and replies
+//! when that is durable (group commit): the more callers, the larger the batches.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Cache;
-use super::checkpoint::Checkpoints;
-use super::claim::Turn;
-use super::runs::{self, Indexed};
+use super::checkpoint::Checkpointer;
+use super::claim::FairnessCursor;
+use super::log_index::{self, IndexedUpTo};
 use super::{claim, failed, load, save, what_failed};
-use crate::admit::{Lease, Rows, Sealed, Touched, take_lease};
+use crate::admission::{BatchState, Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
-use crate::log::Head;
-use crate::queue::{Ask, Claimed};
-use crate::store::{Hints, OnCommit};
+use crate::log::LogHeads;
+use crate::queue::{ClaimBatch, ClaimRequest};
+use crate::store::{OnCommit, Wakeups};
 use crate::{Error, Key, Result, Timestamp};
 
-/// Changes in one transaction at the most, so that a commit stays short.
+/// The most changes per transaction, so that a commit stays short.
 const BATCH_CHANGES_MAX: usize = 512;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
@@ -32,8 +32,8 @@ pub enum Op {
         reply: Reply<Vec<Verdict>>,
     },
     Claim {
-        ask: Ask,
-        reply: Reply<Claimed>,
+        ask: ClaimRequest,
+        reply: Reply<ClaimBatch>,
     },
     Lease {
         name: String,
@@ -47,7 +47,7 @@ pub enum Op {
         fence: i64,
         reply: Reply<()>,
     },
-    Forget {
+    Purge {
         events_before: Timestamp,
         commands_before: Timestamp,
         limit: usize,
@@ -58,104 +58,106 @@ pub enum Op {
     },
 }
 
-/// Sends an answer once the transaction is durable, or the error if it is not.
-type Answer = Box<dyn FnOnce(Option<Error>) + Send>;
+/// Sends the reply once the transaction is durable, or the error if it failed.
+type Completion = Box<dyn FnOnce(Option<Error>) + Send>;
 
 pub struct Writer {
     connection: Connection,
-    checkpoints: Checkpoints,
+    checkpointer: Checkpointer,
     _lock: File,
     cache: Arc<Cache>,
-    hints: Arc<Hints>,
+    wakeups: Arc<Wakeups>,
     on_commit: OnCommit,
-    head: Head,
+    head: LogHeads,
     fence: i64,
-    turn: Turn,
+    fairness: FairnessCursor,
     synced: bool,
-    indexed: Indexed,
+    indexed: IndexedUpTo,
 }
 
 impl Writer {
     pub fn new(
-        (connection, checkpoints, lock): (Connection, Checkpoints, File),
+        (connection, checkpointer, lock): (Connection, Checkpointer, File),
         cache: Arc<Cache>,
-        hints: Arc<Hints>,
+        wakeups: Arc<Wakeups>,
         on_commit: OnCommit,
     ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
-        let indexed = runs::indexed(&connection).map_err(failed)?;
-        hints.hint_event(head.event_seq);
+        let indexed = log_index::indexed(&connection).map_err(failed)?;
+        wakeups.notify_event(head.event_seq);
         Ok(Writer {
             connection,
-            checkpoints,
+            checkpointer,
             _lock: lock,
             cache,
-            hints,
+            wakeups,
             on_commit,
             head,
             fence,
-            turn: Turn::default(),
+            fairness: FairnessCursor::default(),
             synced: true,
             indexed,
         })
     }
 
-    /// Until nobody can ask any more.
+    /// Runs until all senders are dropped.
     pub fn run(mut self, mut waiting: mpsc::Receiver<Op>) {
         let mut last = 1;
         while let Some(first) = waiting.blocking_recv() {
-            gather(&waiting, last);
+            coalesce(&waiting, last);
             let mut batch = vec![first];
-            let mut heft = weight(&batch[0]);
-            while heft < BATCH_CHANGES_MAX
+            let mut cost = batch_cost(&batch[0]);
+            while cost < BATCH_CHANGES_MAX
                 && let Ok(op) = waiting.try_recv()
             {
-                heft += weight(&op);
+                cost += batch_cost(&op);
                 batch.push(op);
             }
             last = batch.len();
             let changes = batch.iter().map(changes).sum();
             let begun = Instant::now();
-            self.carry_out(batch);
+            self.run_batch(batch);
             if changes > 0 {
                 (self.on_commit)(changes, begun.elapsed());
             }
-            self.checkpoints.after_commit(&self.connection);
-            if let Err(error) = runs::merge(&mut self.connection, &self.head, &mut self.indexed) {
-                tracing::warn!(%error, "the logs' indexes could not be brought up to date");
+            self.checkpointer.after_commit(&self.connection);
+            if let Err(error) =
+                log_index::merge_tail(&mut self.connection, &self.head, &mut self.indexed)
+            {
+                tracing::warn!(%error, "updating the log indexes failed");
             }
         }
     }
 
-    fn carry_out(&mut self, batch: Vec<Op>) {
+    fn run_batch(&mut self, batch: Vec<Op>) {
         let (head, fence) = (self.head.clone(), self.fence);
-        let mut answers = Vec::with_capacity(batch.len());
-        let result = self.transact(batch, &mut answers);
+        let mut completions = Vec::with_capacity(batch.len());
+        let result = self.transact(batch, &mut completions);
         if let Err(error) = &result {
-            tracing::error!(%error, "the store could not write");
+            tracing::error!(%error, "commit failed");
             (self.head, self.fence) = (head, fence);
             if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
                 self.make_room();
             }
         }
         let what = result.err().map(|error| what_failed(&error));
-        for answer in answers {
-            answer(
+        for complete in completions {
+            complete(
                 what.as_ref()
                     .map(|what| Error::unavailable(format!("the store ({what})"), what.clone())),
             );
         }
     }
 
-    /// The write-ahead log may be what fills the disk: what it holds goes to its place, and it is
-    /// cut. Does what it can; the next batch will tell.
+    /// Checkpoints and truncates the write-ahead log, which may be what fills the disk. Best effort:
+    /// the next batch shows whether it helped.
     fn make_room(&self) {
         let cut = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        tracing::info!(worked = cut.is_ok(), "cut the write-ahead log to make room");
+        tracing::info!(worked = cut.is_ok(), "disk full; truncated the write-ahead log");
     }
 
-    /// What callers are told must be on disk. A claim need not be: whoever holds it ends with this
-    /// process, and the fence skips ahead at the next start.
+    /// Acknowledged writes are synced. A claim need not be: its holder ends with this process, and
+    /// the fence skips ahead at the next start.
     fn sync_for(&mut self, batch: &[Op]) -> rusqlite::Result<()> {
         let sync = batch.iter().any(|op| !matches!(op, Op::Claim { .. } | Op::Ping { .. }));
         if sync != self.synced {
@@ -166,43 +168,47 @@ impl Writer {
         Ok(())
     }
 
-    /// Every op of the batch leaves an answer behind, also when the transaction fails.
-    fn transact(&mut self, batch: Vec<Op>, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
+    /// Every op of the batch leaves a completion, also when the transaction fails.
+    fn transact(
+        &mut self,
+        batch: Vec<Op>,
+        completions: &mut Vec<Completion>,
+    ) -> rusqlite::Result<()> {
         if let Err(error) = self.sync_for(&batch) {
-            batch.into_iter().for_each(|op| answers.push(refuse(op)));
+            batch.into_iter().for_each(|op| completions.push(refuse(op)));
             return Err(error);
         }
-        let Writer { connection, head, fence, turn, hints, cache, .. } = self;
+        let Writer { connection, head, fence, fairness, wakeups, cache, .. } = self;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
             Ok(transaction) => transaction,
             Err(error) => {
-                batch.into_iter().for_each(|op| answers.push(refuse(op)));
+                batch.into_iter().for_each(|op| completions.push(refuse(op)));
                 return Err(error);
             }
         };
         let (commits, others): (Vec<Op>, Vec<Op>) =
             batch.into_iter().partition(|op| matches!(op, Op::Commit { .. }));
         let mut effects = Effects::default();
-        let mut failure = commit_ops(&transaction, commits, head, answers, &mut effects).err();
+        let mut failure = commit_ops(&transaction, commits, head, completions, &mut effects).err();
         for op in others {
             if failure.is_some() {
-                answers.push(refuse(op));
+                completions.push(refuse(op));
                 continue;
             }
-            failure = other_op(&transaction, op, fence, turn, answers).err();
+            failure = other_op(&transaction, op, fence, fairness, completions).err();
         }
         match failure {
             Some(error) => Err(error),
             None => {
-                let writing = cache.writing(effects.written);
+                let writing = cache.invalidate(effects.written);
                 let committed = transaction.commit();
                 drop(writing);
                 committed?;
-                // Before anyone is answered: whoever was told of a commit finds its events.
-                hints.hint_event(head.event_seq);
+                // Before the replies: a caller whose commit was acknowledged finds its events.
+                wakeups.notify_event(head.event_seq);
                 if effects.woke {
-                    hints.hint_work();
+                    wakeups.notify_work();
                 }
                 Ok(())
             }
@@ -210,34 +216,34 @@ impl Writer {
     }
 }
 
-/// More claims than can be lost with the power: they are not synced.
+/// More than the claims that a power failure can lose: those are not synced.
 const FENCE_SKIP: i64 = 1 << 32;
 
-fn heads(connection: &Connection) -> rusqlite::Result<(Head, i64)> {
+fn heads(connection: &Connection) -> rusqlite::Result<(LogHeads, i64)> {
     let fence: i64 = connection.query_row("SELECT fence FROM meta", [], |row| row.get(0))?;
     Ok((load::head(connection)?, fence + FENCE_SKIP))
 }
 
-/// Callers that were answered together come back together, but one is always the first: lets the
-/// others catch up, for a moment that is short beside a commit. A lone caller does not wait.
-fn gather(waiting: &mpsc::Receiver<Op>, last: usize) {
-    const NAP: Duration = Duration::from_micros(40);
+/// Callers whose batch completed come back together, but one is always first. Waits for the others,
+/// much shorter than a commit takes. A single caller does not wait.
+fn coalesce(waiting: &mpsc::Receiver<Op>, last: usize) {
+    const COALESCE_SLEEP: Duration = Duration::from_micros(40);
     let mut before = 0;
-    for _ in 0..NAPS_MAX {
+    for _ in 0..COALESCE_ROUNDS_MAX {
         let there = waiting.len() + 1;
         if there >= last || there == before {
             return;
         }
         before = there;
-        std::thread::sleep(NAP);
+        std::thread::sleep(COALESCE_SLEEP);
     }
 }
 
-/// How often a batch waits for more to come.
-const NAPS_MAX: usize = 5;
+/// The most waits per batch.
+const COALESCE_ROUNDS_MAX: usize = 5;
 
-/// How much of a batch an op takes up.
-fn weight(op: &Op) -> usize {
+/// The share of a batch that an op uses.
+fn batch_cost(op: &Op) -> usize {
     match op {
         Op::Claim { ask, .. } => ask.slots,
         _ => changes(op).max(1),
@@ -251,34 +257,34 @@ fn changes(op: &Op) -> usize {
     }
 }
 
-fn answer<T: Send + 'static>(reply: Reply<T>, value: T) -> Answer {
+fn complete<T: Send + 'static>(reply: Reply<T>, value: T) -> Completion {
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
-/// An answer for an op that was not carried out because the batch failed before it.
-fn refuse(op: Op) -> Answer {
+/// The completion of an op that was not executed because the batch failed before it.
+fn refuse(op: Op) -> Completion {
     match op {
-        Op::Commit { reply, .. } => answer(reply, Vec::new()),
-        Op::Claim { reply, .. } => answer(reply, Claimed::default()),
-        Op::Lease { reply, .. } => answer(reply, None),
-        Op::Unlease { reply, .. } | Op::Ping { reply } => answer(reply, ()),
-        Op::Forget { reply, .. } => answer(reply, 0),
+        Op::Commit { reply, .. } => complete(reply, Vec::new()),
+        Op::Claim { reply, .. } => complete(reply, ClaimBatch::default()),
+        Op::Lease { reply, .. } => complete(reply, None),
+        Op::Unlease { reply, .. } | Op::Ping { reply } => complete(reply, ()),
+        Op::Purge { reply, .. } => complete(reply, 0),
     }
 }
 
-/// What others have to know of a batch.
+/// What the cache and the driver have to know of a batch.
 #[derive(Default)]
 struct Effects {
     woke: bool,
     written: Vec<Key>,
 }
 
-/// All changes of all callers are decided against one set of rows.
+/// Decides all changes of all callers against one set of rows.
 fn commit_ops(
     connection: &Connection,
     ops: Vec<Op>,
-    head: &mut Head,
-    answers: &mut Vec<Answer>,
+    head: &mut LogHeads,
+    completions: &mut Vec<Completion>,
     effects: &mut Effects,
 ) -> rusqlite::Result<()> {
     let mut groups = Vec::with_capacity(ops.len());
@@ -292,8 +298,8 @@ fn commit_ops(
         Ok(verdicts) => (verdicts, Ok(())),
         Err(error) => (groups.iter().map(|_| Vec::new()).collect(), Err(error)),
     };
-    answers.extend(
-        groups.into_iter().zip(verdicts).map(|((_, _, reply), verdicts)| answer(reply, verdicts)),
+    completions.extend(
+        groups.into_iter().zip(verdicts).map(|((_, _, reply), verdicts)| complete(reply, verdicts)),
     );
     result
 }
@@ -303,24 +309,24 @@ type Group = (Vec<Change>, Timestamp, Reply<Vec<Verdict>>);
 fn decide(
     connection: &Connection,
     groups: &[Group],
-    head: &mut Head,
+    head: &mut LogHeads,
     effects: &mut Effects,
 ) -> rusqlite::Result<Vec<Vec<Verdict>>> {
     let Some(now) = groups.iter().map(|(_, now, _)| *now).max() else { return Ok(Vec::new()) };
-    let mut touched = Touched::default();
+    let mut touched = RowSet::default();
     groups.iter().for_each(|(changes, _, _)| touched.add(changes));
     let mut rows = load::rows(connection, &touched)?;
-    let mut sealed = Sealed::default();
+    let mut numbered = NumberedLogs::default();
     let mut all = Vec::with_capacity(groups.len());
     for (changes, now, _) in groups {
         let mut verdicts = rows.admit(changes, *now);
-        let more = Rows::seal(changes, &mut verdicts, head, *now);
-        sealed.events.extend(more.events);
-        sealed.audit.extend(more.audit);
+        let more = BatchState::number_logs(changes, &mut verdicts, head, *now);
+        numbered.events.extend(more.events);
+        numbered.audit.extend(more.audit);
         all.push(verdicts);
     }
     save::rows(connection, &rows, now)?;
-    save::logs(connection, &sealed, head)?;
+    save::logs(connection, &numbered, head)?;
     effects.woke = rows.woke();
     effects.written = rows.writes.into_keys().collect();
     Ok(all)
@@ -330,11 +336,11 @@ fn other_op(
     connection: &Connection,
     op: Op,
     fence: &mut i64,
-    turn: &mut Turn,
-    answers: &mut Vec<Answer>,
+    fairness: &mut FairnessCursor,
+    completions: &mut Vec<Completion>,
 ) -> rusqlite::Result<()> {
-    fn keep<T: Default + Send + 'static>(
-        answers: &mut Vec<Answer>,
+    fn finish<T: Default + Send + 'static>(
+        completions: &mut Vec<Completion>,
         reply: Reply<T>,
         result: rusqlite::Result<T>,
     ) -> rusqlite::Result<()> {
@@ -342,24 +348,24 @@ fn other_op(
             Ok(value) => (value, Ok(())),
             Err(error) => (T::default(), Err(error)),
         };
-        answers.push(answer(reply, value));
+        completions.push(complete(reply, value));
         result
     }
     match op {
         Op::Claim { ask, reply } => {
-            keep(answers, reply, claim::claim(connection, &ask, turn, fence))
+            finish(completions, reply, claim::claim(connection, &ask, fairness, fence))
         }
         Op::Lease { name, holder, now, until, reply } => {
-            keep(answers, reply, lease(connection, &name, &holder, now, until))
+            finish(completions, reply, lease(connection, &name, &holder, now, until))
         }
         Op::Unlease { name, fence, reply } => {
-            keep(answers, reply, unlease(connection, &name, fence))
+            finish(completions, reply, unlease(connection, &name, fence))
         }
-        Op::Forget { events_before, commands_before, limit, reply } => {
-            keep(answers, reply, forget(connection, events_before, commands_before, limit))
+        Op::Purge { events_before, commands_before, limit, reply } => {
+            finish(completions, reply, purge(connection, events_before, commands_before, limit))
         }
-        Op::Ping { reply } => keep(answers, reply, ping(connection)),
-        Op::Commit { reply, .. } => keep(answers, reply, Ok(Vec::new())),
+        Op::Ping { reply } => finish(completions, reply, ping(connection)),
+        Op::Commit { reply, .. } => finish(completions, reply, Ok(Vec::new())),
     }
 }
 
@@ -386,9 +392,9 @@ fn unlease(connection: &Connection, name: &str, fence: i64) -> rusqlite::Result<
     Ok(())
 }
 
-/// The newest event stays, so that the log never looks empty to a reader who is up to date. What
-/// came before an old event is old too, whatever the clock said: there are no gaps.
-fn forget(
+/// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
+/// before an old one are old too, whatever the clock said: there are no gaps.
+fn purge(
     connection: &Connection,
     events_before: Timestamp,
     commands_before: Timestamp,

@@ -79,7 +79,7 @@ async fn of_two_that_redeem_at_once_one_gets_the_token() {
     server.decide(&begun.user_code, &server.alice(Kind::Access), "approve").await;
     let now = server.app.ambient.now();
     let find = || {
-        crate::identity::builtin::device::Asked::find(
+        crate::identity::builtin::device::PendingGrant::find(
             &*server.store,
             &begun.device_code,
             CLI_CLIENT,

@@ -5,20 +5,20 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::admit::{Counter, Lease};
-use crate::change::{Accepted, Change, Command, Verdict};
-use crate::find::{Find, Page};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, Head};
-use crate::queue::{Ask, Claimed, QueueRow};
-use crate::store::{Hints, Store, WorkCount, WorkFilter};
+use crate::admission::{Counter, Lease};
+use crate::change::{Accepted, Change, CommandRecord, Verdict};
+use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, QueryPage};
+use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
+use crate::store::{Store, Wakeups, WorkCount, WorkFilter};
 use crate::{Error, Key, Object, Refusal, Result, Timestamp};
 
 /// Commands by id, and who did what.
 #[derive(Default)]
 pub struct Memory {
-    pub commands: Mutex<HashMap<String, Command>>,
+    pub commands: Mutex<HashMap<String, CommandRecord>>,
     pub audit: Mutex<Vec<String>>,
-    hints: Hints,
+    wakeups: Wakeups,
 }
 
 impl Memory {
@@ -26,7 +26,7 @@ impl Memory {
         assert!(change.write.is_none(), "a grant leaves no object behind");
         if let Some(command) = change.command {
             let mut commands = self.commands.lock();
-            if let Some(Command { id, answer, .. }) = commands.get(&command.id).cloned() {
+            if let Some(CommandRecord { id, answer, .. }) = commands.get(&command.id).cloned() {
                 return Err(Refusal::Repeated { id, answer });
             }
             commands.insert(command.id.clone(), command);
@@ -46,7 +46,7 @@ impl Store for Memory {
     async fn commit_all(&self, changes: Vec<Change>, _: Timestamp) -> Result<Vec<Verdict>> {
         Ok(changes.into_iter().map(|change| self.commit_one(change)).collect())
     }
-    async fn claim(&self, _: Ask) -> Result<Claimed> {
+    async fn claim(&self, _: ClaimRequest) -> Result<ClaimBatch> {
         absent()
     }
     async fn lease(&self, _: &str, _: &str, _: Timestamp, _: Timestamp) -> Result<Option<Lease>> {
@@ -58,7 +58,7 @@ impl Store for Memory {
     async fn get(&self, _: &[Key]) -> Result<Vec<Object>> {
         absent()
     }
-    async fn find(&self, _: &Find) -> Result<Page> {
+    async fn find(&self, _: &ObjectQuery) -> Result<QueryPage> {
         absent()
     }
     async fn dependencies(&self, _: &Key) -> Result<Vec<Key>> {
@@ -70,7 +70,7 @@ impl Store for Memory {
     async fn counter(&self, _: &str) -> Result<Option<Counter>> {
         absent()
     }
-    async fn command(&self, id: &str) -> Result<Option<Command>> {
+    async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         Ok(self.commands.lock().get(id).cloned())
     }
     async fn events(&self, _: i64, _: &EventFilter, _: usize) -> Result<Vec<Event>> {
@@ -82,7 +82,7 @@ impl Store for Memory {
     async fn audit(&self, _: &AuditFilter, _: usize) -> Result<Vec<AuditEntry>> {
         absent()
     }
-    async fn head(&self) -> Result<Head> {
+    async fn head(&self) -> Result<LogHeads> {
         absent()
     }
     async fn work(&self, _: &WorkFilter, _: usize) -> Result<Vec<QueueRow>> {
@@ -91,14 +91,14 @@ impl Store for Memory {
     async fn work_counts(&self) -> Result<Vec<WorkCount>> {
         absent()
     }
-    async fn forget(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<usize> {
+    async fn purge(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<usize> {
         absent()
     }
     async fn ping(&self) -> Result<()> {
         Ok(())
     }
-    fn hints(&self) -> &Hints {
-        &self.hints
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
     fn describe(&self) -> String {
         "memory".into()

@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::Timestamp;
-use crate::app::{App, Parts};
+use crate::app::{App, AppState};
 use crate::identity::{Client, Identity, Principal};
 use crate::outbound::Outbound;
 use memory::Memory;
@@ -62,7 +62,7 @@ impl Server {
         let identity =
             Identity::start(config, data_dir.path(), &public_url, ambient.clone(), &outbound);
         let store = Arc::new(Memory::default());
-        let app = App::new(Parts {
+        let app = App::new(AppState {
             store: store.clone(),
             ambient,
             identity: identity.unwrap(),

@@ -1,44 +1,44 @@
-//! What a reader looks for: the query behind every list and search, and its text form.
+//! The query behind every list and search, and its text form.
 
 use crate::{Error, Key, Object, Result};
 
 /// Conditions that must all hold. Results come newest first, a page at a time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Find {
-    /// Only this organisation's: how far the caller can see.
+pub struct ObjectQuery {
+    /// Restricts to one organisation: the caller's visibility.
     pub org: Option<String>,
     pub owner: Option<String>,
     pub kind: Option<String>,
     pub phase: Option<String>,
     pub name: Option<String>,
     pub labels: Vec<(String, String)>,
-    /// Words that begin words of the name, the description or the labels.
+    /// Prefixes of words in the name, the description or the labels.
     pub words: Vec<String>,
     pub depends_on: Option<Key>,
-    /// Also what was deleted.
+    /// Includes deleted objects.
     pub deleted: bool,
-    /// Continue after this place, from [`Page::next`].
+    /// Continues after this position, from [`QueryPage::next`].
     pub after: Option<i64>,
     pub limit: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct QueryPage {
     pub objects: Vec<Object>,
-    /// Where the next page begins; none if this was the last.
+    /// Where the next page begins; `None` on the last page.
     pub next: Option<i64>,
 }
 
-/// How many results a page may have.
+/// The most results per page.
 pub const PAGE_MAX: usize = 500;
-/// How many words and filters a search may have.
+/// The most words and filters in a search.
 pub const TERMS_MAX: usize = 16;
 
-impl Find {
-    /// Reads a search such as `blue kind:widget phase:ready label:team=core owner:alice
+impl ObjectQuery {
+    /// Parses a search such as `blue kind:widget phase:ready label:team=core owner:alice
     /// depends-on:widget/x`.
-    pub fn parse(text: &str) -> Result<Find> {
-        let mut find = Find { limit: 50, ..Find::default() };
+    pub fn parse(text: &str) -> Result<ObjectQuery> {
+        let mut find = ObjectQuery { limit: 50, ..ObjectQuery::default() };
         if text.split_whitespace().count() > TERMS_MAX {
             return Err(Error::invalid("q", format!("at most {TERMS_MAX} words and filters")));
         }
@@ -63,13 +63,13 @@ impl Find {
                         ),
                     ));
                 }
-                None => find.words.extend(words(term)),
+                None => find.words.extend(tokenize(term)),
             }
         }
         Ok(find)
     }
 
-    /// Whether an object fits; what the SQL of the stores must agree with.
+    /// Whether an object matches. The SQL of the stores must agree with this.
     pub fn matches(&self, object: &Object, dependencies: &[Key]) -> bool {
         let is = |want: &Option<String>, has: &str| want.as_deref().is_none_or(|want| want == has);
         is(&self.org, &object.org)
@@ -87,11 +87,11 @@ impl Find {
     }
 }
 
-/// A longer word is known by its beginning: indexes have limits, and nobody types it out.
+/// Longer words are cut to this length, because indexes have limits.
 const WORD_CHARS_MAX: usize = 64;
 
-/// Splits text into lower-case words of letters and digits, the same way for writing and asking.
-pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+/// Splits text into lower-case words of letters and digits, for indexing and for searching.
+pub fn tokenize(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(|word| word.chars().take(WORD_CHARS_MAX).flat_map(char::to_lowercase).collect())
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_search_is_read_into_words_and_filters() {
-        let find =
-            Find::parse("Blue-ish kind:widget label:team=core=x depends-on:widget/a").unwrap();
+        let find = ObjectQuery::parse("Blue-ish kind:widget label:team=core=x depends-on:widget/a")
+            .unwrap();
         assert_eq!(find.words, ["blue", "ish"]);
         assert_eq!(find.kind.as_deref(), Some("widget"));
         assert_eq!(find.labels, [("team".to_owned(), "core=x".to_owned())]);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_unknown_filter_is_refused_with_the_ones_there_are() {
-        let message = Find::parse("color:blue").unwrap_err().to_string();
+        let message = ObjectQuery::parse("color:blue").unwrap_err().to_string();
         assert!(message.contains("color:") && message.contains("phase:"), "{message}");
     }
 }

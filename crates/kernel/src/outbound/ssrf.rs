@@ -1,9 +1,9 @@
-//! Which addresses a URL that a user gave us may lead to: public ones, and those that the
+//! Restricts the addresses that users' URLs may resolve to: public ones, and those that the
 //! configuration allows.
 //!
-//! A name is looked up when the user gives it, so that the mistake is theirs to see, and again
-//! when the connection is made, by the same rule: what is dialled is what was checked, and a name
-//! that changes its mind in between (DNS rebinding) gets nowhere.
+//! A name is resolved when the user gives it, so that they see the mistake, and again when
+//! connecting, by the same rule: the address that is dialled is the one that was checked, so a
+//! name that changes in between (DNS rebinding) is refused.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,7 @@ use url::{Host, Url};
 
 use crate::{Error, Result};
 
-/// How names become addresses.
+/// Resolves names.
 pub type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 
 pub(super) fn system_lookup() -> Lookup {
@@ -29,9 +29,9 @@ pub(super) fn system_lookup() -> Lookup {
     })
 }
 
-/// Refuses targets that only we can reach.
+/// Refuses addresses that only this server can reach.
 #[derive(Clone)]
-pub struct Guard {
+pub struct EgressPolicy {
     allowed: Arc<Vec<Allowed>>,
     lookup: Lookup,
 }
@@ -42,14 +42,14 @@ enum Allowed {
     Network { base: u128, prefix: u32, v4: bool },
 }
 
-impl Guard {
+impl EgressPolicy {
     /// `allowed`: host names, addresses and networks such as `10.1.0.0/16`.
-    pub fn new(allowed: &[String], lookup: Lookup) -> Result<Guard> {
+    pub fn new(allowed: &[String], lookup: Lookup) -> Result<EgressPolicy> {
         let allowed = allowed.iter().map(|text| Allowed::parse(text)).collect::<Result<_>>()?;
-        Ok(Guard { allowed: Arc::new(allowed), lookup })
+        Ok(EgressPolicy { allowed: Arc::new(allowed), lookup })
     }
 
-    /// The URL, if it may be called for a user. `field` is where they wrote it.
+    /// Validates a user's URL. `field` names the input.
     pub async fn check(&self, field: &str, text: &str) -> Result<Url> {
         let url = Url::parse(text)
             .map_err(|e| Error::invalid(field, format!("is not a URL ({e}); give http(s)://…")))?;
@@ -63,7 +63,7 @@ impl Guard {
         Ok(url)
     }
 
-    /// Why this URL's host is refused.
+    /// Checks the URL's host.
     pub(super) async fn check_host(&self, url: &Url) -> Result<(), String> {
         match url.host() {
             Some(Host::Ipv4(ip)) => self.check_address(IpAddr::V4(ip)),
@@ -86,7 +86,7 @@ impl Guard {
             .any(|one| matches!(one, Allowed::Host(host) if host.eq_ignore_ascii_case(name)));
         if !name_is_allowed {
             for address in &addresses {
-                // One bad address spoils the name: which one is dialled is not ours to choose.
+                // One private address refuses the name: we do not choose which one is dialled.
                 self.check_address(*address).map_err(|reason| format!("{name}: {reason}"))?;
             }
         }
@@ -97,7 +97,7 @@ impl Guard {
         if self.allowed.iter().any(|one| one.covers(ip)) {
             return Ok(());
         }
-        match refusal(ip) {
+        match why_private(ip) {
             None => Ok(()),
             Some(what) => Err(format!(
                 "leads to {ip}, {what}; only public addresses may be called, or those in outbound.allow_targets"
@@ -106,11 +106,11 @@ impl Guard {
     }
 }
 
-impl Resolve for Guard {
+impl Resolve for EgressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let guard = self.clone();
+        let egress = self.clone();
         async move {
-            let addresses = guard.resolve_name(name.as_str()).await?;
+            let addresses = egress.resolve_name(name.as_str()).await?;
             let sockets = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
             Ok(Box::new(sockets) as Addrs)
         }
@@ -163,8 +163,8 @@ fn number(ip: IpAddr) -> (u128, u32) {
     }
 }
 
-/// Why an address is not for users to call; `None` if it is public.
-pub fn refusal(ip: IpAddr) -> Option<&'static str> {
+/// Why users must not call an address; `None` if it is public.
+pub fn why_private(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => refusal_v4(ip),
         IpAddr::V6(ip) => refusal_v6(ip),
@@ -175,7 +175,7 @@ fn refusal_v4(ip: Ipv4Addr) -> Option<&'static str> {
     match ip.octets() {
         [0, ..] => Some("an unspecified address"),
         [127, ..] => Some("a loopback address"),
-        // Azure answers questions about a machine here; everyone else below 169.254.
+        // Azure's metadata service; other clouds use 169.254.
         [168, 63, 129, 16] => Some("a cloud's metadata address"),
         [169, 254, ..] => Some("a link-local address"),
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => {
@@ -213,5 +213,5 @@ fn refusal_v6(ip: Ipv6Addr) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "address_tests.rs"]
+#[path = "ssrf_tests.rs"]
 mod tests;

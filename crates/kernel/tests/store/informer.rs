@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::Json;
-use kernel::mirror::{Apply, Mirror, Sight};
+use kernel::informer::{CacheUpdate, Informer, OnUpdate};
 use kernel::store::postgres::Postgres;
 use parking_lot::Mutex;
 use testkit::chaos::Proxy;
@@ -26,13 +26,13 @@ on_every_store!(
 struct Copy(Arc<Mutex<BTreeMap<Key, Object>>>);
 
 impl Copy {
-    fn apply(&self) -> Apply {
+    fn apply(&self) -> OnUpdate {
         let Copy(objects) = self.clone();
         Arc::new(move |sight, _| {
             let mut objects = objects.lock();
             match sight {
-                Sight::Only(keys) => objects.retain(|key, _| keys.contains(key)),
-                Sight::Seen(object) => {
+                CacheUpdate::Resync(keys) => objects.retain(|key, _| keys.contains(key)),
+                CacheUpdate::Upsert(object) => {
                     let there = objects.get(&object.key);
                     if there.is_none_or(|there| there.revision <= object.revision) {
                         objects.insert(object.key.clone(), object);
@@ -42,9 +42,9 @@ impl Copy {
         })
     }
 
-    async fn load(&self, store: &Arc<dyn Store>) -> Arc<Mirror> {
+    async fn load(&self, store: &Arc<dyn Store>) -> Arc<Informer> {
         let (kinds, wanted) = (["widget".to_owned()], Arc::new(|kind: &str| kind != "gadget"));
-        Mirror::load(store.clone(), &kinds, wanted, self.apply()).await.unwrap()
+        Informer::load(store.clone(), &kinds, wanted, self.apply()).await.unwrap()
     }
 
     fn get(&self, id: &str) -> Option<Object> {
@@ -56,10 +56,10 @@ impl Copy {
     }
 }
 
-fn follow(mirror: &Arc<Mirror>) -> DropGuard {
+fn follow(informer: &Arc<Informer>) -> DropGuard {
     let stop = CancellationToken::new();
-    let (mirror, stopped) = (mirror.clone(), stop.clone());
-    tokio::spawn(async move { mirror.follow(stopped).await });
+    let (informer, stopped) = (informer.clone(), stop.clone());
+    tokio::spawn(async move { informer.run(stopped).await });
     stop.drop_guard()
 }
 
@@ -85,20 +85,20 @@ async fn a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted(fresh: 
     commit(&**store, gadget("1")).await.unwrap();
     update(&**store, "0000", |object| object.deleted_at = Some(NOW)).await;
     let copy = Copy::default();
-    let mirror = copy.load(store).await;
-    assert_eq!(mirror.seq(), 1502);
+    let informer = copy.load(store).await;
+    assert_eq!(informer.seq(), 1502);
     assert_eq!(copy.keys().len(), 1499);
     assert_eq!(copy.get("0000"), None);
 
-    let following = follow(&mirror);
+    let following = follow(&informer);
     let second = update(&**store, "0001", |object| object.name = "second".into()).await;
     let gone = update(&**store, "0002", |object| object.deleted_at = Some(later(1))).await;
     commit(&**store, gadget("2")).await.unwrap();
     let mut other = create(widget("other", "acme"));
-    other.event.as_mut().unwrap().data = Some(Json::of(&["not an object"]));
+    other.event.as_mut().unwrap().data = Some(Json::encode(&["not an object"]));
     commit(&**store, other).await.unwrap();
-    mirror.fresh().await.unwrap();
-    assert_eq!(mirror.seq(), 1506);
+    informer.catch_up().await.unwrap();
+    assert_eq!(informer.seq(), 1506);
     assert_eq!((copy.get("0001"), copy.get("0002")), (Some(second), Some(gone)));
     assert_eq!(copy.get("other"), None);
     assert!(!copy.keys().iter().any(|key| key.starts_with("gadget")), "not wanted");
@@ -115,8 +115,8 @@ async fn whoever_wrote_finds_it_in_the_copy_at_once(fresh: &Fresh) {
     let mut mirrors = Vec::new();
     for store in &stores {
         let copy = Copy::default();
-        let mirror = copy.load(store).await;
-        mirrors.push((store.clone(), Arc::new(follow(&mirror)), mirror, copy));
+        let informer = copy.load(store).await;
+        mirrors.push((store.clone(), Arc::new(follow(&informer)), informer, copy));
     }
     let mut tasks = tokio::task::JoinSet::new();
     for writer in 0..8 {
@@ -126,8 +126,8 @@ async fn whoever_wrote_finds_it_in_the_copy_at_once(fresh: &Fresh) {
                 let object = widget(&format!("{writer}-{n}"), "acme");
                 let (store, ..) = &mirrors[writer % mirrors.len()];
                 commit(&**store, create(object.clone())).await.unwrap();
-                let (_, _, mirror, copy) = &mirrors[n % mirrors.len()];
-                mirror.fresh().await.unwrap();
+                let (_, _, informer, copy) = &mirrors[n % mirrors.len()];
+                informer.catch_up().await.unwrap();
                 assert_eq!(copy.get(object.key.id()), Some(object));
             }
         });
@@ -141,25 +141,25 @@ async fn what_went_while_events_were_forgotten_is_gone_from_the_copy(fresh: &Fre
         commit(&**store, create(widget(id, "acme"))).await.unwrap();
     }
     let copy = Copy::default();
-    let mirror = copy.load(store).await;
+    let informer = copy.load(store).await;
     update(&**store, "goes", |object| object.deleted_at = Some(NOW)).await;
     let stays = update(&**store, "stays", |object| object.name = "still".into()).await;
     commit(&**store, gadget("last")).await.unwrap();
-    store.forget(later(1), NOW, 100).await.unwrap();
+    store.purge(later(1), NOW, 100).await.unwrap();
     assert_eq!(store.first_event().await.unwrap(), Some(5));
-    let _following = follow(&mirror);
-    mirror.fresh().await.unwrap();
+    let _following = follow(&informer);
+    informer.catch_up().await.unwrap();
     assert_eq!((copy.get("goes"), copy.get("stays")), (None, Some(stays)));
 }
 
 #[tokio::test]
 async fn a_copy_that_nobody_keeps_up_to_date_is_not_taken_for_fresh() {
     let fresh = testkit::stores::memory().await.unwrap();
-    let mirror = Copy::default().load(&fresh.store).await;
-    mirror.fresh().await.unwrap();
+    let informer = Copy::default().load(&fresh.store).await;
+    informer.catch_up().await.unwrap();
     commit(&*fresh.store, create(widget("1", "acme"))).await.unwrap();
     tokio::time::pause();
-    let behind = mirror.fresh().await.unwrap_err();
+    let behind = informer.catch_up().await.unwrap_err();
     assert_eq!(behind.class(), kernel::Class::Transient, "{behind}");
 }
 
@@ -177,14 +177,14 @@ async fn a_copy_goes_on_when_the_store_is_back() {
     through.set_port(Some(proxy.address().port())).unwrap();
     let (near, far) = (open(database.url()).await, open(through.as_str()).await);
     let copy = Copy::default();
-    let mirror = copy.load(&far).await;
-    let _following = follow(&mirror);
+    let informer = copy.load(&far).await;
+    let _following = follow(&informer);
     proxy.cut();
     commit(&*near, create(widget("meanwhile", "acme"))).await.unwrap();
-    assert_eq!(mirror.fresh().await.unwrap_err().class(), kernel::Class::Transient);
+    assert_eq!(informer.catch_up().await.unwrap_err().class(), kernel::Class::Transient);
     proxy.mend();
     let back = async {
-        while mirror.fresh().await.is_err() {
+        while informer.catch_up().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -1,18 +1,18 @@
-//! Which targets are refused, in every way of writing them.
+//! Refused targets, in every notation.
 
 use super::*;
 
-fn guard(allowed: &[&str], answer: &'static [&'static str]) -> Guard {
+fn egress(allowed: &[&str], answer: &'static [&'static str]) -> EgressPolicy {
     let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
     let lookup: Lookup = Arc::new(move |_| {
         std::future::ready(Ok(answer.iter().map(|ip| ip.parse().unwrap()).collect())).boxed()
     });
-    Guard::new(&allowed, lookup).unwrap()
+    EgressPolicy::new(&allowed, lookup).unwrap()
 }
 
 #[tokio::test]
 async fn every_way_of_writing_an_inner_address_is_refused() {
-    let guard = guard(&[], &["93.184.216.34"]);
+    let egress = egress(&[], &["93.184.216.34"]);
     for bad in [
         "http://127.0.0.1/",
         "http://127.1/",
@@ -49,38 +49,38 @@ async fn every_way_of_writing_an_inner_address_is_refused() {
         "nonsense",
         "",
     ] {
-        let error = guard.check("webhook.url", bad).await.expect_err(bad);
+        let error = egress.check("webhook.url", bad).await.expect_err(bad);
         assert!(matches!(&error, Error::Invalid { field, .. } if field == "webhook.url"), "{bad}");
     }
     for good in ["https://example.com/hook?x=1", "http://8.8.8.8:8080/", "https://[2606:4700::1]/"]
     {
-        assert_eq!(guard.check("webhook.url", good).await.unwrap().as_str(), good);
+        assert_eq!(egress.check("webhook.url", good).await.unwrap().as_str(), good);
     }
 }
 
 #[tokio::test]
 async fn a_name_is_refused_if_any_of_its_addresses_is() {
-    let mixed = guard(&[], &["93.184.216.34", "127.0.0.1"]);
+    let mixed = egress(&[], &["93.184.216.34", "127.0.0.1"]);
     let message = mixed.check("url", "https://mixed.example/").await.unwrap_err().to_string();
     assert!(message.contains("mixed.example") && message.contains("127.0.0.1"), "{message}");
-    let nowhere = guard(&[], &[]);
+    let nowhere = egress(&[], &[]);
     assert!(nowhere.check("url", "https://nowhere.example/").await.is_err());
 }
 
 #[tokio::test]
 async fn the_configuration_can_allow_hosts_addresses_and_networks() {
-    let guard = guard(&["hooks.internal", "10.1.0.0/16", "::1"], &["192.168.0.9"]);
+    let egress = egress(&["hooks.internal", "10.1.0.0/16", "::1"], &["192.168.0.9"]);
     for good in
         ["http://hooks.internal/", "http://HOOKS.internal/", "http://10.1.2.3/", "http://[::1]:9/"]
     {
-        assert!(guard.check("url", good).await.is_ok(), "{good}");
+        assert!(egress.check("url", good).await.is_ok(), "{good}");
     }
     for bad in ["http://other.internal/", "http://10.2.0.1/", "http://127.0.0.1/", "http://[::2]/"]
     {
-        assert!(guard.check("url", bad).await.is_err(), "{bad}");
+        assert!(egress.check("url", bad).await.is_err(), "{bad}");
     }
     for bad in ["10.0.0.0/33", "a/8", "10.0.0.0/x", "", "with space"] {
-        assert!(Guard::new(&[bad.to_owned()], system_lookup()).is_err(), "{bad}");
+        assert!(EgressPolicy::new(&[bad.to_owned()], system_lookup()).is_err(), "{bad}");
     }
 }
 

@@ -1,23 +1,23 @@
-//! Decides which changes of a batch are carried out. Pure: the store locks and loads the rows
-//! that the batch touches, [`Rows::admit`] decides each change against them and applies the
+//! Decides which changes of a batch are admitted. Pure: the store locks and loads the rows
+//! that the batch touches, [`BatchState::admit`] decides each change against them and applies the
 //! accepted ones in memory, and the store writes the rows that differ.
 //!
 //! SQLite, PostgreSQL and the simulator share this file; none of them decides anything itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::change::{Accepted, Change, Command, Refusal, Verdict, Wake, Work, Write};
-use crate::log::{AuditEntry, Event, Head};
+use crate::change::{Accepted, Change, CommandRecord, Refusal, Verdict, Wake, Work, Write};
+use crate::log::{AuditEntry, Event, LogHeads};
 use crate::queue::{QueueRow, State};
 use crate::{Json, Key, Lane, Object, Timestamp};
 
-/// What the store must lock and load before a batch can be decided.
+/// The rows that the store must lock and load before a batch can be decided.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct RowSet {
     pub objects: BTreeSet<Key>,
-    /// Whose dependents are to be woken.
+    /// Objects whose dependents are woken.
     pub dependents_of: BTreeSet<Key>,
-    /// Whose dependencies are to be woken.
+    /// Objects whose dependencies are woken.
     pub dependencies_of: BTreeSet<Key>,
     pub queue: BTreeSet<Key>,
     pub counters: BTreeSet<String>,
@@ -26,9 +26,9 @@ pub struct Touched {
     pub commands: BTreeSet<String>,
 }
 
-impl Touched {
-    pub fn by(changes: &[Change]) -> Touched {
-        let mut touched = Touched::default();
+impl RowSet {
+    pub fn by(changes: &[Change]) -> RowSet {
+        let mut touched = RowSet::default();
         touched.add(changes);
         touched
     }
@@ -67,32 +67,32 @@ impl Touched {
     }
 }
 
-/// A row as it was loaded and as it is to be.
+/// A row as it was loaded and as it will be written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Slot<T> {
-    pub was: Option<T>,
-    pub is: Option<T>,
+pub struct Tracked<T> {
+    pub before: Option<T>,
+    pub after: Option<T>,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { was: None, is: None }
+impl<T> Default for Tracked<T> {
+    fn default() -> Tracked<T> {
+        Tracked { before: None, after: None }
     }
 }
 
-impl<T: Clone + PartialEq> Slot<T> {
-    pub fn loaded(row: T) -> Slot<T> {
-        Slot { was: Some(row.clone()), is: Some(row) }
+impl<T: Clone + PartialEq> Tracked<T> {
+    pub fn loaded(row: T) -> Tracked<T> {
+        Tracked { before: Some(row.clone()), after: Some(row) }
     }
 
     pub fn changed(&self) -> bool {
-        self.was != self.is
+        self.before != self.after
     }
 }
 
-/// As much of a stored object as decisions need.
+/// The part of a stored object that admission needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredRevision {
     pub revision: i64,
 }
 
@@ -111,24 +111,24 @@ pub struct Lease {
 
 /// The rows that a batch touches. What was not loaded does not exist.
 #[derive(Debug, Default)]
-pub struct Rows {
-    pub objects: BTreeMap<Key, Slot<Stored>>,
+pub struct BatchState {
+    pub objects: BTreeMap<Key, Tracked<StoredRevision>>,
     /// key -> (dependent, its organisation)
     pub dependents: BTreeMap<Key, BTreeMap<Key, String>>,
     /// key -> (dependency, its organisation)
     pub dependencies: BTreeMap<Key, BTreeMap<Key, String>>,
-    pub queue: BTreeMap<Key, Slot<QueueRow>>,
-    pub counters: BTreeMap<String, Slot<Counter>>,
-    pub holds: BTreeMap<(String, String), Slot<i64>>,
+    pub queue: BTreeMap<Key, Tracked<QueueRow>>,
+    pub counters: BTreeMap<String, Tracked<Counter>>,
+    pub holds: BTreeMap<(String, String), Tracked<i64>>,
     pub leases: BTreeMap<String, Lease>,
-    pub commands: BTreeMap<String, Slot<Command>>,
+    pub commands: BTreeMap<String, Tracked<CommandRecord>>,
     /// The last accepted write of each object, and whether any of them was more than a transition.
     pub writes: BTreeMap<Key, (Object, WriteKind)>,
     /// The dependencies of each object whose edges are replaced.
     pub edges: BTreeMap<Key, Vec<Key>>,
 }
 
-/// The least statement that does what the batch's writes of one object come to.
+/// The narrowest statement that covers all writes of one object in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteKind {
     Transition,
@@ -136,15 +136,15 @@ pub enum WriteKind {
     Create,
 }
 
-/// The accepted part of a batch, with its place in the logs.
+/// The events and audit entries of the admitted changes, with their sequence numbers.
 #[derive(Debug, Default)]
-pub struct Sealed {
+pub struct NumberedLogs {
     pub events: Vec<Event>,
     pub audit: Vec<AuditEntry>,
 }
 
-impl Rows {
-    /// Decides the changes one after the other, each against what the ones before left.
+impl BatchState {
+    /// Decides the changes in order, each against the state that the earlier ones left.
     pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(changes.len());
         for change in changes {
@@ -162,36 +162,38 @@ impl Rows {
         Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
     }
 
-    /// Whether anything became due, now or at a later time, that was not before.
+    /// Whether the batch made a row due, now or later.
     pub fn woke(&self) -> bool {
         let waits = |row: &QueueRow| matches!(row.state, State::Ready | State::Waiting);
-        self.queue.values().any(|slot| slot.changed() && slot.is.as_ref().is_some_and(waits))
+        self.queue
+            .values()
+            .any(|tracked| tracked.changed() && tracked.after.as_ref().is_some_and(waits))
     }
 
-    /// Gives the accepted changes their numbers and, for the audit log, their hashes.
-    pub fn seal(
+    /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
+    pub fn number_logs(
         changes: &[Change],
         verdicts: &mut [Verdict],
-        head: &mut Head,
+        head: &mut LogHeads,
         now: Timestamp,
-    ) -> Sealed {
-        let mut sealed = Sealed::default();
+    ) -> NumberedLogs {
+        let mut numbered = NumberedLogs::default();
         for (change, verdict) in changes.iter().zip(verdicts) {
             let Ok(accepted) = verdict else { continue };
             if let Some(draft) = &change.event {
-                let new = || Some(Json::of(&written(change.write.as_ref()?)));
+                let new = || Some(Json::encode(&written(change.write.as_ref()?)));
                 let data = draft.data.clone().or_else(new).unwrap_or_default();
                 let event = head.append_event(draft, data, now);
                 accepted.event = Some(event.seq);
-                sealed.events.push(event);
+                numbered.events.push(event);
             }
             if let Some(draft) = &change.audit {
                 let entry = head.append_audit(draft.clone(), now);
                 accepted.audit = Some(entry.seq);
-                sealed.audit.push(entry);
+                numbered.audit.push(entry);
             }
         }
-        sealed
+        numbered
     }
 
     fn check(&self, change: &Change) -> Result<(), Refusal> {
@@ -219,7 +221,7 @@ impl Rows {
 
     fn check_command(&self, change: &Change) -> Result<(), Refusal> {
         let Some(command) = &change.command else { return Ok(()) };
-        match self.commands.get(&command.id).and_then(|slot| slot.is.as_ref()) {
+        match self.commands.get(&command.id).and_then(|tracked| tracked.after.as_ref()) {
             None => Ok(()),
             Some(done) if done.digest == command.digest => {
                 Err(Refusal::Repeated { id: command.id.clone(), answer: done.answer.clone() })
@@ -230,22 +232,22 @@ impl Rows {
 
     fn check_work(&self, change: &Change) -> Result<(), Refusal> {
         match &change.work {
-            Some(Work::Hold { key, fence, .. } | Work::Settle { key, fence, .. }) => {
-                let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
+            Some(Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. }) => {
+                let row = self.queue.get(key).and_then(|tracked| tracked.after.as_ref());
                 let ours =
                     row.is_some_and(|row| row.fence == *fence && row.state == State::Running);
                 if ours { Ok(()) } else { Err(Refusal::FenceLost(key.to_string())) }
             }
             Some(Work::Resume { key }) => {
-                let row = self.queue.get(key).and_then(|slot| slot.is.as_ref());
+                let row = self.queue.get(key).and_then(|tracked| tracked.after.as_ref());
                 row.map(|_| ()).ok_or_else(|| Refusal::Missing(key.clone()))
             }
             Some(Work::Pause { .. }) | None => Ok(()),
         }
     }
 
-    fn stored(&self, key: &Key) -> Option<&Stored> {
-        self.objects.get(key).and_then(|slot| slot.is.as_ref())
+    fn stored(&self, key: &Key) -> Option<&StoredRevision> {
+        self.objects.get(key).and_then(|tracked| tracked.after.as_ref())
     }
 
     fn check_revision(&self, key: &Key, expected: i64) -> Result<(), Refusal> {
@@ -258,8 +260,8 @@ impl Rows {
         }
     }
 
-    /// All takes of a change together must fit; each alone is not enough. One after the other, as
-    /// they are carried out: what a holder gives back, or takes again, counts once.
+    /// Checks that all takes of a change fit together, not only each alone. They are applied in
+    /// order: what a holder releases or takes again counts once.
     fn check_takes(&self, change: &Change) -> Result<(), Refusal> {
         let releases = change.releases.iter().map(|r| (&r.counter, &r.holder, 0, i64::MAX));
         let takes = change.takes.iter().map(|t| (&t.counter, &t.holder, t.amount, t.limit));
@@ -282,22 +284,22 @@ impl Rows {
     }
 
     fn counter(&self, name: &str) -> Option<&Counter> {
-        self.counters.get(name).and_then(|slot| slot.is.as_ref())
+        self.counters.get(name).and_then(|tracked| tracked.after.as_ref())
     }
 
     fn held(&self, counter: &str, holder: &str) -> i64 {
         let key = (counter.to_owned(), holder.to_owned());
-        self.holds.get(&key).and_then(|slot| slot.is).unwrap_or(0)
+        self.holds.get(&key).and_then(|tracked| tracked.after).unwrap_or(0)
     }
 
-    /// Carries out a change that was found right. Returns the object's new revision.
+    /// Applies an admitted change. Returns the object's new revision.
     fn apply(&mut self, change: &Change, now: Timestamp) -> Option<i64> {
         if let Some(command) = &change.command {
-            self.commands.entry(command.id.clone()).or_default().is = Some(command.clone());
+            self.commands.entry(command.id.clone()).or_default().after = Some(command.clone());
         }
         let revision = change.write.as_ref().map(|write| self.apply_write(write));
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
-            // Those that it no longer depends on are woken too.
+            // Wakes former dependencies too.
             self.wake_neighbours(change, now);
             self.apply_edges(write.object(), depends_on);
         }
@@ -325,7 +327,7 @@ impl Rows {
         };
         let mut object = written(write);
         let (key, revision) = (object.key.clone(), object.revision);
-        self.objects.entry(key.clone()).or_default().is = Some(Stored { revision });
+        self.objects.entry(key.clone()).or_default().after = Some(StoredRevision { revision });
         let before = self.writes.remove(&key);
         let kind_before = before.as_ref().map_or(kind, |(_, kind)| *kind);
         if let (WriteKind::Transition, Some((before, _))) = (kind, before) {
@@ -347,28 +349,28 @@ impl Rows {
                 .or_default()
                 .insert(key.clone(), object.org.clone());
         }
-        // An organisation that is not known here is the dependent's own: it only places the look.
+        // The dependency's organisation is unknown here; the dependent's own only affects fairness.
         let dependencies = depends_on.iter().map(|to| (to.clone(), object.org.clone())).collect();
         self.dependencies.insert(key.clone(), dependencies);
         self.edges.insert(key.clone(), depends_on.to_vec());
     }
 
     fn apply_work(&mut self, work: &Work, now: Timestamp) {
-        let slot = self.queue.entry(work.key().clone()).or_default();
+        let tracked = self.queue.entry(work.key().clone()).or_default();
         match work {
-            Work::Hold { until, .. } => {
-                if let Some(row) = &mut slot.is {
+            Work::RenewLease { until, .. } => {
+                if let Some(row) = &mut tracked.after {
                     row.due = *until;
                 }
             }
-            Work::Settle { outcome, .. } => {
-                slot.is = slot.is.take().and_then(|row| row.settle(outcome, now));
+            Work::Complete { outcome, .. } => {
+                tracked.after = tracked.after.take().and_then(|row| row.complete(outcome, now));
             }
             Work::Pause { key, org, reason } => {
-                slot.is.get_or_insert_with(|| QueueRow::new(key.clone(), org)).pause(reason);
+                tracked.after.get_or_insert_with(|| QueueRow::new(key.clone(), org)).pause(reason);
             }
             Work::Resume { .. } => {
-                if let Some(row) = &mut slot.is {
+                if let Some(row) = &mut tracked.after {
                     row.resume(now);
                 }
             }
@@ -376,8 +378,11 @@ impl Rows {
     }
 
     fn wake(&mut self, wake: &Wake, now: Timestamp) {
-        let slot = self.queue.entry(wake.key.clone()).or_default();
-        slot.is.get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org)).wake(wake, now);
+        let tracked = self.queue.entry(wake.key.clone()).or_default();
+        tracked
+            .after
+            .get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org))
+            .wake(wake, now);
     }
 
     fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
@@ -395,18 +400,18 @@ impl Rows {
 
     fn hold(&mut self, counter: &str, holder: &str, amount: i64, limit: Option<i64>) {
         let key = (counter.to_owned(), holder.to_owned());
-        let slot = self.holds.entry(key).or_default();
-        let delta = amount - slot.is.unwrap_or(0);
-        slot.is = (amount != 0).then_some(amount);
-        let slot = self.counters.entry(counter.to_owned()).or_default();
-        let before = slot.is.unwrap_or(Counter { used: 0, limit: 0 });
+        let tracked = self.holds.entry(key).or_default();
+        let delta = amount - tracked.after.unwrap_or(0);
+        tracked.after = (amount != 0).then_some(amount);
+        let tracked = self.counters.entry(counter.to_owned()).or_default();
+        let before = tracked.after.unwrap_or(Counter { used: 0, limit: 0 });
         let after = Counter { used: before.used + delta, limit: limit.unwrap_or(before.limit) };
-        slot.is = (after.used != 0).then_some(after);
+        tracked.after = (after.used != 0).then_some(after);
     }
 }
 
-/// Who has a lease after `holder` asked for it; `None` while it is someone else's. The fence rises
-/// whenever the lease changes hands, or was lost meanwhile.
+/// The lease after `holder` requested it; `None` while another holder has it. The fence increases
+/// whenever the lease changes hands or had expired.
 pub fn take_lease(
     was: Option<&Lease>,
     holder: &str,
@@ -422,7 +427,7 @@ pub fn take_lease(
     Some(Lease { holder: holder.into(), fence, until })
 }
 
-/// The object as it will stand in the store.
+/// The object as the store will hold it.
 fn written(write: &Write) -> Object {
     let mut object = write.object().clone();
     object.revision = match write {

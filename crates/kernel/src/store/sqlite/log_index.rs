@@ -1,38 +1,38 @@
-//! Finds the events of one object, and the audit entries of one target, in logs that only grow.
+//! Indexes of the append-only logs: the events of one object, the audit entries of one target.
 //!
-//! An ordinary index would be written at a random place for every entry, which halves what the
-//! store can commit. Instead the newest entries have none and are scanned; when there are enough
-//! of them they are sorted and merged into `events_subject` and `audit_target` in one go, so that
-//! each page of those is touched once for many entries.
+//! An ordinary index writes to a random page for every entry, which halves the store's throughput.
+//! Instead the newest entries are not indexed but scanned; when there are enough, they are sorted
+//! and merged into `events_subject` and `audit_target` at once, so that each page is written once
+//! for many entries.
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use crate::log::Head;
+use crate::log::LogHeads;
 
-/// Entries that have no index yet, at the most: a scan of so many takes a few milliseconds, and
-/// merging them delays a commit once in a long while by some tens.
-const RUN: i64 = 16_384;
+/// The most entries that are not indexed: scanning them takes a few milliseconds, and merging them
+/// delays an occasional commit by tens of milliseconds.
+const TAIL_MAX: i64 = 16_384;
 
-/// How far the indexes reach.
+/// The last indexed sequence numbers.
 #[derive(Debug, Clone, Copy)]
-pub struct Indexed {
+pub struct IndexedUpTo {
     events: i64,
     audit: i64,
 }
 
-pub fn indexed(connection: &Connection) -> rusqlite::Result<Indexed> {
+pub fn indexed(connection: &Connection) -> rusqlite::Result<IndexedUpTo> {
     connection.query_row("SELECT events_indexed, audit_indexed FROM meta", [], |row| {
-        Ok(Indexed { events: row.get(0)?, audit: row.get(1)? })
+        Ok(IndexedUpTo { events: row.get(0)?, audit: row.get(1)? })
     })
 }
 
-/// Merges what has gathered, if it is enough.
-pub fn merge(
+/// Merges the tail into the indexes, once it is long enough.
+pub fn merge_tail(
     connection: &mut Connection,
-    head: &Head,
-    indexed: &mut Indexed,
+    head: &LogHeads,
+    indexed: &mut IndexedUpTo,
 ) -> rusqlite::Result<()> {
-    if head.event_seq - indexed.events < RUN && head.audit_seq - indexed.audit < RUN {
+    if head.event_seq - indexed.events < TAIL_MAX && head.audit_seq - indexed.audit < TAIL_MAX {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -51,12 +51,12 @@ pub fn merge(
         params![head.event_seq, head.audit_seq],
     )?;
     transaction.commit()?;
-    *indexed = Indexed { events: head.event_seq, audit: head.audit_seq };
+    *indexed = IndexedUpTo { events: head.event_seq, audit: head.audit_seq };
     Ok(())
 }
 
-/// The events of a subject, to be read from instead of the whole table; `?1` is the place to begin
-/// after, `?2` the subject.
+/// A subquery for the events of a subject: `?1` is the sequence number to start after, `?2` the
+/// subject.
 pub const EVENTS_OF: &str = "(SELECT * FROM events WHERE seq IN
          (SELECT seq FROM events_subject WHERE subject = ?2 AND seq > ?1)
      UNION ALL

@@ -1,0 +1,159 @@
+//! Feeds an in-memory copy of all objects of some kinds, for callers that read all of them often.
+//!
+//! Lists the store once and tails the event log from there: an object that is written without an
+//! event, or with other data in it, is missed. After [`Informer::catch_up`] the copy is as fresh as
+//! the store.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::log::EventFilter;
+use crate::wait::RECHECK;
+use crate::{Error, Key, Object, ObjectQuery, Result, Store};
+
+/// An update of the copy.
+#[derive(Debug, Clone)]
+pub enum CacheUpdate {
+    /// The current object, which may be a deleted one. After a resync an older revision may come once
+    /// more: the higher revision wins.
+    Upsert(Object),
+    /// The store was listed, at the start or because unread events were purged. Only these keys
+    /// still exist.
+    Resync(HashSet<Key>),
+}
+
+/// Applies an update to the copy. The number is the event's, or the newest one before the list.
+/// Runs on the informer's task, so it must be quick.
+pub type OnUpdate = Arc<dyn Fn(CacheUpdate, i64) + Send + Sync>;
+
+/// Selects the kinds to keep.
+pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+pub struct Informer {
+    store: Arc<dyn Store>,
+    kinds: Vec<String>,
+    kinds_filter: KindFilter,
+    on_update: OnUpdate,
+    /// The last event that was applied.
+    seq: watch::Sender<i64>,
+}
+
+/// Objects or events per read.
+const BATCH: usize = 1000;
+/// The wait before a retry when the store is unavailable.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long `catch_up` waits. The copy lags by milliseconds unless the store is unavailable.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Informer {
+    /// Lists all objects of these kinds, then reads the events up to now.
+    pub async fn load(
+        store: Arc<dyn Store>,
+        kinds: &[String],
+        kinds_filter: KindFilter,
+        on_update: OnUpdate,
+    ) -> Result<Arc<Informer>> {
+        let (kinds, seq) = (kinds.to_vec(), watch::Sender::new(0));
+        let informer = Informer { store, kinds, kinds_filter, on_update, seq };
+        informer.read_all().await?;
+        while informer.poll().await? {}
+        Ok(Arc::new(informer))
+    }
+
+    /// Tails the event log until stopped. Retries while the store is unavailable.
+    pub async fn run(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.run_forever()).await;
+    }
+
+    /// Returns when everything committed before this call has been applied.
+    pub async fn catch_up(&self) -> Result<()> {
+        let newest = self.store.newest_event().await?;
+        if self.seq() >= newest {
+            return Ok(());
+        }
+        let behind = "the copy in memory is behind";
+        tokio::time::timeout(CATCH_UP_TIMEOUT, self.wait_for_seq(newest))
+            .await
+            .map_err(|_| Error::unavailable("the latest state", behind))
+    }
+
+    /// Returns when the event of this number has been applied, and all before it.
+    pub async fn wait_for_seq(&self, number: i64) {
+        // Cannot fail: the sender is a field of self.
+        let _ = self.seq.subscribe().wait_for(|seq| *seq >= number).await;
+    }
+
+    /// The number of the last event that was applied.
+    pub fn seq(&self) -> i64 {
+        *self.seq.borrow()
+    }
+
+    async fn run_forever(&self) {
+        let mut wakeups = self.store.wakeups().events();
+        loop {
+            let heard = *wakeups.borrow_and_update();
+            match self.poll().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let known = heard.max(self.seq());
+                    let more = wakeups.wait_for(|newest| *newest > known);
+                    let _ = tokio::time::timeout(RECHECK, more).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "reading the event log failed; will retry");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the sequence number first: writes during the list have a higher one and come again as
+    /// events.
+    async fn read_all(&self) -> Result<()> {
+        let seq = self.store.newest_event().await?;
+        let mut there = HashSet::new();
+        for kind in &self.kinds {
+            let mut find =
+                ObjectQuery { kind: Some(kind.clone()), limit: BATCH, ..ObjectQuery::default() };
+            loop {
+                let page = self.store.find(&find).await?;
+                for object in page.objects {
+                    there.insert(object.key.clone());
+                    (self.on_update)(CacheUpdate::Upsert(object), seq);
+                }
+                find.after = page.next;
+                if find.after.is_none() {
+                    break;
+                }
+            }
+        }
+        (self.on_update)(CacheUpdate::Resync(there), seq);
+        self.seq.send_replace(seq);
+        Ok(())
+    }
+
+    /// Applies the next events. Returns whether more may be ready.
+    async fn poll(&self) -> Result<bool> {
+        let seq = self.seq();
+        let events = self.store.events(seq, &EventFilter::default(), BATCH).await?;
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(false) };
+        // Sequence numbers have no gaps, and the newest event is never purged.
+        if first.seq != seq + 1 {
+            tracing::info!(seq, oldest = first.seq, "unread events were purged; resyncing");
+            self.read_all().await?;
+            return Ok(true);
+        }
+        let (last, more) = (last.seq, events.len() == BATCH);
+        for event in events.iter().filter(|event| (self.kinds_filter)(event.subject.kind())) {
+            if let Ok(object) = event.data.parse::<Object>() {
+                (self.on_update)(CacheUpdate::Upsert(object), event.seq);
+            }
+        }
+        self.seq.send_replace(last);
+        Ok(more)
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads the number of the newest event for many callers at once: one query serves all that came
+//! before it began. At most one runs at a time, in its own task, so a caller that gives up leaves
+//! nothing behind, and each waiter is woken once.
+
+use std::sync::Arc;
+
+use deadpool_postgres::{Object as Pooled, Pool};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::Error as PgError;
+
+use super::{connection, failed};
+use crate::store::Wakeups;
+use crate::{Error, Result};
+
+/// The bound of the queue: more than one process serves concurrently. Beyond it callers wait.
+const WAITING_MAX: usize = 4096;
+
+pub struct HeadReader(mpsc::Sender<Request>);
+
+type Request = oneshot::Sender<Result<i64>>;
+
+impl HeadReader {
+    /// Returns the reader and the task that serves it.
+    pub fn new(pool: Pool, wakeups: Arc<Wakeups>) -> (HeadReader, impl Future<Output = ()>) {
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        (HeadReader(requests), run(pool, wakeups, waiting))
+    }
+
+    pub async fn ask(&self) -> Result<i64> {
+        let stopped = || Error::unavailable("the store", "it is shutting down");
+        let (request, answer) = oneshot::channel();
+        self.0.send(request).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+async fn run(pool: Pool, wakeups: Arc<Wakeups>, mut waiting: mpsc::Receiver<Request>) {
+    let mut requests = Vec::new();
+    while waiting.recv_many(&mut requests, WAITING_MAX).await > 0 {
+        let newest = query(&pool).await;
+        if let Ok(newest) = newest {
+            wakeups.notify_event(newest);
+        }
+        for request in requests.drain(..) {
+            let answer = newest
+                .as_ref()
+                .map_err(|error| Error::unavailable("the store (PostgreSQL)", error.to_string()));
+            // The caller may have given up.
+            let _ = request.send(answer.copied());
+        }
+    }
+}
+
+/// Retries once with another connection if a pooled one was closed meanwhile.
+async fn query(pool: &Pool) -> Result<i64> {
+    match once(&connection(pool).await?).await {
+        Err(error) if error.is_closed() => once(&connection(pool).await?).await.map_err(failed),
+        answer => answer.map_err(failed),
+    }
+}
+
+async fn once(client: &Pooled) -> Result<i64, PgError> {
+    let statement = client.prepare_cached("SELECT event_seq FROM meta").await?;
+    Ok(client.query_one(&statement, &[]).await?.get(0))
+}
