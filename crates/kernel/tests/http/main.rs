@@ -9,6 +9,6 @@ mod mount;
 mod objects;
 mod pipeline;
 mod replicas;
+mod server;
 mod tls;
 mod work;
-mod world;

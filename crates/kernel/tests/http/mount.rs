@@ -14,7 +14,7 @@ use kernel::{Error, Result};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::world::{Answer, World};
+use crate::server::{TestResponse, TestServer};
 
 /// An API of boats or of trains; only boats have anchors.
 struct Vehicles {
@@ -154,17 +154,17 @@ impl Mount for Fleet {
 
 const BOATS: &str = "/api/boats_mgmt";
 
-fn world(config: Config) -> World {
-    World::routing(Routes::new().mount(Fleet::default()), config)
+fn server(config: Config) -> TestServer {
+    TestServer::routing(Routes::new().mount(Fleet::default()), config)
 }
 
-async fn send(world: &World, method: &str, who: &str, path: &str) -> Answer {
-    world.send(world.request(method, who, path).body(Raw::empty()).unwrap()).await
+async fn send(server: &TestServer, method: &str, who: &str, path: &str) -> TestResponse {
+    server.send(server.request(method, who, path).body(Raw::empty()).unwrap()).await
 }
 
 #[tokio::test]
 async fn a_path_below_the_prefix_is_matched_by_the_mounted_table_and_no_other() {
-    let world = world(Config::default());
+    let server = server(Config::default());
     for (method, path, text) in [
         ("GET", "", "boats"),
         ("GET", "/", "boats"),
@@ -173,16 +173,16 @@ async fn a_path_below_the_prefix_is_matched_by_the_mounted_table_and_no_other() 
         ("PUT", "/boats/b%201", "PUT alice b%201 0"),
         ("PUT", "/boats/b1/anchor", "PUT alice b1 0"),
     ] {
-        let answer = send(&world, method, "alice", &format!("{BOATS}{path}")).await;
-        assert_eq!((answer.status, answer.text.as_str()), (200, text), "{method} {path}");
-        assert_eq!((answer.header("x-own"), answer.header("x-request-id").len()), ("yes", 20));
+        let response = send(&server, method, "alice", &format!("{BOATS}{path}")).await;
+        assert_eq!((response.status, response.text.as_str()), (200, text), "{method} {path}");
+        assert_eq!((response.header("x-own"), response.header("x-request-id").len()), ("yes", 20));
     }
     for path in ["/api/boats_mgmts", "/api/boats", "/boats_mgmt", "/api/trains_mgmt", "/"] {
-        let answer = world.get("alice", path).await;
-        assert_eq!((answer.status, answer.error("code")), (404, "not_found"), "{path}");
-        assert_eq!(answer.header("x-own"), "", "{path}");
+        let response = server.get("alice", path).await;
+        assert_eq!((response.status, response.error("code")), (404, "not_found"), "{path}");
+        assert_eq!(response.header("x-own"), "", "{path}");
     }
-    let metrics = world.app.metrics.encode();
+    let metrics = server.app.metrics.encode();
     let counted = r#"requests_total{method="GET",route="/api/boats_mgmt/boats/-",status="2xx"} 2"#;
     assert!(metrics.contains(counted), "{metrics}");
 }
@@ -190,18 +190,18 @@ async fn a_path_below_the_prefix_is_matched_by_the_mounted_table_and_no_other() 
 #[tokio::test]
 async fn an_api_may_appear_while_the_server_runs() {
     let fleet = Fleet::default();
-    let world = World::routing(Routes::new().mount(fleet.clone()), Config::default());
+    let server = TestServer::routing(Routes::new().mount(fleet.clone()), Config::default());
     let path = "/api/trains_mgmt/trains/t1";
-    assert_eq!(world.get("alice", path).await.status, 404);
+    assert_eq!(server.get("alice", path).await.status, 404);
     fleet.0.store(1, Ordering::SeqCst);
-    assert_eq!(world.get("alice", path).await.text, "GET alice t1 0");
-    let anchor = send(&world, "PUT", "alice", &format!("{path}/anchor")).await;
+    assert_eq!(server.get("alice", path).await.text, "GET alice t1 0");
+    let anchor = send(&server, "PUT", "alice", &format!("{path}/anchor")).await;
     assert_eq!(anchor.status, 404, "trains have none: {}", anchor.text);
 }
 
 #[tokio::test]
 async fn errors_below_the_prefix_are_written_by_the_api() {
-    let world = world(Config { body_bytes_max: 100, ..Config::default() });
+    let server = server(Config { body_bytes_max: 100, ..Config::default() });
     for (method, who, path, status, text) in [
         ("GET", "alice", "/missing", 404, "boats it does not exist None true"),
         (
@@ -223,38 +223,39 @@ async fn errors_below_the_prefix_are_written_by_the_api() {
         ("GET", "alice", "/admin/boats/b1", 409, "AdminRead is not for alice None true"),
         ("GET", "alice", "/of/bob/boats/b1", 403, "boats not your own None true"),
     ] {
-        let answer = send(&world, method, who, &format!("{BOATS}{path}")).await;
-        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
-        assert!(answer.text.ends_with(text), "{method} {path}: {}", answer.text);
-        let routed = answer.text.ends_with("true");
-        assert_eq!(answer.header("x-own"), if routed { "yes" } else { "" }, "{method} {path}");
+        let response = send(&server, method, who, &format!("{BOATS}{path}")).await;
+        assert_eq!(response.status, status, "{method} {path}: {}", response.text);
+        assert!(response.text.ends_with(text), "{method} {path}: {}", response.text);
+        let routed = response.text.ends_with("true");
+        assert_eq!(response.header("x-own"), if routed { "yes" } else { "" }, "{method} {path}");
     }
-    assert_eq!(world.get("alice", &format!("{BOATS}/of/alice/boats/b1")).await.status, 200);
-    assert_eq!(world.get("reader", &format!("{BOATS}/admin/boats/b1")).await.status, 200);
+    assert_eq!(server.get("alice", &format!("{BOATS}/of/alice/boats/b1")).await.status, 200);
+    assert_eq!(server.get("reader", &format!("{BOATS}/admin/boats/b1")).await.status, 200);
     let path = format!("{BOATS}/boats/b1");
-    let missing = world.get("", &path).await;
+    let missing = server.get("", &path).await;
     assert_eq!(missing.header("www-authenticate"), r#"Bearer realm="own""#);
-    let basic = world.request("GET", "", &path).header("authorization", "Basic abc");
-    let answer = world.send(basic.body(Raw::empty()).unwrap()).await;
-    assert!(answer.text.contains("Some(OtherScheme)"), "{}", answer.text);
+    let basic = server.request("GET", "", &path).header("authorization", "Basic abc");
+    let response = server.send(basic.body(Raw::empty()).unwrap()).await;
+    assert!(response.text.contains("Some(OtherScheme)"), "{}", response.text);
 
     let chunks = ["x"; 200].map(|chunk| Ok::<_, std::io::Error>(chunk.to_owned()));
     let unannounced = Raw::from_stream(futures::stream::iter(chunks));
-    let answer = world.send(world.request("PUT", "bob", &path).body(unannounced).unwrap()).await;
-    assert_eq!(answer.status, 413, "{}", answer.text);
-    let announced = world.request("PUT", "bob", &path).header("content-length", 200);
-    let answer = world.send(announced.body(Raw::empty()).unwrap()).await;
-    assert_eq!((answer.status, &answer.text[..5]), (413, "boats"), "{}", answer.text);
+    let response =
+        server.send(server.request("PUT", "bob", &path).body(unannounced).unwrap()).await;
+    assert_eq!(response.status, 413, "{}", response.text);
+    let announced = server.request("PUT", "bob", &path).header("content-length", 200);
+    let response = server.send(announced.body(Raw::empty()).unwrap()).await;
+    assert_eq!((response.status, &response.text[..5]), (413, "boats"), "{}", response.text);
 }
 
 #[tokio::test]
 async fn a_cookie_signs_in_but_not_from_another_site_s_page() {
-    let world = world(Config::default());
-    let cookie = format!("cs_jwt={}", world.token("bob"));
+    let server = server(Config::default());
+    let cookie = format!("cs_jwt={}", server.token("bob"));
     let send = async |site: &str| {
-        let request = world.request("PUT", "", &format!("{BOATS}/boats/b1"));
+        let request = server.request("PUT", "", &format!("{BOATS}/boats/b1"));
         let request = request.header("cookie", &cookie).header("sec-fetch-site", site);
-        world.send(request.body(Raw::empty()).unwrap()).await
+        server.send(request.body(Raw::empty()).unwrap()).await
     };
     assert_eq!(send("same-origin").await.text, "PUT bob b1 0");
     assert_eq!(send("cross-site").await.status, 403);
@@ -265,20 +266,20 @@ async fn the_rate_and_the_origins_of_all_routes_hold_for_mounted_ones_too() {
     let origins = vec!["https://console.example".to_owned()];
     let config =
         Config { rate_per_s: 1, rate_burst: 3, cors_origins: origins, ..Config::default() };
-    let world = world(config);
+    let server = server(config);
     let send = async |method: &str, path: &str| {
-        let request = world.request(method, "alice", path);
+        let request = server.request(method, "alice", path);
         let request = request.header("origin", "https://console.example");
         let request = request.header("access-control-request-method", "GET");
-        world.send(request.body(Raw::empty()).unwrap()).await
+        server.send(request.body(Raw::empty()).unwrap()).await
     };
     let (boat, waits) = (format!("{BOATS}/boats/b1"), format!("{BOATS}/waits"));
     for (path, status) in
         [(&*boat, 200), ("/api/v1/objects", 200), (&*waits, 200), (&*boat, 429), (&*waits, 429)]
     {
-        let answer = send("GET", path).await;
-        assert_eq!(answer.status, status, "{path}: {}", answer.text);
-        let allowed = answer.header("access-control-allow-origin");
+        let response = send("GET", path).await;
+        assert_eq!(response.status, status, "{path}: {}", response.text);
+        let allowed = response.header("access-control-allow-origin");
         assert_eq!(allowed, "https://console.example", "{path}");
     }
     let preflight = send("OPTIONS", &boat).await;
@@ -306,8 +307,8 @@ fn the_routes_of_mounted_apis_are_in_the_permission_table() {
 
 #[tokio::test]
 async fn the_document_of_a_mounted_api_is_written_from_its_routes() {
-    let world = world(Config::default());
-    let document = world.get("", &format!("{BOATS}/openapi")).await.body;
+    let server = server(Config::default());
+    let document = server.get("", &format!("{BOATS}/openapi")).await.body;
     let content = |name: &str| json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{name}") } } });
     let expected = json!({ "/api/boats_mgmt/boats/{id}": { "get": {
         "operationId": "get-boats",
@@ -324,8 +325,8 @@ async fn the_document_of_a_mounted_api_is_written_from_its_routes() {
 
 #[tokio::test]
 async fn the_documentation_page_offers_the_documents_of_mounted_apis_too() {
-    let world = world(Config::default());
-    let start = world.get("", "/api/v1/doc/swagger-initializer.js").await;
+    let server = server(Config::default());
+    let start = server.get("", "/api/v1/doc/swagger-initializer.js").await;
     for shown in ["/api/v1/doc/openapi.json", "Mainstay", "/api/boats_mgmt/openapi", "boats"] {
         assert!(start.text.contains(shown), "{shown} in {}", start.text);
     }
@@ -335,13 +336,13 @@ async fn the_documentation_page_offers_the_documents_of_mounted_apis_too() {
 #[tokio::test]
 async fn an_api_observes_the_requests_that_matched_one_of_its_routes() {
     let fleet = Fleet::default();
-    let world = World::routing(Routes::new().mount(fleet.clone()), Config::default());
+    let server = TestServer::routing(Routes::new().mount(fleet.clone()), Config::default());
     for (who, path) in
         [("alice", "/boats/b1"), ("alice", "/missing"), ("alice", "/nowhere"), ("", "/boats/b1")]
     {
-        world.get(who, &format!("{BOATS}{path}")).await;
+        server.get(who, &format!("{BOATS}{path}")).await;
     }
-    world.get("alice", "/api/v1/objects").await;
+    server.get("alice", "/api/v1/objects").await;
     let expected = ["GET /api/boats_mgmt/boats/- 200", "GET /api/boats_mgmt/missing 404"];
     assert_eq!(*fleet.1.lock(), expected);
 }
@@ -349,9 +350,9 @@ async fn an_api_observes_the_requests_that_matched_one_of_its_routes() {
 #[tokio::test]
 async fn every_origin_may_call_if_configured() {
     let config = Config { cors_origins: vec!["*".into()], ..Config::default() };
-    let world = world(config);
-    let request = world.request("GET", "alice", &format!("{BOATS}/boats/b1"));
+    let server = server(config);
+    let request = server.request("GET", "alice", &format!("{BOATS}/boats/b1"));
     let request = request.header("origin", "https://a.example").body(Raw::empty()).unwrap();
-    let answer = world.send(request).await;
-    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, "*"));
+    let response = server.send(request).await;
+    assert_eq!((response.status, response.header("access-control-allow-origin")), (200, "*"));
 }
