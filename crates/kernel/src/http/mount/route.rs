@@ -22,10 +22,14 @@ pub struct Route<A> {
     pub(super) document: Option<fn(&A) -> Operation>,
 }
 
-/// Only a route that needs a token has a caller.
+type Responding = BoxFuture<'static, Response>;
+type PublicHandler<A> = dyn Fn(Call<A>) -> Responding + Send + Sync;
+type AuthorizedHandler<A> = dyn Fn(Call<A>, Arc<Principal>) -> Responding + Send + Sync;
+
+/// Only the handler of a route that needs a token gets a caller.
 pub(super) enum Handler<A> {
-    Public(Box<dyn Fn(Call<A>) -> BoxFuture<'static, Response> + Send + Sync>),
-    Authorized(Box<dyn Fn(Call<A>, Arc<Principal>) -> BoxFuture<'static, Response> + Send + Sync>),
+    Public(Box<PublicHandler<A>>),
+    Authorized(Box<AuthorizedHandler<A>>),
 }
 
 impl<A: 'static> Route<A> {
