@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fleet::model::cluster::{self, Capacity, Operator, Provider};
-use fleet::model::instance::{Instance, Seen, Spec, Status, name_counter};
+use fleet::model::instance::{Instance, Phase, Spec, Status, name_counter};
 use kernel::change::{EventDraft, Take, Write};
 use kernel::{Ambient, Change, Json, Key, Object, Store, Timestamp};
 
@@ -24,7 +24,7 @@ pub fn quota_file(dir: &Path) -> anyhow::Result<String> {
 fn cluster_object(n: usize, now: Timestamp) -> Object {
     let id = format!("c{n:04}");
     let mut object =
-        Object::new(cluster::key(&id), "", "bench", &id, cluster::Status::Ready.label(), now);
+        Object::new(cluster::key(&id), "", "bench", &id, cluster::Phase::Ready.label(), now);
     object.spec = Json::encode(&cluster::Spec {
         provider: Provider::Agent,
         multi_az: true,
@@ -40,13 +40,13 @@ fn cluster_object(n: usize, now: Timestamp) -> Object {
             ("kafkaIbp".to_owned(), versions(&["2.7", "2.8"])),
         ]),
     };
-    object.status = Json::encode(&cluster::Seen {
+    object.status = Json::encode(&cluster::Status {
         since: now,
-        heard_at: Some(now),
+        agent_seen_at: Some(now),
         capacity: [("standard".to_owned(), Capacity { max: 100_000_000, remaining: 100_000_000 })]
             .into(),
         operators: [("kafka".to_owned(), vec![operator])].into(),
-        ..cluster::Seen::default()
+        ..cluster::Status::default()
     });
     object
 }
@@ -67,7 +67,7 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
         org: ORG.into(),
         owner: format!("user{}", n % 97),
         name: format!("kafka-{n:06}"),
-        status: Status::Ready,
+        phase: Phase::Ready,
         created_at: now,
         updated_at: now,
         revision: 1,
@@ -85,7 +85,7 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
             versions: versions.clone().into(),
             ..Spec::default()
         },
-        seen: Seen {
+        status: Status {
             since: now,
             capacity_counter: format!("fleet/capacity/{cluster}/standard"),
             cluster_id: cluster,
@@ -95,7 +95,7 @@ fn instance(n: usize, clusters: usize, now: Timestamp) -> Instance {
             routes_created: true,
             agent_ready: true,
             versions: versions.into(),
-            ..Seen::default()
+            ..Status::default()
         },
         id,
     }
@@ -141,7 +141,7 @@ pub async fn fill(
             let takes = vec![
                 take(name_counter("kafka", ORG, &instance.name), 1),
                 take(instance.spec.quota_counter.clone(), i64::MAX),
-                take(instance.seen.capacity_counter.clone(), i64::MAX),
+                take(instance.status.capacity_counter.clone(), i64::MAX),
             ];
             Change { takes, ..create(object) }
         });

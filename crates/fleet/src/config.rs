@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::model::settings::{QuotaSettings, QuotaType, Scaling, Timeouts};
 use crate::ports;
+use crate::store::catalogue_files::CatalogueFiles;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -86,31 +88,28 @@ impl Default for Config {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QuotaType {
-    List,
-    Ams,
-}
-
-impl QuotaType {
-    pub fn label(self) -> &'static str {
-        match self {
-            QuotaType::List => "quota-management-list",
-            QuotaType::Ams => "ams",
+impl Config {
+    pub fn quota_settings(&self) -> QuotaSettings {
+        QuotaSettings {
+            quota_type: self.quota_type,
+            enforced: self.quota_enforced,
+            max_allowed_instances: self.max_allowed_instances,
+            trials_allowed: self.trial.allowed,
+            trials_max: self.trial.max,
         }
     }
-}
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scaling {
-    /// Clusters are those of the file; an instance is placed when it is created.
-    Manual,
-    /// Clusters are made and taken away as needed; an instance waits for one.
-    Auto,
-    /// Any cluster that is ready, without limits.
-    None,
+    /// The files that the catalogue is read from.
+    pub fn catalogue_files(&self) -> CatalogueFiles {
+        CatalogueFiles {
+            kinds_dir: self.kinds_dir.clone(),
+            quota: self.quota_file.clone(),
+            deny: self.deny_file.clone(),
+            access: self.access_file.clone(),
+            providers: self.providers_file.clone(),
+            clusters: self.clusters_file.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -168,36 +167,6 @@ impl Default for Agent {
             observability_channel: "resources".into(),
             observability_tag: "latest".into(),
             observability_access_token: Default::default(),
-        }
-    }
-}
-
-/// How long an instance may be in a status before it has failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Timeouts {
-    pub accepted_s: u64,
-    /// Placed, but its cluster offers no version.
-    pub versions_s: u64,
-    pub preparing_s: u64,
-    pub provisioning_s: u64,
-    pub resuming_s: u64,
-    /// A cluster, from the moment that its provider was asked.
-    pub cluster_s: u64,
-    /// How often what is outside is compared with what should be there.
-    pub recheck_s: u64,
-}
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            accepted_s: 3_600,
-            versions_s: 300,
-            preparing_s: 300,
-            provisioning_s: 3_600,
-            resuming_s: 3_600,
-            cluster_s: 14_400,
-            recheck_s: 3_600,
         }
     }
 }

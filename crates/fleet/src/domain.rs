@@ -1,38 +1,202 @@
-//! The fleet as a domain of the server: made at its start, followed until its end.
+//! The fleet as a domain of the server: its shared state, and what is started with it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use kernel::driver::Workers;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
-use kernel::{App, Domain, Error, Result};
+use kernel::{Ambient, App, Domain, Error, Result, Store};
+use parking_lot::RwLock;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Fleet;
-use crate::api::accounts::realm;
-use crate::api::{gateway, openapi, own, reply, router};
-use crate::clients::Known;
+use crate::api::client_source::FleetClientSource;
+use crate::api::compat::{keycloak, ocm};
+use crate::api::wire::{rendered::Rendered, reply};
+use crate::api::{fleet, openapi, router};
+use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
-use crate::fleet::Ports;
-use crate::metrics::Scrape;
+use crate::dataplane::local::agent;
+use crate::decide::placement::{PlacementRequest, PlacementVerdict, rank_clusters};
+use crate::metrics::{Counts, Scrape};
+use crate::model::catalogue::Catalogue;
+use crate::model::cluster::Cluster;
+use crate::model::instance::Instance;
+use crate::model::kind::Kind;
+use crate::model::sso::canary_client_id;
+use crate::model::template_scope::{AgentSecrets, InstanceScope};
 use crate::model::{account, cluster};
-use crate::plane::runner;
-use crate::ports::ams;
-use crate::ports::dns::Route53;
-use crate::ports::prometheus::Prometheus;
-use crate::ports::sso::{BuiltIn, Keycloak};
+use crate::ports::ams::{self, Ams};
+use crate::ports::dns::{Dns, Route53};
+use crate::ports::prometheus::{Metrics, Prometheus};
+use crate::ports::sso::{BuiltIn, Keycloak, Secrets, Sso, agent_client};
 use crate::ports::terraform::Terraform;
-use crate::reload;
-use crate::rules::Rules;
-use crate::secrets::Secrets;
-use crate::work::account::Accounts;
-use crate::work::cluster::Clusters;
-use crate::work::declared::sync_clusters;
-use crate::work::instance::Instances;
+use crate::store::agent_liveness::AgentLiveness;
+use crate::store::index::Index;
+use crate::work::account::AccountWorker;
+use crate::work::cluster::ClusterWorker;
+use crate::work::instance::InstanceWorker;
+
+/// The shared state of the domain: its catalogue, its index, and the systems that it uses.
+pub struct Fleet {
+    pub config: Config,
+    catalogue: RwLock<Arc<Catalogue>>,
+    catalogue_changes: watch::Sender<()>,
+    pub index: Index,
+    pub store: Arc<dyn Store>,
+    pub ambient: Ambient,
+    pub secrets: Secrets,
+    pub sso: Arc<dyn Sso>,
+    /// Clients are kept somewhere else than here.
+    pub sso_is_external: bool,
+    pub dns: Option<Arc<dyn Dns>>,
+    pub metrics: Option<Arc<dyn Metrics>>,
+    pub ams: Option<Arc<dyn Ams>>,
+    pub tls_cert: String,
+    pub tls_key: String,
+    /// This server, as others reach it.
+    pub url: String,
+    pub agent_liveness: AgentLiveness,
+    pub(crate) counts: Counts,
+    pub(crate) rendered: Rendered,
+    /// Names this start of this process: what is told by one may be told otherwise by another.
+    pub(crate) edition: String,
+}
+
+/// The systems that a fleet uses.
+pub struct Ports {
+    pub sso: Arc<dyn Sso>,
+    pub sso_is_external: bool,
+    pub dns: Option<Arc<dyn Dns>>,
+    pub metrics: Option<Arc<dyn Metrics>>,
+    pub ams: Option<Arc<dyn Ams>>,
+}
+
+impl Fleet {
+    pub fn new(
+        config: Config,
+        catalogue: Catalogue,
+        (store, ambient): (Arc<dyn Store>, Ambient),
+        secrets: Secrets,
+        ports: Ports,
+        (tls_cert, tls_key): (String, String),
+        url: String,
+    ) -> Fleet {
+        let Ports { sso, sso_is_external, dns, metrics, ams } = ports;
+        let edition = ambient.id();
+        Fleet {
+            edition,
+            config,
+            catalogue: RwLock::new(Arc::new(catalogue)),
+            catalogue_changes: watch::Sender::new(()),
+            index: Index::default(),
+            store,
+            ambient,
+            secrets,
+            sso,
+            sso_is_external,
+            dns,
+            metrics,
+            ams,
+            tls_cert,
+            tls_key,
+            url,
+            agent_liveness: AgentLiveness::default(),
+            counts: Default::default(),
+            rendered: Default::default(),
+        }
+    }
+
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.catalogue.read().clone()
+    }
+
+    pub fn set_catalogue(&self, catalogue: Catalogue) {
+        *self.catalogue.write() = Arc::new(catalogue);
+        self.catalogue_changes.send_replace(());
+    }
+
+    /// Rings when the rules were replaced.
+    pub fn catalogue_changes(&self) -> watch::Receiver<()> {
+        self.catalogue_changes.subscribe()
+    }
+
+    /// The agent of a cluster made contact.
+    pub fn touch_agent(&self, cluster: &str) {
+        self.agent_liveness.touch(cluster, self.ambient.now());
+    }
+
+    /// Whether some kind's API has this path.
+    pub fn serves(&self, path: &str) -> bool {
+        path.starts_with("/api/") && self.catalogue.read().kind_of_path(path).is_some()
+    }
+
+    /// All clusters, the best for this instance first.
+    pub fn rank_clusters(&self, instance: &Instance) -> Vec<PlacementVerdict> {
+        let spec = &instance.spec;
+        let request = PlacementRequest {
+            kind: &instance.kind,
+            org: &instance.org,
+            cloud_provider: &spec.cloud_provider,
+            region: &spec.region,
+            multi_az: spec.multi_az,
+            instance_type: &spec.instance_type,
+            units: spec.units,
+            own_cluster: &spec.own_cluster_id,
+            rejected_by: &instance.status.rejected_by,
+            scaling: self.config.scaling,
+        };
+        rank_clusters(&request, self.index.candidates(&spec.instance_type))
+    }
+
+    /// What a cluster's agent is started with.
+    pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
+        let client = agent_client(&self.secrets, cluster);
+        let agent = &self.config.agent;
+        let here = match &self.config.kubernetes.control_plane_url {
+            url if url.is_empty() => &self.url,
+            url => url,
+        };
+        vec![
+            ("sso-auth-server-url", self.sso.endpoints().issuer),
+            ("sso-client-id", client.id),
+            ("sso-secret", client.secret),
+            ("control-plane-url", here.clone()),
+            ("cluster-id", cluster.id.clone()),
+            ("poll-interval", agent.poll_interval.clone()),
+            ("resync-interval", agent.resync_interval.clone()),
+        ]
+    }
+
+    /// What the agent of an instance's cluster is told beside the instance.
+    pub fn agent_secrets(&self, instance: &Instance) -> AgentSecrets {
+        AgentSecrets {
+            sso: self.sso.endpoints(),
+            canary_secret: self.secrets.derive(&canary_client_id(&instance.id), 0),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+        }
+    }
+
+    pub fn scope<'a>(
+        &'a self,
+        kind: &'a Kind,
+        instance: &'a Instance,
+        secrets: Option<&'a AgentSecrets>,
+    ) -> InstanceScope<'a> {
+        let browser_url = match self.config.browser_url.as_str() {
+            "" => &self.url,
+            url => url,
+        };
+        InstanceScope { kind, instance, browser_url, secrets }
+    }
+}
 
 pub struct FleetDomain {
     pub config: Config,
@@ -40,7 +204,7 @@ pub struct FleetDomain {
     /// Whether the store is this process's alone.
     pub embedded: bool,
     fleet: OnceLock<Arc<Fleet>>,
-    clusters: OnceLock<Arc<Clusters>>,
+    clusters: OnceLock<Arc<ClusterWorker>>,
 }
 
 impl FleetDomain {
@@ -60,26 +224,24 @@ impl FleetDomain {
 
     fn ports(&self, app: &App) -> Result<Ports> {
         let Config { dns, keycloak, prometheus, ams: accounts, .. } = &self.config;
-        let outside = keycloak.is_on();
-        Ok(Ports {
-            sso: match outside {
-                true => Arc::new(Keycloak::new(keycloak, &app.outbound)?),
-                false => Arc::new(BuiltIn { url: app.url.clone() }),
-            },
-            sso_is_outside: outside,
-            dns: match dns.is_on() {
-                true => Some(Arc::new(Route53::new(dns, &app.outbound)?)),
-                false => None,
-            },
-            metrics: match prometheus.is_on() {
-                true => Some(Arc::new(Prometheus::new(prometheus, &app.outbound)?)),
-                false => None,
-            },
-            ams: match self.config.quota_type == QuotaType::Ams || self.config.terms.required {
-                true => Some(Arc::new(ams::Http::new(accounts, &app.outbound)?)),
-                false => None,
-            },
-        })
+        let external = keycloak.is_on();
+        let sso: Arc<dyn Sso> = if external {
+            Arc::new(Keycloak::new(keycloak, &app.outbound)?)
+        } else {
+            Arc::new(BuiltIn { url: app.url.clone() })
+        };
+        let mut ports =
+            Ports { sso, sso_is_external: external, dns: None, metrics: None, ams: None };
+        if dns.is_on() {
+            ports.dns = Some(Arc::new(Route53::new(dns, &app.outbound)?));
+        }
+        if prometheus.is_on() {
+            ports.metrics = Some(Arc::new(Prometheus::new(prometheus, &app.outbound)?));
+        }
+        if self.config.quota_type == QuotaType::Ams || self.config.terms.required {
+            ports.ams = Some(Arc::new(ams::Http::new(accounts, &app.outbound)?));
+        }
+        Ok(ports)
     }
 
     /// Whether this machine runs instances itself.
@@ -106,11 +268,11 @@ pub async fn follow(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let mut kinds: Vec<String> = fleet.rules().kinds.keys().cloned().collect();
+    let mut kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
     kinds.extend([cluster::KIND.to_owned(), account::KIND.to_owned()]);
-    let of = fleet.clone();
+    let known = fleet.clone();
     let wanted = move |kind: &str| {
-        kind == cluster::KIND || kind == account::KIND || of.rules().kind(kind).is_some()
+        kind == cluster::KIND || kind == account::KIND || known.catalogue().kind(kind).is_some()
     };
     let into = fleet.clone();
     let apply = move |sight: CacheUpdate, seq: i64| match sight {
@@ -127,16 +289,47 @@ pub async fn follow(
 
 /// Every kind's API, and our own routes beside.
 pub fn routes(fleet: &Arc<Fleet>) -> Routes {
-    let (take, of, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
-    let paths = move |path: &str| take.takes(path);
-    own::routes()
-        .merge(realm::routes())
-        .merge(gateway::routes())
+    let (serving, state, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
+    let paths = move |path: &str| serving.serves(path);
+    fleet::routes()
+        .merge(keycloak::routes())
+        .merge(ocm::routes())
         .documented_by(move || openapi::documents(&documented))
         .errors_where(paths.clone(), reply::mapper(fleet.clone()))
         .surfaces(paths, move |app, context, request| {
-            router::answer(of.clone(), app, context, request).boxed()
+            router::handle(state.clone(), app, context, request).boxed()
         })
+}
+
+/// How often the files' times are compared: a mounted configuration notifies nobody.
+const CATALOGUE_POLL: Duration = Duration::from_secs(5);
+
+/// Reloads the catalogue when one of its files changes, and at SIGHUP. After a mistake, which is
+/// logged with its place, the previous catalogue stays.
+async fn watch_catalogue(fleet: Arc<Fleet>, stop: CancellationToken) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    let files = fleet.config.catalogue_files();
+    let mut modified = files.modified();
+    loop {
+        let has_files = !modified.is_empty();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = hangup.recv() => {}
+            () = tokio::time::sleep(CATALOGUE_POLL), if has_files => {
+                let now = files.modified();
+                if now == modified {
+                    continue;
+                }
+                modified = now;
+            }
+        }
+        match catalogue_reload::reload(&fleet, None).await {
+            Ok(()) => tracing::info!("the fleet's files were read again"),
+            Err(error) => {
+                tracing::error!(%error, "the fleet's files have a mistake; what was there stays")
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -146,12 +339,12 @@ impl Domain for FleetDomain {
     }
 
     async fn start(&self, app: &App, tasks: &TaskTracker, stop: &CancellationToken) -> Result<()> {
-        let rules = Rules::read(&self.config)?;
+        let catalogue = self.config.catalogue_files().read()?;
         let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
         let secrets = Secrets::open(&key, &app.ambient)?;
         let fleet = Arc::new(Fleet::new(
             self.config.clone(),
-            rules,
+            catalogue,
             (app.store.clone(), app.ambient.clone()),
             secrets,
             self.ports(app)?,
@@ -160,17 +353,17 @@ impl Domain for FleetDomain {
         ));
         follow(&fleet, tasks, stop).await?;
         if let Some(builtin) = app.identity.builtin() {
-            builtin.set_clients(Arc::new(Known(fleet.clone())));
+            builtin.set_clients(Arc::new(FleetClientSource(fleet.clone())));
         }
         let terraform =
             Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
-        let clusters = Clusters::start(&fleet, terraform, tasks, stop);
+        let clusters = ClusterWorker::start(&fleet, terraform, tasks, stop);
         let _ = self.clusters.set(Arc::new(clusters));
-        sync_clusters(&fleet).await?;
+        declared_clusters::sync(&fleet).await?;
         if self.is_data_plane() {
-            runner::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
+            agent::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
-        tasks.spawn(reload::watch(fleet.clone(), stop.clone()));
+        tasks.spawn(watch_catalogue(fleet.clone(), stop.clone()));
         let scrape = Scrape(fleet.clone());
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         app.metrics.watch(Arc::new(Scrape(fleet.clone())));
@@ -186,7 +379,7 @@ impl Domain for FleetDomain {
     fn workers(&self, _: &App) -> Workers {
         let fleet = self.fleet();
         let mut workers: Workers =
-            vec![Arc::new(Instances(fleet.clone())), Arc::new(Accounts(fleet.clone()))];
+            vec![Arc::new(InstanceWorker(fleet.clone())), Arc::new(AccountWorker(fleet.clone()))];
         if let Some(clusters) = self.clusters.get() {
             workers.push(clusters.clone());
         }

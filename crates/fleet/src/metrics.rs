@@ -17,35 +17,35 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::Fleet;
-use crate::index::Operation;
 use crate::model::cluster::{self, Cluster};
-use crate::model::instance::Status;
+use crate::model::instance::Phase;
 use crate::model::kind::Kind;
+use crate::store::index::Operation;
 
 /// What is counted as it happens, by this process.
 #[derive(Default)]
 pub struct Counts {
-    answers: RwLock<HashMap<Answer, Arc<Answers>>>,
-    looks: Mutex<BTreeMap<String, Looks>>,
+    requests: RwLock<HashMap<RequestLabels, Arc<RequestStats>>>,
+    looks: Mutex<BTreeMap<String, ReconcileStats>>,
     /// By code, as in `KAFKAS-MGMT-36`.
     errors: Mutex<BTreeMap<String, u64>>,
 }
 
 /// Its path is a template: they are few.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Answer {
+struct RequestLabels {
     method: &'static str,
     path: Arc<str>,
     code: u16,
 }
 
-struct Answers {
+struct RequestStats {
     count: AtomicU64,
     seconds: Histogram,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Looks {
+struct ReconcileStats {
     success: u64,
     failure: u64,
     last_s: f64,
@@ -64,17 +64,17 @@ impl Counts {
         }
     }
 
-    fn answered(&self, answer: Answer, took: Duration) {
-        let known = self.answers.read().get(&answer).cloned();
-        let answers = known.unwrap_or_else(|| {
+    fn answered(&self, labels_: RequestLabels, took: Duration) {
+        let known = self.requests.read().get(&labels_).cloned();
+        let requests = known.unwrap_or_else(|| {
             let new = || {
                 let seconds = Histogram::new(ANSWER_BOUNDS_S);
-                Arc::new(Answers { count: AtomicU64::new(0), seconds })
+                Arc::new(RequestStats { count: AtomicU64::new(0), seconds })
             };
-            self.answers.write().entry(answer).or_insert_with(new).clone()
+            self.requests.write().entry(labels_).or_insert_with(new).clone()
         });
-        answers.count.fetch_add(1, Ordering::Relaxed);
-        answers.seconds.observe(took.as_secs_f64());
+        requests.count.fetch_add(1, Ordering::Relaxed);
+        requests.seconds.observe(took.as_secs_f64());
     }
 }
 
@@ -89,8 +89,10 @@ impl std::fmt::Debug for Scrape {
 
 impl MetricsObserver for Scrape {
     fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
-        if self.0.takes(route) {
-            self.0.counts.answered(Answer { method, path: route.clone(), code: status }, took);
+        if self.0.serves(route) {
+            self.0
+                .counts
+                .answered(RequestLabels { method, path: route.clone(), code: status }, took);
         }
     }
 
@@ -107,15 +109,15 @@ impl MetricsObserver for Scrape {
     }
 }
 
-type Written = Result<(), Unwritable>;
+type EncodeResult = Result<(), Unwritable>;
 
 impl Collector for Scrape {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Written {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let fleet = &self.0;
-        let rules = fleet.rules();
-        let mut page = Page { fleet, encoder };
+        let catalogue = fleet.catalogue();
+        let mut page = ScrapeEncoder { fleet, encoder };
         let mut prefixes: BTreeMap<&str, Vec<&Kind>> = BTreeMap::new();
-        for kind in rules.kinds.values() {
+        for kind in catalogue.kinds.values() {
             prefixes.entry(&kind.file.metrics_prefix).or_default().push(kind);
         }
         for (prefix, kinds) in &prefixes {
@@ -125,18 +127,18 @@ impl Collector for Scrape {
             page.clusters(prefix, kinds)?;
             page.looks(prefix, kinds)?;
         }
-        page.answers()?;
+        page.requests()?;
         page.own()
     }
 }
 
 /// One scrape on its way.
-struct Page<'f, 'e> {
+struct ScrapeEncoder<'f, 'e> {
     fleet: &'f Fleet,
     encoder: DescriptorEncoder<'e>,
 }
 
-impl Page<'_, '_> {
+impl ScrapeEncoder<'_, '_> {
     /// A value for each set of labels. The old counters have names that do not end as OpenMetrics
     /// wants it of counters: their type is `unknown`, and they are read as before.
     fn values<L: EncodeLabelSet, V: EncodeGaugeValue>(
@@ -144,7 +146,7 @@ impl Page<'_, '_> {
         (name, help): (&str, &str),
         of: MetricType,
         values: impl IntoIterator<Item = (L, V)>,
-    ) -> Written {
+    ) -> EncodeResult {
         let mut metric = self.encoder.encode_descriptor(name, help, None, of)?;
         for (labels, value) in values {
             metric.encode_family(&labels)?.encode_gauge(&value)?;
@@ -153,9 +155,10 @@ impl Page<'_, '_> {
     }
 
     /// Of one kind, or of the clusters.
-    fn operations(&mut self, prefix: &str, kind: &str, of: &[Operation]) -> Written {
-        let tally = &self.fleet.index.tally;
-        let work = |one: &Operation| ([("operation", one.label())], tally.operations(kind, *one));
+    fn operations(&mut self, prefix: &str, kind: &str, of: &[Operation]) -> EncodeResult {
+        let counters = &self.fleet.index.counters;
+        let work =
+            |one: &Operation| ([("operation", one.label())], counters.operations(kind, *one));
         let success = of.iter().map(work).map(|(labels, work)| (labels, work.success));
         let name = format!("{prefix}_{kind}_operations_success_count");
         self.values((&name, "Operations that succeeded"), MetricType::Unknown, success)?;
@@ -168,13 +171,13 @@ impl Page<'_, '_> {
         let of = MetricType::Histogram;
         let mut metric = self.encoder.encode_descriptor(&name, help, None, of)?;
         let job = format!("{kind}_create");
-        tally.creations(kind).encode(metric.encode_family(&[("jobType", job.as_str())])?)
+        counters.creations(kind).encode(metric.encode_family(&[("jobType", job.as_str())])?)
     }
 
-    fn instances(&mut self, prefix: &str, kind: &str) -> Written {
+    fn instances(&mut self, prefix: &str, kind: &str) -> EncodeResult {
         let counts = self.fleet.index.counts();
         let count = |status| counts.get(&(kind.to_owned(), status)).copied().unwrap_or(0);
-        let by_status = Status::ALL.map(|status| ([("status", status.label())], count(status)));
+        let by_status = Phase::ALL.map(|status| ([("status", status.label())], count(status)));
         let name = format!("{prefix}_{kind}_requests_status_count");
         self.values((&name, "Instances by status"), MetricType::Gauge, by_status)?;
 
@@ -201,21 +204,21 @@ impl Page<'_, '_> {
         )
     }
 
-    fn clusters(&mut self, prefix: &str, kinds: &[&Kind]) -> Written {
+    fn clusters(&mut self, prefix: &str, kinds: &[&Kind]) -> EncodeResult {
         let clusters = self.fleet.index.clusters();
-        let label = |status: cluster::Status| match (status, kinds.first()) {
-            (cluster::Status::Waiting, Some(kind)) => kind.file.waiting_for_agent.as_str(),
+        let label = |status: cluster::Phase| match (status, kinds.first()) {
+            (cluster::Phase::Waiting, Some(kind)) => kind.file.waiting_for_agent.as_str(),
             _ => status.label(),
         };
-        let count = |status| clusters.iter().filter(|cluster| cluster.status == status).count();
+        let count = |status| clusters.iter().filter(|cluster| cluster.phase == status).count();
         let by_status =
-            cluster::Status::ALL.map(|status| ([("status", label(status))], count(status) as u64));
+            cluster::Phase::ALL.map(|status| ([("status", label(status))], count(status) as u64));
         let name = format!("{prefix}_cluster_status_count");
         self.values((&name, "Clusters by status"), MetricType::Gauge, by_status)?;
 
         let since = clusters.iter().map(|cluster| {
-            let seconds = cluster.created_at.until(cluster.seen.since).as_secs_f64();
-            ((named(cluster), [("status", label(cluster.status))]), seconds)
+            let seconds = cluster.created_at.until(cluster.status.since).as_secs_f64();
+            ((named(cluster), [("status", label(cluster.phase))]), seconds)
         });
         let name = format!("{prefix}_cluster_status_since_created_in_seconds");
         let help = "From a cluster's creation until it got its status";
@@ -230,9 +233,9 @@ impl Page<'_, '_> {
                 .filter(|(kind, of)| cluster.takes(kind.name(), of))
                 .map(|(_, of)| of)
                 .collect();
-            rooms.extend(types.into_iter().map(|of| Room::of(self.fleet, cluster, of)));
+            rooms.extend(types.into_iter().map(|of| ClusterCapacity::new(self.fleet, cluster, of)));
         }
-        type Value = fn(&Room<'_>) -> Option<i64>;
+        type Value = fn(&ClusterCapacity<'_>) -> Option<i64>;
         let parts: [(&str, &str, Value); 3] = [
             ("max", "Units that a cluster may hold", |room| room.max),
             ("used", "Units that a cluster holds", |room| Some(room.used)),
@@ -247,13 +250,13 @@ impl Page<'_, '_> {
     }
 
     /// The workers, as far as they are like those that there were: one of each kind.
-    fn looks(&mut self, prefix: &str, kinds: &[&Kind]) -> Written {
+    fn looks(&mut self, prefix: &str, kinds: &[&Kind]) -> EncodeResult {
         let looks = self.fleet.counts.looks.lock().clone();
-        let other = |kind: &str| self.fleet.rules().kinds.contains_key(kind);
+        let other = |kind: &str| self.fleet.catalogue().kinds.contains_key(kind);
         let wanted = |kind: &str| kinds.iter().any(|one| one.name() == kind) || !other(kind);
         let looks: Vec<_> = looks.iter().filter(|(kind, _)| wanted(kind)).collect();
-        let each = |value: fn(&Looks) -> u64| {
-            let one = move |(kind, looks): &(&String, &Looks)| {
+        let each = |value: fn(&ReconcileStats) -> u64| {
+            let one = move |(kind, looks): &(&String, &ReconcileStats)| {
                 ([("worker_type", (*kind).clone())], value(looks))
             };
             looks.iter().map(one).collect::<Vec<_>>()
@@ -271,30 +274,30 @@ impl Page<'_, '_> {
         self.values((&name, "How long the last look took"), MetricType::Gauge, last)
     }
 
-    fn answers(&mut self) -> Written {
-        let answers = self.fleet.counts.answers.read().clone();
-        let answers: BTreeMap<Answer, Arc<Answers>> = answers.into_iter().collect();
-        let codes: Vec<String> = answers.keys().map(|answer| answer.code.to_string()).collect();
-        let labels = |(answer, code): (&Answer, &String)| {
-            let path = answer.path.to_string();
-            [("method", answer.method.to_owned()), ("path", path), ("code", code.clone())]
+    fn requests(&mut self) -> EncodeResult {
+        let requests = self.fleet.counts.requests.read().clone();
+        let requests: BTreeMap<RequestLabels, Arc<RequestStats>> = requests.into_iter().collect();
+        let codes: Vec<String> = requests.keys().map(|labels_| labels_.code.to_string()).collect();
+        let labels = |(labels_, code): (&RequestLabels, &String)| {
+            let path = labels_.path.to_string();
+            [("method", labels_.method.to_owned()), ("path", path), ("code", code.clone())]
         };
-        let counts = answers.iter().zip(&codes).map(|((answer, answers), code)| {
-            (labels((answer, code)), answers.count.load(Ordering::Relaxed))
+        let counts = requests.iter().zip(&codes).map(|((labels_, requests), code)| {
+            (labels((labels_, code)), requests.count.load(Ordering::Relaxed))
         });
         let name = ("api_inbound_request_count", "Requests answered by the kinds' APIs");
         self.values(name, MetricType::Unknown, counts)?;
         let name = "api_inbound_request_duration";
         let help = "Seconds until the head of an answer";
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for ((answer, answers), code) in answers.iter().zip(&codes) {
-            answers.seconds.encode(metric.encode_family(&labels((answer, code)))?)?;
+        for ((labels_, requests), code) in requests.iter().zip(&codes) {
+            requests.seconds.encode(metric.encode_family(&labels((labels_, code)))?)?;
         }
         Ok(())
     }
 
     /// What the existing service does not tell.
-    fn own(&mut self) -> Written {
+    fn own(&mut self) -> EncodeResult {
         let errors = self.fleet.counts.errors.lock().clone();
         let (name, help) = ("mainstay_fleet_errors", "Errors told to clients");
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -306,7 +309,7 @@ impl Page<'_, '_> {
         let now = self.fleet.ambient.now();
         let clusters = self.fleet.index.clusters();
         let silent = clusters.iter().filter_map(|cluster| {
-            let heard = self.fleet.last_heard(cluster)?;
+            let heard = self.fleet.agent_liveness.last_seen(cluster)?;
             Some(([("cluster_id", cluster.id.as_str())], heard.until(now).as_secs_f64()))
         });
         let silent: Vec<_> = silent.collect();
@@ -320,23 +323,23 @@ fn named(cluster: &Cluster) -> [(&'static str, &str); 2] {
 }
 
 /// What a cluster has room for, of one instance type.
-struct Room<'a> {
+struct ClusterCapacity<'a> {
     labels: [(&'static str, &'a str); 4],
     max: Option<i64>,
     used: i64,
     available: Option<i64>,
 }
 
-impl<'a> Room<'a> {
-    fn of(fleet: &Fleet, cluster: &'a Cluster, instance_type: &'a str) -> Room<'a> {
+impl<'a> ClusterCapacity<'a> {
+    fn new(fleet: &Fleet, cluster: &'a Cluster, instance_type: &'a str) -> ClusterCapacity<'a> {
         let used = fleet.index.used(&cluster.id, instance_type);
         let max = cluster.limit(instance_type);
         // One limit may be for all types.
         let of_limit = match cluster.spec.limit {
-            Some(_) => fleet.index.used_in_all(&cluster.id),
+            Some(_) => fleet.index.used_total(&cluster.id),
             None => used,
         };
-        Room {
+        ClusterCapacity {
             labels: [
                 ("region", &cluster.spec.region),
                 ("instance_type", instance_type),

@@ -1,5 +1,6 @@
-//! The house rules that a machine can check, over every file that git knows.
+//! The style rules that can be checked automatically, over every file that git tracks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -125,6 +126,193 @@ fn nothing_knows_the_machine_that_it_was_written_on() {
     }
     let found = lines(&files(), |line| needles.iter().any(|needle| line.contains(needle.as_str())));
     none("paths of a machine", found);
+}
+
+/// Words of no use to a reader who does not know the project, and what to write instead. They are
+/// found in code, comments, strings and documents, also as a part of an identifier.
+const BANNED_WORDS: [(&str, &str); 9] = [
+    ("anew", "again, from the start"),
+    ("beside", "besides, next to, concurrently with"),
+    ("eyes", "cache, watch"),
+    ("farewell", "grace period"),
+    ("heard", "last seen, reported"),
+    ("merciless", "kill"),
+    ("sight", "visibility, cache update"),
+    ("told", "notified, reported, desired"),
+    ("whoever", "the caller, any client that"),
+];
+
+/// Identifiers with a meaning of the project's own. As plain English in a comment they are fine.
+const BANNED_IDENTIFIERS: [(&str, &str); 9] = [
+    ("ailment", "unhealthy reason"),
+    ("desk", "service"),
+    ("fate", "result"),
+    ("heft", "cost"),
+    ("judgement", "verdict"),
+    ("patience", "timeout"),
+    ("way", "path, client, progress"),
+    ("ways", "paths, clients"),
+    ("wishes", "annotations, desired state"),
+];
+
+/// The lower-case words of a text, where `last_heard` and `LastHeard` are two words each.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for c in text.chars() {
+        let starts = c.is_uppercase() && !before.is_uppercase();
+        if starts || !c.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if c.is_alphanumeric() {
+            words.last_mut().expect("it begins with one").extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// A line of Rust without its strings and its comment.
+fn code(line: &str) -> String {
+    let line = line.split("//").next().unwrap_or_default();
+    line.split('"').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// `is no origin` instead of `is not an origin`.
+fn says_is_no(line: &str) -> bool {
+    let words = words(line);
+    words.windows(3).enumerate().any(|(i, three)| {
+        let there = i > 0 && words[i - 1] == "there";
+        let fine = ["longer", "more", "less", "such", "need", "one", "other", "way"];
+        three[0] == "is" && three[1] == "no" && !there && !fine.contains(&three[2].as_str())
+    })
+}
+
+#[test]
+fn the_words_are_the_fields() {
+    let written = |file: &File| file.path.ends_with(".rs") || file.path.ends_with(".md");
+    let own = |file: &File| file.path.ends_with("tests/tidy.rs");
+    let mut found = Vec::new();
+    for file in files().iter().filter(|file| written(file) && !own(file)) {
+        let rust = file.path.ends_with(".rs");
+        for (i, line) in file.text.lines().enumerate() {
+            let mut report = |word: &str, instead: &str| {
+                found.push(format!("{}:{}: `{word}`; write: {instead}", file.path, i + 1));
+            };
+            let all = words(line);
+            for (word, instead) in BANNED_WORDS {
+                if all.iter().any(|other| other == word) {
+                    report(word, instead);
+                }
+            }
+            let identifiers = if rust { words(&code(line)) } else { Vec::new() };
+            for (word, instead) in BANNED_IDENTIFIERS {
+                if identifiers.iter().any(|other| other == word) {
+                    report(word, instead);
+                }
+            }
+            if says_is_no(line) {
+                report("is no", "is not a, is not");
+            }
+        }
+    }
+    none("words that need a dictionary", found);
+}
+
+#[test]
+fn a_word_is_found_in_identifiers_and_sentences() {
+    assert_eq!(
+        words("fn last_heard(&self) -> LastHeard"),
+        ["fn", "last", "heard", "self", "last", "heard"]
+    );
+    assert_eq!(words(&code("let a = \"the way\"; // by the way")), ["let", "a"]);
+    assert!(says_is_no("\"x\" is no origin") && !says_is_no("there is no origin"));
+    assert!(!says_is_no("it is no longer there"));
+}
+
+/// A module of a domain, and the modules of the same crate that it may import.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("model", &["model"]),
+    ("decide", &["model", "decide"]),
+    ("store", &["model", "store"]),
+    ("index", &["model", "index"]),
+    ("ports", &["model", "ports"]),
+];
+
+/// Modules that must not import each other.
+const APART: [(&str, &str); 2] = [("work", "api"), ("api", "work")];
+
+/// The modules of its own crate that a file names: `crate::decide::…`.
+fn imports(text: &str) -> BTreeSet<String> {
+    let mut modules = BTreeSet::new();
+    for (at, found) in text.match_indices("crate::") {
+        let rest = &text[at + found.len()..];
+        let name = |text: &str| -> String {
+            text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+        };
+        match rest.strip_prefix('{') {
+            None => drop(modules.insert(name(rest))),
+            Some(group) => {
+                // The first names of a group, not those within an inner one.
+                let mut depth = 1;
+                let mut first = true;
+                for (i, c) in group.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' => first = true,
+                        c if first && depth == 1 && !c.is_whitespace() => {
+                            modules.insert(name(&group[i..]));
+                            first = false;
+                        }
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    modules
+}
+
+#[test]
+fn the_modules_of_a_domain_import_along_the_arrows() {
+    let mut found = Vec::new();
+    for file in rust() {
+        let Some((domain, rest)) =
+            ["fleet", "streams", "advisor", "environments", "bus"].iter().find_map(|domain| {
+                Some((domain, file.path.strip_prefix(&format!("crates/{domain}/src/"))?))
+            })
+        else {
+            continue;
+        };
+        let module = rest.split(['/', '.']).next().unwrap_or_default();
+        let imports = imports(&file.text);
+        // A name in capitals is a type of the crate's root.
+        let imports = || imports.iter().filter(|name| name.starts_with(|c: char| c.is_lowercase()));
+        for (_, allowed) in ARROWS.iter().filter(|(of, _)| *of == module) {
+            for import in imports().filter(|import| !allowed.contains(&import.as_str())) {
+                found.push(format!("{}: {module} of {domain} imports {import}", file.path));
+            }
+        }
+        for (_, other) in APART.iter().filter(|(of, _)| *of == module) {
+            if imports().any(|import| import == other) {
+                found.push(format!("{}: {module} of {domain} imports {other}", file.path));
+            }
+        }
+    }
+    none("imports against the arrows of ARCHITECTURE.md", found);
+}
+
+#[test]
+fn imports_are_found_in_every_form() {
+    let text =
+        "use crate::model::{a, b};\nuse crate::{Fleet, ports::{x, y}, work};\ncrate::api::z()";
+    let found = imports(text);
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["Fleet", "api", "model", "ports", "work"]);
 }
 
 #[test]

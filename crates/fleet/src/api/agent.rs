@@ -1,26 +1,25 @@
 //! The agents' API: what a cluster should run, and what it says of it.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::http::HeaderName;
 use axum::response::Response;
+use kernel::Result;
 use kernel::identity::Principal;
-use kernel::{Change, Key, Object, Refusal, Result};
 use serde_json::{Value, json};
 
-use super::payload::parse_object;
-use super::reply::{self, Tag};
-use super::router::Call;
-use super::watch;
 use crate::Fleet;
-use crate::decide::instance::{transition, written};
-use crate::decide::report::{Report, Verdict, judge};
-use crate::index::Row;
+use crate::api::public::watch;
+use crate::api::router::Call;
+use crate::api::wire::reply::{self, ListEtag};
+use crate::commands::agent_report::{ingest_reports, report_cluster};
 use crate::model::cluster::Cluster;
-use crate::model::code::Code;
-use crate::model::instance::{Instance, Status};
+use crate::model::error_code::ErrorCode;
+use crate::model::instance::Phase;
 use crate::model::kind::{Extra, Kind};
+use crate::model::payload::parse_object;
+use crate::model::{UUID_PATTERN, is_uuid};
+use crate::store::index::Row;
 
 /// What the cluster's agent is configured with.
 pub async fn config(call: &Call) -> Result<Response> {
@@ -47,7 +46,7 @@ pub async fn config(call: &Call) -> Result<Response> {
 
 pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
     call.fleet.index.catch_up().await?;
-    call.fleet.index.cluster(&call.args[0]).ok_or_else(|| Code::NotFound.plain())
+    call.fleet.index.cluster(&call.args[0]).ok_or_else(|| ErrorCode::NotFound.default_error())
 }
 
 /// All instances of the cluster, or those that changed after `?after=`. A client that knows the
@@ -55,9 +54,9 @@ pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
 pub async fn list(call: &Call) -> Result<Response> {
     let cluster = cluster(call).await?;
     let kind = &call.kind;
-    call.fleet.heard(&cluster.id);
+    call.fleet.touch_agent(&cluster.id);
     let after = watch::after(call)?;
-    let tag = Tag::new(&call.fleet, call.fleet.index.agent_seq(kind.name(), &cluster.id));
+    let tag = ListEtag::new(&call.fleet, call.fleet.index.agent_seq(kind.name(), &cluster.id));
     if after.is_none() && tag.is_known(&call.parts.headers) {
         return Ok(tag.unchanged(&call.context));
     }
@@ -68,13 +67,13 @@ pub async fn list(call: &Call) -> Result<Response> {
         if i > 0 {
             out.push(b',');
         }
-        told(&call.fleet, kind, row, wants_manifests(call), &mut out);
+        render_for_agent(&call.fleet, kind, row, wants_manifests(call), &mut out);
     }
     match after {
-        Some(_) => out.extend_from_slice(watch::tail(&delta).as_bytes()),
+        Some(_) => out.extend_from_slice(watch::delta_suffix(&delta).as_bytes()),
         None => out.extend_from_slice(b"]}"),
     }
-    let mut response = reply::bytes_of(&call.context, 200, out);
+    let mut response = reply::json_line(&call.context, 200, out);
     response.headers_mut().insert(REVISION, delta.seq.into());
     Ok(tag.on(response))
 }
@@ -88,23 +87,23 @@ pub fn wants_manifests(call: &Call) -> bool {
 }
 
 /// Writes an instance as the agent of its cluster is told of it.
-pub fn told(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, out: &mut Vec<u8>) {
+pub fn render_for_agent(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, out: &mut Vec<u8>) {
     let instance = &row.instance;
-    let secrets = fleet.for_agent(instance);
-    let view = fleet.view(kind, instance, Some(&secrets));
+    let secrets = fleet.agent_secrets(instance);
+    let view = fleet.scope(kind, instance, Some(&secrets));
     kind.agent.render_into(&view, out);
     if !manifests || out.pop() != Some(b'}') {
         return;
     }
-    let cluster = fleet.index.cluster(&instance.seen.cluster_id);
+    let cluster = fleet.index.cluster(&instance.status.cluster_id);
     let rendered = kind.manifests.iter().map(|template| {
         serde_json::from_slice::<Value>(&template.render(&view)).unwrap_or_default()
     });
-    let suspended = matches!(instance.status, Status::Suspending | Status::Suspended);
+    let suspended = matches!(instance.phase, Phase::Suspending | Phase::Suspended);
     let more = json!({
-        "namespace": instance.seen.namespace,
-        "placement": instance.seen.placement_id,
-        "deleted": instance.status.is_going(),
+        "namespace": instance.status.namespace,
+        "placement": instance.status.placement_id,
+        "deleted": instance.phase.is_going(),
         "suspended": suspended,
         "versions": instance.spec.versions,
         "router": cluster.map(|cluster| cluster.spec.dns_name.clone()).unwrap_or_default(),
@@ -118,105 +117,12 @@ pub async fn report(mut call: Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = parse_object(&bytes)?;
     let cluster = cluster(&call).await?;
-    call.fleet.heard(&cluster.id);
-    let results = take_in(&call.fleet, &call.kind, &cluster, &body).await?;
+    call.fleet.touch_agent(&cluster.id);
+    let results = ingest_reports(&call.fleet, &call.kind, &cluster, &body).await?;
     match call.query("results").as_deref() {
         Some("true") => Ok(call.json(200, &json!({ "results": results }))),
         _ => Ok(reply::empty(&call.context, 200)),
     }
-}
-
-/// How often what someone else wrote meanwhile is read again.
-const TRIES: usize = 5;
-
-/// Takes in an agent's reports. Says for each what came of it; only what is new is written.
-pub async fn take_in(
-    fleet: &Fleet,
-    kind: &Kind,
-    cluster: &Cluster,
-    reports: &serde_json::Map<String, Value>,
-) -> Result<BTreeMap<String, &'static str>> {
-    let names = fleet.dns.is_some() && kind.file.dns.is_some();
-    let mut results = BTreeMap::new();
-    let mut open = Vec::new();
-    for (id, value) in reports {
-        let report = Report::read(kind, value);
-        let verdict = match fleet.index.get(kind.name(), id) {
-            Some(row) => judge(&row.instance, kind, cluster, &report, names, ""),
-            None => Verdict::Refused("it does not exist"),
-        };
-        match verdict {
-            Verdict::Nothing => drop(results.insert(id.clone(), "unchanged")),
-            Verdict::Refused(why) => drop(results.insert(id.clone(), why)),
-            Verdict::Changed { .. } => open.push((id.clone(), report)),
-        }
-    }
-    for _ in 0..TRIES {
-        if open.is_empty() {
-            break;
-        }
-        open = write(fleet, kind, cluster, open, names, &mut results).await?;
-    }
-    results.extend(open.into_iter().map(|(id, _)| (id, "it is being changed; say it again")));
-    Ok(results)
-}
-
-/// Writes what is new; returns what someone else wrote meanwhile.
-async fn write(
-    fleet: &Fleet,
-    kind: &Kind,
-    cluster: &Cluster,
-    open: Vec<(String, Report)>,
-    names: bool,
-    results: &mut BTreeMap<String, &'static str>,
-) -> Result<Vec<(String, Report)>> {
-    let keys: Vec<Key> = open.iter().map(|(id, _)| Key::new(kind.name(), id)).collect();
-    let objects = fleet.store.get(&keys).await?;
-    let objects: HashMap<&str, &Object> =
-        objects.iter().map(|object| (object.key.id(), object)).collect();
-    let now = fleet.ambient.now();
-    let (mut changes, mut written_of) = (Vec::new(), Vec::new());
-    for (id, report) in open {
-        let object = objects.get(id.as_str()).copied();
-        let Some(object) = object.filter(|object| object.deleted_at.is_none()) else {
-            results.insert(id, "it does not exist");
-            continue;
-        };
-        let instance = Instance::of(object)?;
-        let fresh = fleet.ambient.id();
-        match judge(&instance, kind, cluster, &report, names, &fresh) {
-            Verdict::Nothing => drop(results.insert(id, "unchanged")),
-            Verdict::Refused(why) => drop(results.insert(id, why)),
-            Verdict::Changed { next, event, wake } => {
-                let mut change: Change = match event {
-                    Some(event) => transition(object, &next, event, now).0,
-                    None => written(object, &next, "reported", now),
-                };
-                if next.seen.cluster_id.is_empty() {
-                    let counter = instance.seen.capacity_counter.clone();
-                    change.releases = instance.releases([counter]);
-                }
-                if wake {
-                    change.wakes.push(super::instances::wake(&instance, now));
-                }
-                changes.push(change);
-                written_of.push((id, report));
-            }
-        }
-    }
-    let verdicts = fleet.store.commit_all(changes, now).await?;
-    let mut again = Vec::new();
-    for ((id, report), verdict) in written_of.into_iter().zip(verdicts) {
-        match verdict {
-            Ok(_) => drop(results.insert(id, "updated")),
-            Err(Refusal::Stale { .. }) => again.push((id, report)),
-            Err(refusal) => {
-                tracing::warn!(%id, %refusal, "an agent's report could not be written");
-                results.insert(id, "it could not be written; say it again");
-            }
-        }
-    }
-    Ok(again)
 }
 
 /// What the agent says of its cluster.
@@ -224,24 +130,23 @@ pub async fn status(mut call: Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = Value::Object(parse_object(&bytes)?);
     let cluster = cluster(&call).await?;
-    crate::decide::cluster::check(&call.kind, &body)?;
-    call.fleet.report_cluster(&call.kind, &cluster.id, &body).await?;
+    report_cluster(&call.fleet, &call.kind, &cluster.id, &body).await?;
     Ok(reply::empty(&call.context, 204))
 }
 
 /// Whether the agent's cluster has this external id.
 pub async fn verify(call: &Call, who: &Principal) -> Result<Response> {
     let id = &call.args[0];
-    if !super::is_uuid(id) {
-        let why = format!("external cluster id does not match {}", super::UUID_PATTERN);
-        return Err(Code::ExternalClusterId.error(why));
+    if !is_uuid(id) {
+        let why = format!("external cluster id does not match {}", UUID_PATTERN);
+        return Err(ErrorCode::ExternalClusterId.error(why));
     }
     call.fleet.index.catch_up().await?;
     let clusters = call.fleet.index.clusters();
     let found = clusters.iter().find(|cluster| cluster.spec.external_id == *id);
-    let Some(cluster) = found else { return Err(Code::NotFound.plain()) };
+    let Some(cluster) = found else { return Err(ErrorCode::NotFound.default_error()) };
     if who.agent_of.as_deref() != Some(cluster.id.as_str()) {
-        return Err(Code::Forbidden.plain());
+        return Err(ErrorCode::Forbidden.default_error());
     }
     Ok(reply::empty(&call.context, 200))
 }

@@ -10,8 +10,8 @@ use kernel::{App, Error, Result};
 
 use super::router::Call;
 use crate::Fleet;
-use crate::model::code::Code;
-use crate::rules::Rules;
+use crate::model::catalogue::Catalogue;
+use crate::model::error_code::ErrorCode;
 
 /// Who is let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub enum Guard {
 
 impl Guard {
     pub fn admit(self, call: &Call, method: &str, who: &Principal) -> Result<()> {
-        let hidden = || Err(Code::NotFound.plain());
+        let hidden = || Err(ErrorCode::NotFound.default_error());
         match self {
             Guard::Anyone | Guard::SignedIn => Ok(()),
-            Guard::User => admit_user(&call.rules, who),
-            Guard::Reader => admit_organisation(&call.rules, who),
+            Guard::User => admit_user(&call.catalogue, who),
+            Guard::Reader => admit_organisation(&call.catalogue, who),
             Guard::Agent => match &who.agent_of {
                 Some(id) if *id == call.args[0] && call.fleet.index.cluster(id).is_some() => Ok(()),
                 _ => hidden(),
@@ -61,7 +61,7 @@ impl Guard {
 /// A person of an organisation that is let in, on routes of their own.
 pub struct User {
     pub fleet: Arc<Fleet>,
-    pub rules: Arc<Rules>,
+    pub catalogue: Arc<Catalogue>,
     pub context: Arc<RequestContext>,
     pub who: Arc<Principal>,
 }
@@ -72,30 +72,30 @@ impl FromRequestParts<App> for User {
         let Context(context) = Context::from_request_parts(parts, app).await?;
         let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
         let fleet = app.shared::<Fleet>()?;
-        let rules = fleet.rules();
-        admit_user(&rules, &who)?;
-        Ok(User { fleet, rules, context, who })
+        let catalogue = fleet.catalogue();
+        admit_user(&catalogue, &who)?;
+        Ok(User { fleet, catalogue, context, who })
     }
 }
 
-fn admit_user(rules: &Rules, who: &Principal) -> Result<()> {
+fn admit_user(catalogue: &Catalogue, who: &Principal) -> Result<()> {
     if is_program(who) {
-        return Err(Code::Unauthenticated.plain());
+        return Err(ErrorCode::Unauthenticated.default_error());
     }
-    admit_organisation(rules, who)
+    admit_organisation(catalogue, who)
 }
 
-fn admit_organisation(rules: &Rules, who: &Principal) -> Result<()> {
+fn admit_organisation(catalogue: &Catalogue, who: &Principal) -> Result<()> {
     if who.agent_of.is_some() || who.org.is_empty() {
-        return Err(Code::Unauthenticated.plain());
+        return Err(ErrorCode::Unauthenticated.default_error());
     }
-    let access = &rules.access;
+    let access = &catalogue.access;
     if access.denied.contains(&who.subject) {
         let why = format!("User '{}' is not authorized to access the service.", who.subject);
-        return Err(Code::Forbidden.error(why));
+        return Err(ErrorCode::Forbidden.error(why));
     }
     if access.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&who.org)) {
-        return Err(Code::Maintenance.plain());
+        return Err(ErrorCode::Maintenance.default_error());
     }
     Ok(())
 }

@@ -12,21 +12,22 @@ use kernel::identity::Principal;
 use kernel::{App, Error, Result};
 
 use super::guard::Guard;
-use super::{
-    accounts, admin, agent, clusters, create, errors, instances, list, metrics, offers, reply,
-    watch,
+use super::public::{
+    accounts, catalogue, clusters, create, errors, instances, list, metrics, watch,
 };
+use super::wire::reply;
+use super::{admin, agent};
 use crate::Fleet;
-use crate::model::code::Code;
+use crate::model::catalogue::Catalogue;
+use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Extra, Kind};
-use crate::rules::Rules;
 
 /// A request on its way: what every handler needs.
 pub struct Call {
     pub fleet: Arc<Fleet>,
     pub app: App,
     pub kind: Arc<Kind>,
-    pub rules: Arc<Rules>,
+    pub catalogue: Arc<Catalogue>,
     pub context: Arc<RequestContext>,
     pub parts: Parts,
     /// In a lock only so that calls can be shared between threads.
@@ -60,7 +61,7 @@ impl Call {
     /// The body as a JSON object.
     pub async fn object(&mut self) -> Result<serde_json::Map<String, serde_json::Value>> {
         let bytes = self.bytes().await?;
-        super::payload::parse_object(&bytes)
+        crate::model::payload::parse_object(&bytes)
     }
 
     /// Refused unless the caller knows that the answer comes before the deed.
@@ -70,7 +71,7 @@ impl Call {
             Some("true" | "1" | "t" | "T" | "TRUE" | "True")
         );
         let why = "Synchronous action is not supported, use async=true parameter";
-        if is { Ok(()) } else { Err(Code::Sync.error(why)) }
+        if is { Ok(()) } else { Err(ErrorCode::Sync.error(why)) }
     }
 
     pub fn json(&self, status: u16, value: &impl serde::Serialize) -> Response {
@@ -123,9 +124,9 @@ pub enum Route {
 
 /// Method, path (`@` is the kind's plural, `-` anything), guard, what answers, and the extra
 /// routes that it belongs to.
-type Line = (&'static str, &'static [&'static str], Guard, Route, Option<Extra>);
+type RouteRow = (&'static str, &'static [&'static str], Guard, Route, Option<Extra>);
 
-pub const TABLE: &[Line] = &[
+pub const TABLE: &[RouteRow] = &[
     ("GET", &[], Guard::Anyone, Route::Root, None),
     ("GET", &["v1"], Guard::Anyone, Route::Version, None),
     ("GET", &["v1", "openapi"], Guard::Anyone, Route::Openapi, None),
@@ -227,22 +228,22 @@ pub const TABLE: &[Line] = &[
     ),
 ];
 
-enum Found {
+enum RouteMatch {
     /// The place in the table, and what stands for something in the path.
-    Line(usize, Vec<String>),
-    OtherMethod,
-    Nothing,
+    Row(usize, Vec<String>),
+    MethodNotAllowed,
+    NotFound,
 }
 
 /// The most segments that a path has.
 const SEGMENTS_MAX: usize = 5;
 
 /// What answers a path, of which this comes after the kind's prefix.
-fn find(kind: &Kind, method: &Method, rest: &str) -> Found {
-    let mut found = Found::Nothing;
+fn find(kind: &Kind, method: &Method, rest: &str) -> RouteMatch {
+    let mut found = RouteMatch::NotFound;
     let (mut segments, mut count) = ([""; SEGMENTS_MAX], 0);
     for segment in rest.split('/').skip(1) {
-        let Some(place) = segments.get_mut(count) else { return Found::Nothing };
+        let Some(place) = segments.get_mut(count) else { return RouteMatch::NotFound };
         (*place, count) = (segment, count + 1);
     }
     let segments = &segments[..count];
@@ -259,15 +260,15 @@ fn find(kind: &Kind, method: &Method, rest: &str) -> Found {
         }
         if method.as_str() == *of {
             let args = path.iter().zip(segments).filter(|(want, _)| **want == "-");
-            return Found::Line(place, args.map(|(_, has)| (*has).to_owned()).collect());
+            return RouteMatch::Row(place, args.map(|(_, has)| (*has).to_owned()).collect());
         }
-        found = Found::OtherMethod;
+        found = RouteMatch::MethodNotAllowed;
     }
     found
 }
 
 /// The path with `-` for what stands for something: few, so that they can be labels.
-fn label(kind: &Kind, place: usize) -> Arc<str> {
+fn metric_label(kind: &Kind, place: usize) -> Arc<str> {
     let all = || TABLE.iter().map(|(_, path, ..)| template(kind, path)).collect();
     kind.labels.get_or_init(all)[place].clone()
 }
@@ -282,7 +283,7 @@ fn template(kind: &Kind, path: &[&str]) -> Arc<str> {
 }
 
 /// Answers every request under a kind's prefix.
-pub async fn answer(
+pub async fn handle(
     fleet: Arc<Fleet>,
     app: App,
     context: Arc<RequestContext>,
@@ -328,67 +329,68 @@ async fn dispatch(
     parts: Parts,
     body: Body,
 ) -> Result<Response> {
-    let rules = fleet.rules();
+    let catalogue = fleet.catalogue();
     let path = parts.uri.path();
     let path = path.strip_suffix('/').unwrap_or(path);
-    let Some((kind, rest)) = rules.kind_of_path(path) else {
-        return Err(Code::NotFound.plain());
+    let Some((kind, rest)) = catalogue.kind_of_path(path) else {
+        return Err(ErrorCode::NotFound.default_error());
     };
     let kind = kind.clone();
     let found = find(&kind, &parts.method, rest);
-    let public = matches!(&found, Found::Line(place, _) if TABLE[*place].2 == Guard::Anyone);
-    let who = match public {
-        true => None,
-        false => Some(sign_in(&app, &context, &parts.method, &parts.headers).await?),
+    let public = matches!(&found, RouteMatch::Row(place, _) if TABLE[*place].2 == Guard::Anyone);
+    let who = if public {
+        None
+    } else {
+        Some(sign_in(&app, &context, &parts.method, &parts.headers).await?)
     };
     let (place, args) = match found {
-        Found::Line(place, args) => (place, args),
-        Found::OtherMethod => {
+        RouteMatch::Row(place, args) => (place, args),
+        RouteMatch::MethodNotAllowed => {
             let why = format!(
                 "method: {} is not allowed or not yet implemented for {}",
                 parts.method,
                 parts.uri.path()
             );
-            return Err(Code::NotImplemented.error(why));
+            return Err(ErrorCode::NotImplemented.error(why));
         }
-        Found::Nothing => {
-            return Err(Code::NotFound
+        RouteMatch::NotFound => {
+            return Err(ErrorCode::NotFound
                 .error(format!("The requested resource '{}' doesn't exist", parts.uri.path())));
         }
     };
     let (method, _, guard, route, _) = &TABLE[place];
-    context.set_route(label(&kind, place));
+    context.set_route(metric_label(&kind, place));
     let body = parking_lot::Mutex::new(body);
-    let call = Call { fleet, app, kind, rules: rules.clone(), context, parts, body, args };
+    let call = Call { fleet, app, kind, catalogue: catalogue.clone(), context, parts, body, args };
     match who {
-        None => open(call, *route),
+        None => dispatch_public(call, *route),
         Some(who) => {
             guard.admit(&call, method, &who)?;
             match route {
                 // Asked for most: the others are large, and would be moved along.
                 Route::Get => instances::get(&call, &who).await,
-                route => Box::pin(carry(call, *route, &who)).await,
+                route => Box::pin(dispatch_authenticated(call, *route, &who)).await,
             }
         }
     }
 }
 
 /// What anyone may ask.
-fn open(call: Call, route: Route) -> Result<Response> {
+fn dispatch_public(call: Call, route: Route) -> Result<Response> {
     match route {
-        Route::Root => Ok(offers::root(&call)),
-        Route::Version => Ok(offers::version(&call)),
-        Route::Openapi => Ok(offers::openapi(&call)),
+        Route::Root => Ok(catalogue::root(&call)),
+        Route::Version => Ok(catalogue::version(&call)),
+        Route::Openapi => Ok(catalogue::openapi(&call)),
         Route::Errors => Ok(errors::list(&call)),
         Route::OneError => errors::get(&call),
-        Route::SsoProviders => Ok(offers::sso_providers(&call)),
+        Route::SsoProviders => Ok(catalogue::sso_providers(&call)),
         _ => Err(Error::internal("a route of the fleet", "it is open but has no answer")),
     }
 }
 
-async fn carry(call: Call, route: Route, who: &Principal) -> Result<Response> {
+async fn dispatch_authenticated(call: Call, route: Route, who: &Principal) -> Result<Response> {
     match route {
-        Route::Status => offers::status(&call).await,
+        Route::Status => catalogue::status(&call).await,
         Route::List if call.query("watch").is_some() || call.query("wait").is_some() => {
             watch::for_user(call, who).await
         }
@@ -401,9 +403,9 @@ async fn carry(call: Call, route: Route, who: &Principal) -> Result<Response> {
         Route::Query => metrics::query(&call, who).await,
         Route::QueryRange => metrics::query_range(&call, who).await,
         Route::Federate => metrics::federate(&call, who).await,
-        Route::Providers => Ok(offers::providers(&call)),
-        Route::Regions => offers::regions(&call).await,
-        Route::InstanceTypes => offers::instance_types(&call),
+        Route::Providers => Ok(catalogue::providers(&call)),
+        Route::Regions => catalogue::regions(&call).await,
+        Route::InstanceTypes => catalogue::instance_types(&call),
         Route::Accounts => accounts::list(&call, who).await,
         Route::AccountCreate => accounts::create(call, who).await,
         Route::AccountGet => accounts::get(&call, who).await,
@@ -432,6 +434,6 @@ async fn carry(call: Call, route: Route, who: &Principal) -> Result<Response> {
         | Route::Openapi
         | Route::Errors
         | Route::OneError
-        | Route::SsoProviders => open(call, route),
+        | Route::SsoProviders => dispatch_public(call, route),
     }
 }

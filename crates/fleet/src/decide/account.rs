@@ -10,14 +10,14 @@ use crate::model::account::{self, Account};
 
 /// How long the request that makes an account may take. Whatever was not acknowledged by then
 /// never will be, and nothing that it asked of the sign-in system is still on its way.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const CREATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What was seen of the world around an account.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct Observation {
     /// Whether its client is kept somewhere else than here, and whether that is as it should be.
-    pub outside: bool,
-    pub client_is_so: bool,
+    pub external: bool,
+    pub client_matches: bool,
     /// How often what is outside is compared.
     pub recheck: Duration,
 }
@@ -29,27 +29,32 @@ pub enum Step {
     Remove,
 }
 
-pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp) -> Decision<Step> {
-    let end = account.created_at.plus(PATIENCE);
+pub fn decide(
+    object: &Object,
+    account: &Account,
+    observed: &Observation,
+    now: Timestamp,
+) -> Decision<Step> {
+    let end = account.created_at.plus(CREATE_TIMEOUT);
     let wait = Requeue::After(now.until(end));
     let nothing = Change::default;
     match account.phase.as_str() {
         account::CREATING if now < end => Decision::idle(wait),
         account::CREATING => {
-            let change = taken_back(object, now);
+            let change = roll_back(object, now);
             Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
         }
-        account::READY if !world.outside => Decision::idle(Requeue::Never),
+        account::READY if !observed.external => Decision::idle(Requeue::Never),
         account::READY => {
-            let steps = if world.client_is_so { Vec::new() } else { vec![Step::Ensure] };
-            Decision { steps, change: nothing(), requeue: Requeue::After(world.recheck) }
+            let steps = if observed.client_matches { Vec::new() } else { vec![Step::Ensure] };
+            Decision { steps, change: nothing(), requeue: Requeue::After(observed.recheck) }
         }
         // What the failed request asked for may still be carried out: it is removed once more.
         account::DELETING if !account.spec.deleting && now < end => {
             Decision { steps: vec![Step::Remove], change: nothing(), requeue: wait }
         }
         account::DELETING => {
-            let change = gone(object, now);
+            let change = deleted(object, now);
             Decision { steps: vec![Step::Remove], change, requeue: Requeue::Never }
         }
         other => Decision::idle(Requeue::Halted(format!("`{other}` is no phase of an account"))),
@@ -57,7 +62,7 @@ pub fn decide(object: &Object, account: &Account, world: &World, now: Timestamp)
 }
 
 /// It was never acknowledged: nobody has its secret, and it counts no more.
-pub fn taken_back(object: &Object, now: Timestamp) -> Change {
+pub fn roll_back(object: &Object, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = account::DELETING.into();
     object.updated_at = now;
@@ -71,7 +76,7 @@ pub fn taken_back(object: &Object, now: Timestamp) -> Change {
 }
 
 /// Nothing of it is left anywhere: the row becomes history.
-pub fn gone(object: &Object, now: Timestamp) -> Change {
+pub fn deleted(object: &Object, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = account::DELETING.into();
     object.observed = object.generation;
@@ -115,9 +120,10 @@ mod tests {
         let client_id = account::client_id(id);
         object.spec =
             Json::encode(&account::Spec { client_id, deleting, ..account::Spec::default() });
-        let account = Account::of(&object).unwrap();
-        let world = World { outside: true, client_is_so: so, recheck: Duration::from_secs(3_600) };
-        decide(&object, &account, &world, MADE.plus(Duration::from_secs(seconds)))
+        let account = Account::from_object(&object).unwrap();
+        let observed =
+            Observation { external: true, client_matches: so, recheck: Duration::from_secs(3_600) };
+        decide(&object, &account, &observed, MADE.plus(Duration::from_secs(seconds)))
     }
 
     fn phase(decision: &Decision<Step>) -> Option<(&str, bool)> {

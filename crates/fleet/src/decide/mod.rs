@@ -1,18 +1,22 @@
-//! What follows from what is wanted and seen. Pure: no clocks, no randomness, no I/O.
+//! What follows from what is wanted and observed. Pure: no clocks, no randomness, no I/O.
 
 pub mod account;
-/// What an event makes of a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then<Status> {
-    To(Status),
-    /// It is so already, or the event is out of order: nothing happens.
-    Stays,
-    /// The row stays as history.
-    Gone,
-}
-
+pub mod admin_patch;
+pub mod admission;
+pub mod catalogue_change;
 pub mod cluster;
 pub mod instance;
-pub mod lifecycle;
-pub mod place;
-pub mod report;
+pub mod instance_report;
+pub mod placement;
+pub mod promotion;
+pub mod version_change;
+
+/// What an event does to a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transition<Phase> {
+    To(Phase),
+    /// It is so already, or the event is out of order.
+    None,
+    /// The row stays as history.
+    Removed,
+}

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "service-account";
 
+/// Precedes the account's id in its client id.
+pub const CLIENT_PREFIX: &str = "srvc-acct-";
+
 /// Its client is being made somewhere else, and nobody has its secret yet.
 pub const CREATING: &str = "creating";
 pub const READY: &str = "ready";
@@ -36,7 +39,7 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn of(object: &Object) -> Result<Account> {
+    pub fn from_object(object: &Object) -> Result<Account> {
         Ok(Account {
             id: object.key.id().into(),
             org: object.org.clone(),
@@ -61,5 +64,5 @@ pub fn counter(org: &str) -> String {
 
 /// The client id that belongs to an account's id.
 pub fn client_id(id: &str) -> String {
-    format!("srvc-acct-{id}")
+    format!("{CLIENT_PREFIX}{id}")
 }

@@ -1,14 +1,17 @@
 //! A data-plane cluster: where instances run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "cluster";
+/// The id of the cluster that this machine is.
+pub const LOCAL_ID: &str = "local";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Status {
+pub enum Phase {
     Accepted,
     Provisioning,
     Provisioned,
@@ -20,33 +23,33 @@ pub enum Status {
     Cleanup,
 }
 
-impl Status {
-    pub const ALL: [Status; 8] = [
-        Status::Accepted,
-        Status::Provisioning,
-        Status::Provisioned,
-        Status::Waiting,
-        Status::Ready,
-        Status::Failed,
-        Status::Deprovisioning,
-        Status::Cleanup,
+impl Phase {
+    pub const ALL: [Phase; 8] = [
+        Phase::Accepted,
+        Phase::Provisioning,
+        Phase::Provisioned,
+        Phase::Waiting,
+        Phase::Ready,
+        Phase::Failed,
+        Phase::Deprovisioning,
+        Phase::Cleanup,
     ];
 
     pub fn label(self) -> &'static str {
         match self {
-            Status::Accepted => "cluster_accepted",
-            Status::Provisioning => "cluster_provisioning",
-            Status::Provisioned => "cluster_provisioned",
-            Status::Waiting => "waiting_for_kas_fleetshard_operator",
-            Status::Ready => "ready",
-            Status::Failed => "failed",
-            Status::Deprovisioning => "deprovisioning",
-            Status::Cleanup => "cleanup",
+            Phase::Accepted => "cluster_accepted",
+            Phase::Provisioning => "cluster_provisioning",
+            Phase::Provisioned => "cluster_provisioned",
+            Phase::Waiting => "waiting_for_kas_fleetshard_operator",
+            Phase::Ready => "ready",
+            Phase::Failed => "failed",
+            Phase::Deprovisioning => "deprovisioning",
+            Phase::Cleanup => "cleanup",
         }
     }
 
-    pub fn parse(label: &str) -> Option<Status> {
-        Status::ALL.into_iter().find(|status| status.label() == label)
+    pub fn parse(label: &str) -> Option<Phase> {
+        Phase::ALL.into_iter().find(|phase| phase.label() == label)
     }
 }
 
@@ -121,11 +124,11 @@ fn num_is_zero(number: &i64) -> bool {
 /// What its agent and its provider said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
-pub struct Seen {
+pub struct Status {
     pub since: Timestamp,
     /// When its agent was last heard of, as far as it was written down.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heard_at: Option<Timestamp>,
+    #[serde(rename = "heard_at", skip_serializing_if = "Option::is_none")]
+    pub agent_seen_at: Option<Timestamp>,
     /// Its agent has been silent for too long.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_lost: bool,
@@ -168,17 +171,17 @@ pub struct Cluster {
     pub org: String,
     pub owner: String,
     pub name: String,
-    pub status: Status,
+    pub phase: Phase,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub revision: i64,
     pub spec: Spec,
-    pub seen: Seen,
+    pub status: Status,
 }
 
 impl Cluster {
-    pub fn of(object: &Object) -> Result<Cluster> {
-        let status = Status::parse(&object.phase).ok_or_else(|| {
+    pub fn from_object(object: &Object) -> Result<Cluster> {
+        let phase = Phase::parse(&object.phase).ok_or_else(|| {
             kernel::Error::internal("a cluster's phase", format!("`{}` is none", object.phase))
         })?;
         Ok(Cluster {
@@ -186,12 +189,12 @@ impl Cluster {
             org: object.org.clone(),
             owner: object.owner.clone(),
             name: object.name.clone(),
-            status,
+            phase,
             created_at: object.created_at,
             updated_at: object.updated_at,
             revision: object.revision,
             spec: object.spec.parse()?,
-            seen: object.status.parse()?,
+            status: object.status.parse()?,
         })
     }
 
@@ -206,7 +209,7 @@ impl Cluster {
 
     /// Units of a type that it may hold; none: no limit is known.
     pub fn limit(&self, instance_type: &str) -> Option<i64> {
-        self.spec.limit.or_else(|| self.seen.capacity.get(instance_type).map(|c| c.max))
+        self.spec.limit.or_else(|| self.status.capacity.get(instance_type).map(|c| c.max))
     }
 
     /// The counter of the units that it holds: of all types if one limit is for all.
@@ -219,12 +222,19 @@ impl Cluster {
 
     /// The newest operator that is ready, and the newest versions that it can run.
     pub fn newest_versions(&self, kind: &str, operator: &str) -> Option<BTreeMap<String, String>> {
-        let ready = self.seen.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
+        let ready = self.status.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
         let newest = ready.components.iter().filter_map(|(component, versions)| {
             Some((component.clone(), versions.iter().max_by_key(|v| version_order(v))?.clone()))
         });
         Some(newest.chain([(operator.to_owned(), ready.version.clone())]).collect())
     }
+}
+
+/// A cluster and what it holds of the asked type (of all types, if one limit is for all).
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    pub cluster: Arc<Cluster>,
+    pub used: i64,
 }
 
 pub fn key(id: &str) -> Key {
@@ -262,18 +272,18 @@ mod tests {
             components: [("kafka".to_owned(), kafka.iter().map(|v| v.to_string()).collect())]
                 .into(),
         };
-        let mut object = Object::new(key("c1"), "", "", "c1", Status::Ready.label(), Timestamp(0));
-        let seen = Seen {
+        let mut object = Object::new(key("c1"), "", "", "c1", Phase::Ready.label(), Timestamp(0));
+        let status = Status {
             operators: [(
                 "kafka".to_owned(),
                 vec![operator("v1", true, &["2.8.1", "2.8.2"]), operator("v2", false, &["3.0.0"])],
             )]
             .into(),
-            ..Seen::default()
+            ..Status::default()
         };
-        object.status = kernel::Json::encode(&seen);
+        object.status = kernel::Json::encode(&status);
         object.spec = kernel::Json::encode(&Spec::default());
-        let cluster = Cluster::of(&object).unwrap();
+        let cluster = Cluster::from_object(&object).unwrap();
         let newest = cluster.newest_versions("kafka", "strimzi").unwrap();
         assert_eq!(newest["kafka"], "2.8.2");
         assert_eq!(newest["strimzi"], "v1");

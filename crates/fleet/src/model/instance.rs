@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use kernel::change::Release;
+use kernel::change::{Release, Wake};
 use kernel::{Json, Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::shared::{Shared, Shelf};
+use super::interned::{InternedMap, Interner};
 
 /// The ten statuses, as they are on the wire. A deleted instance has none: its row stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Status {
+pub enum Phase {
     Accepted,
     Preparing,
     Provisioning,
@@ -24,47 +24,47 @@ pub enum Status {
     Resuming,
 }
 
-impl Status {
-    pub const ALL: [Status; 10] = [
-        Status::Accepted,
-        Status::Preparing,
-        Status::Provisioning,
-        Status::Ready,
-        Status::Failed,
-        Status::Deprovision,
-        Status::Deleting,
-        Status::Suspending,
-        Status::Suspended,
-        Status::Resuming,
+impl Phase {
+    pub const ALL: [Phase; 10] = [
+        Phase::Accepted,
+        Phase::Preparing,
+        Phase::Provisioning,
+        Phase::Ready,
+        Phase::Failed,
+        Phase::Deprovision,
+        Phase::Deleting,
+        Phase::Suspending,
+        Phase::Suspended,
+        Phase::Resuming,
     ];
 
     pub fn label(self) -> &'static str {
         match self {
-            Status::Accepted => "accepted",
-            Status::Preparing => "preparing",
-            Status::Provisioning => "provisioning",
-            Status::Ready => "ready",
-            Status::Failed => "failed",
-            Status::Deprovision => "deprovision",
-            Status::Deleting => "deleting",
-            Status::Suspending => "suspending",
-            Status::Suspended => "suspended",
-            Status::Resuming => "resuming",
+            Phase::Accepted => "accepted",
+            Phase::Preparing => "preparing",
+            Phase::Provisioning => "provisioning",
+            Phase::Ready => "ready",
+            Phase::Failed => "failed",
+            Phase::Deprovision => "deprovision",
+            Phase::Deleting => "deleting",
+            Phase::Suspending => "suspending",
+            Phase::Suspended => "suspended",
+            Phase::Resuming => "resuming",
         }
     }
 
-    pub fn parse(label: &str) -> Option<Status> {
-        Status::ALL.into_iter().find(|status| status.label() == label)
+    pub fn parse(label: &str) -> Option<Phase> {
+        Phase::ALL.into_iter().find(|phase| phase.label() == label)
     }
 
     /// Whether it is on its way out.
     pub fn is_going(self) -> bool {
-        matches!(self, Status::Deprovision | Status::Deleting)
+        matches!(self, Phase::Deprovision | Phase::Deleting)
     }
 
     /// Whether the agent of its cluster is told of it.
     pub fn is_visible_to_agent(self) -> bool {
-        !matches!(self, Status::Accepted | Status::Preparing | Status::Deleting)
+        !matches!(self, Phase::Accepted | Phase::Preparing | Phase::Deleting)
     }
 }
 
@@ -94,14 +94,14 @@ pub struct Spec {
     pub quota_counter: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subscription_id: String,
-    #[serde(skip_serializing_if = "Shared::is_empty")]
-    pub fields: Shared<Value>,
+    #[serde(skip_serializing_if = "InternedMap::is_empty")]
+    pub fields: InternedMap<Value>,
     /// Wanted versions, by component; empty until it was placed.
-    #[serde(skip_serializing_if = "Shared::is_empty")]
-    pub versions: Shared<String>,
+    #[serde(skip_serializing_if = "InternedMap::is_empty")]
+    pub versions: InternedMap<String>,
     /// Values of its size that were raised.
-    #[serde(skip_serializing_if = "Shared::is_empty")]
-    pub raised: Shared<Value>,
+    #[serde(skip_serializing_if = "InternedMap::is_empty")]
+    pub raised: InternedMap<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The billing model that it is being promoted to.
@@ -124,7 +124,7 @@ pub struct Promotion {
 /// What was seen and decided. Wire fields come from here and from [`Spec`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
-pub struct Seen {
+pub struct Status {
     /// Since when it has the status that it has.
     pub since: Timestamp,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -154,21 +154,21 @@ pub struct Seen {
     /// The agent has said that it is ready.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_ready: bool,
-    #[serde(skip_serializing_if = "Shared::is_empty")]
-    pub versions: Shared<String>,
+    #[serde(skip_serializing_if = "InternedMap::is_empty")]
+    pub versions: InternedMap<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upgrading: Vec<String>,
     /// What the agent reports beside: only what the kind names.
-    #[serde(skip_serializing_if = "Shared::is_empty")]
-    pub agent: Shared<String>,
+    #[serde(skip_serializing_if = "InternedMap::is_empty")]
+    pub agent: InternedMap<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failed_reason: String,
     /// What it waits for, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub waiting_for: String,
     /// Clusters that refused it, so that it is not placed there again.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refused_by: Vec<String>,
+    #[serde(rename = "refused_by", skip_serializing_if = "Vec::is_empty")]
+    pub rejected_by: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -185,24 +185,24 @@ pub struct Instance {
     pub org: String,
     pub owner: String,
     pub name: String,
-    pub status: Status,
+    pub phase: Phase,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub revision: i64,
     pub spec: Spec,
-    pub seen: Seen,
+    pub status: Status,
 }
 
 /// What instances share.
 #[derive(Debug, Default)]
-pub struct Shelves {
-    texts: Shelf<String>,
-    values: Shelf<Value>,
+pub struct Interners {
+    texts: Interner<String>,
+    values: Interner<Value>,
 }
 
 impl Instance {
-    pub fn of(object: &Object) -> Result<Instance> {
-        let status = Status::parse(&object.phase).ok_or_else(|| {
+    pub fn from_object(object: &Object) -> Result<Instance> {
+        let phase = Phase::parse(&object.phase).ok_or_else(|| {
             kernel::Error::internal("an instance's phase", format!("`{}` is none", object.phase))
         })?;
         Ok(Instance {
@@ -211,12 +211,12 @@ impl Instance {
             org: object.org.clone(),
             owner: object.owner.clone(),
             name: object.name.clone(),
-            status,
+            phase,
             created_at: object.created_at,
             updated_at: object.updated_at,
             revision: object.revision,
             spec: object.spec.parse()?,
-            seen: object.status.parse()?,
+            status: object.status.parse()?,
         })
     }
 
@@ -225,23 +225,28 @@ impl Instance {
     }
 
     /// Has what others have as well in memory only once.
-    pub fn share(&mut self, shelves: &mut Shelves) {
-        let Instance { spec, seen, .. } = self;
-        for texts in [&mut spec.versions, &mut seen.versions, &mut seen.agent] {
-            shelves.texts.share(texts);
+    pub fn intern(&mut self, interners: &mut Interners) {
+        let Instance { spec, status, .. } = self;
+        for texts in [&mut spec.versions, &mut status.versions, &mut status.agent] {
+            interners.texts.intern(texts);
         }
         for values in [&mut spec.fields, &mut spec.raised] {
-            shelves.values.share(values);
+            interners.values.intern(values);
         }
     }
 
     /// Writes both halves, the status and the time back into the object it was read from.
     pub fn write_to(&self, object: &mut Object, now: Timestamp) {
         object.owner = self.owner.clone();
-        object.phase = self.status.label().into();
+        object.phase = self.phase.label().into();
         object.spec = Json::encode(&self.spec);
-        object.status = Json::encode(&self.seen);
+        object.status = Json::encode(&self.status);
         object.updated_at = now;
+    }
+
+    /// Has it reconciled at `due`.
+    pub fn wake(&self, due: Timestamp) -> Wake {
+        Wake::new(self.key(), &self.org, due)
     }
 
     /// The counters that it may hold until it is gone.
@@ -251,7 +256,7 @@ impl Instance {
             name_counter(&self.kind, &self.org, &self.name),
             region_counter(&self.kind, cloud_provider, region, instance_type),
             self.spec.quota_counter.clone(),
-            self.seen.capacity_counter.clone(),
+            self.status.capacity_counter.clone(),
         ];
         counters.retain(|counter| !counter.is_empty());
         counters
@@ -263,9 +268,14 @@ impl Instance {
         counters.into_iter().map(|counter| Release { counter, holder: holder.clone() }).collect()
     }
 
+    /// Whether it counts against its owner's trials instead of a quota.
+    pub fn is_trial(&self) -> bool {
+        self.spec.quota_counter.starts_with("fleet/trial/")
+    }
+
     /// Whether anything of it is, or may be, on a data plane.
     pub fn is_on_data_plane(&self) -> bool {
-        !self.seen.placement_id.is_empty()
+        !self.status.placement_id.is_empty()
     }
 }
 

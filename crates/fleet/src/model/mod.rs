@@ -1,16 +1,24 @@
 //! What the fleet is made of: kinds, instances, clusters, quota, errors. No I/O.
 
 pub mod account;
+pub mod catalogue;
 pub mod cluster;
-pub mod code;
+pub mod dns;
+pub mod error_code;
+pub mod exposition;
 pub mod instance;
+pub mod interned;
 pub mod kind;
 pub mod order;
+pub mod payload;
 pub mod providers;
 pub mod quota;
 pub mod search;
-pub mod shared;
+pub mod series;
+pub mod settings;
+pub mod sso;
 pub mod template;
+pub mod template_scope;
 
 /// A quantity such as `50Mi`, `1000Gi` or `12` as a number.
 pub fn quantity(text: &str) -> Option<i64> {
@@ -29,6 +37,28 @@ pub fn quantity(text: &str) -> Option<i64> {
         _ => return None,
     };
     number.checked_mul(factor)
+}
+
+/// A quantity that is written as a text or as a number.
+pub fn quantity_of(value: &serde_json::Value) -> Option<i64> {
+    match value {
+        serde_json::Value::String(text) => quantity(text),
+        other => other.as_i64(),
+    }
+}
+
+pub const UUID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+
+/// Whether a text is a UUID in its usual form, lower case.
+pub fn is_uuid(text: &str) -> bool {
+    let lengths = [8, 4, 4, 4, 12];
+    let mut parts = text.split('-');
+    lengths.iter().all(|length| {
+        parts.next().is_some_and(|part| {
+            part.len() == *length
+                && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        })
+    }) && parts.next().is_none()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use kernel::Result;
 
-use super::code::Code;
+use super::error_code::ErrorCode;
 use super::instance::Instance;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,19 +62,20 @@ impl Order {
             let name = words.next().unwrap_or_default();
             let known = COLUMNS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             let column = known.map(|(_, column)| *column).ok_or_else(|| {
-                Code::Malformed.error(format!("unknown order by field '{}'", name.to_lowercase()))
+                ErrorCode::Malformed
+                    .error(format!("unknown order by field '{}'", name.to_lowercase()))
             })?;
             let descending = match words.next().map(str::to_lowercase).as_deref() {
                 None | Some("asc") => false,
                 Some("desc") => true,
                 Some(other) => {
-                    return Err(Code::Malformed.error(format!(
+                    return Err(ErrorCode::Malformed.error(format!(
                         "invalid ordering direction '{other}' for '{name}'; it is asc or desc"
                     )));
                 }
             };
             if words.next().is_some() || columns.len() == COLUMNS_MAX {
-                return Err(Code::Malformed.error(format!("invalid order by clause '{part}'")));
+                return Err(ErrorCode::Malformed.error(format!("invalid order by clause '{part}'")));
             }
             columns.push((column, descending));
         }
@@ -102,9 +103,9 @@ impl Order {
 fn compare(column: Column, a: &Instance, b: &Instance) -> Ordering {
     let by = |value: for<'a> fn(&'a Instance) -> &'a str| value(a).cmp(value(b));
     match column {
-        Column::Host => by(|i| &i.seen.host),
+        Column::Host => by(|i| &i.status.host),
         Column::CloudProvider => by(|i| &i.spec.cloud_provider),
-        Column::ClusterId => by(|i| &i.seen.cluster_id),
+        Column::ClusterId => by(|i| &i.status.cluster_id),
         Column::CreatedAt => a.created_at.cmp(&b.created_at),
         Column::Id => by(|i| &i.id),
         Column::InstanceType => by(|i| &i.spec.instance_type),
@@ -119,11 +120,11 @@ fn compare(column: Column, a: &Instance, b: &Instance) -> Ordering {
             on(a).cmp(&on(b))
         }
         Column::Region => by(|i| &i.spec.region),
-        Column::Status => by(|i| i.status.label()),
+        Column::Status => by(|i| i.phase.label()),
         Column::UpdatedAt => a.updated_at.cmp(&b.updated_at),
         Column::Version => {
             let version = |i: &Instance| {
-                let newest = i.seen.versions.get(&i.kind).map(String::as_str).unwrap_or_default();
+                let newest = i.status.versions.get(&i.kind).map(String::as_str).unwrap_or_default();
                 super::cluster::version_order(newest)
             };
             version(a).cmp(&version(b))

@@ -3,9 +3,16 @@
 use std::collections::BTreeSet;
 
 use kernel::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
+
+/// What an organisation may have of a product, and has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    pub allowed: i64,
+    pub consumed: i64,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

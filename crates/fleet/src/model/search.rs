@@ -1,7 +1,7 @@
 //! The search language of lists: `name like 'a%' and (status = ready or region in (x, y))`.
 //! A parser with positions; the result is a tree that is evaluated, never a text for a database.
 
-use crate::model::code::Code;
+use crate::model::error_code::ErrorCode;
 use kernel::Result;
 
 /// What can be searched for.
@@ -137,7 +137,7 @@ impl Pattern {
 impl Filter {
     pub fn parse(text: &str) -> Result<Filter> {
         if text.len() > LENGTH_MAX {
-            return Err(Code::Search.error(format!(
+            return Err(ErrorCode::Search.error(format!(
                 "[{LENGTH_MAX}] error parsing the filter: longer than {LENGTH_MAX} characters"
             )));
         }
@@ -170,7 +170,7 @@ enum Symbol {
 }
 
 fn wrong(place: usize, why: impl std::fmt::Display) -> kernel::Error {
-    Code::Search.error(format!("[{place}] error parsing the filter: {why}"))
+    ErrorCode::Search.error(format!("[{place}] error parsing the filter: {why}"))
 }
 
 fn unexpected(token: &Token) -> kernel::Error {

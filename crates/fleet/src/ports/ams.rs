@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::model::quota::Quota;
+
 const SYSTEM: &str = "AMS";
 const ACCOUNTS: &str = "api/accounts_mgmt/v1";
 const TERMS: &str = "api/authorizations/v1/terms_review";
@@ -25,12 +27,6 @@ const PAGE: usize = 100;
 const PAGES_MAX: usize = 50;
 /// Organisations are remembered up to here, then all are forgotten: they are quickly asked again.
 const ORGS_MAX: usize = 10_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
-    pub allowed: i64,
-    pub consumed: i64,
-}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservation {
@@ -103,7 +99,7 @@ pub struct Http {
 }
 
 #[derive(Deserialize)]
-struct Page<T> {
+struct ListResponse<T> {
     #[serde(default)]
     total: usize,
     items: Option<Vec<T>>,
@@ -117,7 +113,7 @@ struct Organization {
 }
 
 #[derive(Deserialize)]
-struct FoundAccount {
+struct AccountResponse {
     id: String,
     #[serde(default)]
     username: String,
@@ -203,7 +199,7 @@ impl Http {
         for number in 1..=PAGES_MAX {
             let paging = [("page", number.to_string()), ("size", PAGE.to_string())];
             let request = self.request(Method::GET, path).query(query).query(&paging);
-            let page: Page<T> =
+            let page: ListResponse<T> =
                 read(operation, self.target.http(operation, request).await?).await?;
             let items = page.items.unwrap_or_default();
             let last = items.is_empty();
@@ -354,7 +350,7 @@ impl Ams for Http {
     }
 
     async fn account(&self, username: &str) -> Result<Option<Account>> {
-        let found: Vec<FoundAccount> = self.search("accounts", "username", username).await?;
+        let found: Vec<AccountResponse> = self.search("accounts", "username", username).await?;
         let Some(found) = found.into_iter().find(|one| one.username == username) else {
             return Ok(None);
         };

@@ -21,14 +21,9 @@ use kernel::telemetry::Secret;
 use kernel::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-const SYSTEM: &str = "Route 53";
+use crate::model::dns::Record;
 
-/// A CNAME. How long it may be cached is the configuration's.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Record {
-    pub name: String,
-    pub target: String,
-}
+const SYSTEM: &str = "Route 53";
 
 #[async_trait]
 pub trait Dns: Send + Sync + 'static {

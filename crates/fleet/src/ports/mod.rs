@@ -3,6 +3,7 @@
 pub mod ams;
 pub mod dns;
 pub mod kubernetes;
+pub mod process;
 pub mod prometheus;
 pub mod sso;
 pub mod terraform;

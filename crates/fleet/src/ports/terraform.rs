@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::plane::local::process::Identity;
+use crate::ports::process::Identity;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -52,7 +52,7 @@ impl Default for Config {
 
 /// What a cluster is made from.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
+pub struct TerraformInput {
     pub id: String,
     pub name: String,
     pub cloud_provider: String,
@@ -73,7 +73,7 @@ pub struct Terraform {
     config: Config,
     dir: PathBuf,
     /// What was read once; it stays until the next run.
-    known: Mutex<HashMap<String, Outputs>>,
+    cached: Mutex<HashMap<String, Outputs>>,
 }
 
 /// Says in the working directory that the last run made everything.
@@ -84,59 +84,60 @@ const DESTROYED: &str = "mainstay-destroyed";
 const RUNNING: &str = "mainstay-running.json";
 const LOG: &str = "mainstay-run.log";
 /// How long a run that was told to end may take to save what it has.
-const FAREWELL: Duration = Duration::from_secs(60);
+const STOP_GRACE: Duration = Duration::from_secs(60);
 
 impl Terraform {
     /// `dir` is made when it is needed.
     pub fn new(config: Config, dir: PathBuf) -> Terraform {
-        Terraform { config, dir, known: Mutex::default() }
+        Terraform { config, dir, cached: Mutex::default() }
     }
 
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.config.timeout_s)
     }
 
-    fn place(&self, id: &str) -> PathBuf {
+    fn working_dir(&self, id: &str) -> PathBuf {
         self.dir.join(id)
     }
 
     /// Makes the cluster, or what is missing of it.
-    pub async fn apply(&self, wanted: &Wanted) -> Result<Outputs> {
+    pub async fn apply(&self, input: &TerraformInput) -> Result<Outputs> {
         let Some(module) = &self.config.module_dir else {
             let why = "fleet.terraform.module_dir must name the module that makes a cluster";
             return Err(Error::unavailable("Terraform", why));
         };
-        let place = self.place(&wanted.id);
-        self.wait_for_the_last(&place).await?;
-        self.known.lock().remove(&wanted.id);
+        let working_dir = self.working_dir(&input.id);
+        self.wait_for_previous_run(&working_dir).await?;
+        self.cached.lock().remove(&input.id);
         files("preparing", || {
-            std::fs::create_dir_all(&place)?;
-            remove_if_there(&place.join(DESTROYED))?;
-            remove_if_there(&place.join(APPLIED))?;
-            copy(module, &place)
+            std::fs::create_dir_all(&working_dir)?;
+            remove_if_there(&working_dir.join(DESTROYED))?;
+            remove_if_there(&working_dir.join(APPLIED))?;
+            copy(module, &working_dir)
         })?;
-        self.run(&place, wanted, &["init", "-input=false", "-no-color"]).await?;
+        self.run(&working_dir, input, &["init", "-input=false", "-no-color"]).await?;
         let apply = ["apply", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
-        self.run(&place, wanted, &apply).await?;
-        files("writing", || std::fs::write(place.join(APPLIED), ""))?;
-        self.read_outputs(&wanted.id).await
+        self.run(&working_dir, input, &apply).await?;
+        files("writing", || std::fs::write(working_dir.join(APPLIED), ""))?;
+        self.read_outputs(&input.id).await
     }
 
     /// What came of the last run; none if there was none, or it did not make everything.
     pub async fn outputs(&self, id: &str) -> Result<Option<Outputs>> {
-        if let Some(known) = self.known.lock().get(id) {
-            return Ok(Some(known.clone()));
+        if let Some(cached) = self.cached.lock().get(id) {
+            return Ok(Some(cached.clone()));
         }
-        if !self.place(id).join(APPLIED).exists() {
+        if !self.working_dir(id).join(APPLIED).exists() {
             return Ok(None);
         }
         self.read_outputs(id).await.map(Some)
     }
 
     async fn read_outputs(&self, id: &str) -> Result<Outputs> {
-        let place = self.place(id);
-        let mut command = self.command(&place, &["output", "-json"]);
-        let output = command.kill_on_drop(true).output().await.map_err(|e| self.no_program(e))?;
+        let working_dir = self.working_dir(id);
+        let mut command = self.command(&working_dir, &["output", "-json"]);
+        let output =
+            command.kill_on_drop(true).output().await.map_err(|e| self.program_error(e))?;
         let read: Option<Value> = serde_json::from_slice(&output.stdout).ok();
         let Some(read) = read.filter(|_| output.status.success()) else {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -148,38 +149,41 @@ impl Terraform {
             dns_name: text("dns_name"),
             external_id: text("external_id"),
         };
-        self.known.lock().insert(id.to_owned(), outputs.clone());
+        self.cached.lock().insert(id.to_owned(), outputs.clone());
         Ok(outputs)
     }
 
     /// Removes everything that was made, with the module that made it. `begun` says whether
     /// something may have been: then it must be here.
-    pub async fn destroy(&self, wanted: &Wanted, begun: bool) -> Result<()> {
-        let place = self.place(&wanted.id);
-        if place.join(DESTROYED).exists() || !begun && !place.exists() {
+    pub async fn destroy(&self, input: &TerraformInput, begun: bool) -> Result<()> {
+        let working_dir = self.working_dir(&input.id);
+        if working_dir.join(DESTROYED).exists() || !begun && !working_dir.exists() {
             return Ok(());
         }
-        if !place.exists() {
+        if !working_dir.exists() {
             let what = format!(
                 "the working directory of cluster {}, without which what Terraform made cannot be removed,",
-                wanted.id
+                input.id
             );
-            return Err(Error::unavailable(what, format!("{} is not there", place.display())));
+            return Err(Error::unavailable(
+                what,
+                format!("{} is not there", working_dir.display()),
+            ));
         }
-        self.wait_for_the_last(&place).await?;
-        self.known.lock().remove(&wanted.id);
-        files("preparing", || remove_if_there(&place.join(APPLIED)))?;
-        self.run(&place, wanted, &["init", "-input=false", "-no-color"]).await?;
+        self.wait_for_previous_run(&working_dir).await?;
+        self.cached.lock().remove(&input.id);
+        files("preparing", || remove_if_there(&working_dir.join(APPLIED)))?;
+        self.run(&working_dir, input, &["init", "-input=false", "-no-color"]).await?;
         let destroy = ["destroy", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
-        self.run(&place, wanted, &destroy).await?;
+        self.run(&working_dir, input, &destroy).await?;
         files("removing", || {
-            std::fs::write(place.join(DESTROYED), "")?;
-            for entry in std::fs::read_dir(&place)? {
+            std::fs::write(working_dir.join(DESTROYED), "")?;
+            for entry in std::fs::read_dir(&working_dir)? {
                 let entry = entry?;
-                match entry.file_type()?.is_dir() {
-                    true => std::fs::remove_dir_all(entry.path())?,
-                    false if entry.file_name() != DESTROYED => std::fs::remove_file(entry.path())?,
-                    false => {}
+                if entry.file_type()?.is_dir() {
+                    std::fs::remove_dir_all(entry.path())?;
+                } else if entry.file_name() != DESTROYED {
+                    std::fs::remove_file(entry.path())?;
                 }
             }
             Ok(())
@@ -187,27 +191,27 @@ impl Terraform {
     }
 
     /// A run that nobody waits for any more: it is let end, within its time.
-    async fn wait_for_the_last(&self, place: &Path) -> Result<()> {
-        let record = place.join(RUNNING);
+    async fn wait_for_previous_run(&self, working_dir: &Path) -> Result<()> {
+        let record = working_dir.join(RUNNING);
         let running = std::fs::read(&record).ok();
         let running: Option<Identity> = running.and_then(|text| serde_json::from_slice(&text).ok());
         if let Some(last) = running.filter(Identity::is_alive) {
-            tracing::info!(pid = last.pid, place = %place.display(), "waiting for an earlier run of Terraform");
-            self.let_end(&last).await?;
+            tracing::info!(pid = last.pid, working_dir = %working_dir.display(), "waiting for an earlier run of Terraform");
+            self.wait_or_stop(&last).await?;
         }
         files("cleaning up", || {
             remove_if_there(&record)?;
             // Whoever wrote it is gone: no one holds the lock any more.
-            remove_if_there(&place.join(".terraform.tfstate.lock.info"))
+            remove_if_there(&working_dir.join(".terraform.tfstate.lock.info"))
         })
     }
 
     /// Waits for a process; after the time of a run it is asked to end, and then made to.
-    async fn let_end(&self, process: &Identity) -> Result<()> {
+    async fn wait_or_stop(&self, process: &Identity) -> Result<()> {
         let signals =
-            [(self.timeout(), Signal::INT), (FAREWELL, Signal::KILL), (FAREWELL, Signal::KILL)];
-        for (patience, signal) in signals {
-            if tokio::time::timeout(patience, process.ended()).await.is_ok() {
+            [(self.timeout(), Signal::INT), (STOP_GRACE, Signal::KILL), (STOP_GRACE, Signal::KILL)];
+        for (grace, signal) in signals {
+            if tokio::time::timeout(grace, process.ended()).await.is_ok() {
                 return Ok(());
             }
             tracing::warn!(pid = process.pid, ?signal, "a run of Terraform takes too long");
@@ -216,20 +220,20 @@ impl Terraform {
         Err(Error::unavailable("Terraform", "a run does not end, not even by SIGKILL"))
     }
 
-    async fn run(&self, place: &Path, wanted: &Wanted, args: &[&str]) -> Result<()> {
-        let log = place.join(LOG);
+    async fn run(&self, working_dir: &Path, input: &TerraformInput, args: &[&str]) -> Result<()> {
+        let log = working_dir.join(LOG);
         let mut options = std::fs::OpenOptions::new();
         let out = options.create(true).write(true).truncate(true).mode(0o600).open(&log);
         let out = files("writing", || out)?;
         let err = files("writing", || out.try_clone())?;
-        let mut command = self.command(place, args);
+        let mut command = self.command(working_dir, args);
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         let given = [
-            ("cluster_id", wanted.id.clone()),
-            ("cluster_name", wanted.name.clone()),
-            ("cloud_provider", wanted.cloud_provider.clone()),
-            ("region", wanted.region.clone()),
-            ("multi_az", wanted.multi_az.to_string()),
+            ("cluster_id", input.id.clone()),
+            ("cluster_name", input.name.clone()),
+            ("cloud_provider", input.cloud_provider.clone()),
+            ("region", input.region.clone()),
+            ("multi_az", input.multi_az.to_string()),
         ];
         // In the environment: there it is no secret told to everyone, and no error if the module
         // does not declare it.
@@ -241,19 +245,19 @@ impl Terraform {
         for (name, value) in given.into_iter().chain(more) {
             command.env(format!("TF_VAR_{name}"), value);
         }
-        let mut child = command.spawn().map_err(|error| self.no_program(error))?;
+        let mut child = command.spawn().map_err(|error| self.program_error(error))?;
         // Not there: it has ended already.
-        if let Some(identity) = child.id().and_then(Identity::of) {
+        if let Some(identity) = child.id().and_then(Identity::of_pid) {
             let record = serde_json::to_vec(&identity).expect("two plain fields");
-            files("writing", || std::fs::write(place.join(RUNNING), record))?;
-            self.let_end(&identity).await?;
+            files("writing", || std::fs::write(working_dir.join(RUNNING), record))?;
+            self.wait_or_stop(&identity).await?;
         }
         let status = child.wait().await;
-        files("cleaning up", || remove_if_there(&place.join(RUNNING)))?;
-        self.judge(&log, args[0], files("waiting", || status)?.success())
+        files("cleaning up", || remove_if_there(&working_dir.join(RUNNING)))?;
+        self.check_result(&log, args[0], files("waiting", || status)?.success())
     }
 
-    fn judge(&self, log: &Path, what: &str, well: bool) -> Result<()> {
+    fn check_result(&self, log: &Path, what: &str, well: bool) -> Result<()> {
         let said = std::fs::read_to_string(log).unwrap_or_default();
         let (progress, why) = read_log(&said);
         tracing::info!(run = what, well, progress = self.redacted(&progress), "Terraform");
@@ -273,15 +277,15 @@ impl Terraform {
             .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
     }
 
-    fn command(&self, place: &Path, args: &[&str]) -> Command {
+    fn command(&self, working_dir: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(&self.config.program);
-        command.args(args).current_dir(place).env("TF_IN_AUTOMATION", "1");
+        command.args(args).current_dir(working_dir).env("TF_IN_AUTOMATION", "1");
         command.env("TF_INPUT", "0").env("CHECKPOINT_DISABLE", "1");
         command.envs(self.config.environment.iter().map(|(name, value)| (name, value.expose())));
         command
     }
 
-    fn no_program(&self, error: std::io::Error) -> Error {
+    fn program_error(&self, error: std::io::Error) -> Error {
         let program = self.config.program.display();
         Error::unavailable(format!("the program {program} (fleet.terraform.program)"), error)
     }
@@ -311,12 +315,11 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
             continue;
         }
         let target = to.join(&name);
-        match entry.path().is_dir() {
-            true => {
-                std::fs::create_dir_all(&target)?;
-                copy(&entry.path(), &target)?;
-            }
-            false => drop(std::fs::copy(entry.path(), &target)?),
+        if entry.path().is_dir() {
+            std::fs::create_dir_all(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
         }
     }
     Ok(())

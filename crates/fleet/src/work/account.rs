@@ -8,46 +8,49 @@ use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Object, Result, Timestamp};
 
 use crate::Fleet;
-use crate::clients;
-use crate::decide::account::{Step, World, decide};
+use crate::decide::account::{Observation, Step, decide};
 use crate::model::account::{self, Account};
+use crate::ports::sso::service_account_client;
 
-pub struct Accounts(pub Arc<Fleet>);
+pub struct AccountWorker(pub Arc<Fleet>);
 
 #[async_trait]
-impl Worker for Accounts {
-    type Observed = World;
+impl Worker for AccountWorker {
+    type Observed = Observation;
     type Step = Step;
 
     fn kind(&self) -> &str {
         account::KIND
     }
 
-    async fn observe(&self, attempt: &Attempt) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
-        let account = Account::of(&attempt.object)?;
-        let asks = fleet.sso_is_outside && account.phase == account::READY;
-        let client_is_so = match asks {
-            true => fleet.sso.is_so(&clients::account(fleet, &account)).await?,
-            false => true,
+        let account = Account::from_object(&attempt.object)?;
+        let asks = fleet.sso_is_external && account.phase == account::READY;
+        let client_matches = if asks {
+            fleet.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
+        } else {
+            true
         };
         let recheck = Duration::from_secs(fleet.config.timeouts.recheck_s);
-        Ok(World { outside: fleet.sso_is_outside, client_is_so, recheck })
+        Ok(Observation { external: fleet.sso_is_external, client_matches, recheck })
     }
 
-    fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
-        match Account::of(object) {
+    fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
+        match Account::from_object(object) {
             Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
-            Ok(account) => decide(object, &account, world, now),
+            Ok(account) => decide(object, &account, observed, now),
             Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
     async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let account = Account::of(&attempt.object)?;
+        let account = Account::from_object(&attempt.object)?;
         match step {
-            Step::Ensure => fleet.sso.ensure(&clients::account(fleet, &account)).await,
+            Step::Ensure => {
+                fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)).await
+            }
             Step::Remove => fleet.sso.remove(&account.spec.client_id).await,
         }
     }

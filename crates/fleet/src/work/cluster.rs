@@ -7,29 +7,32 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kernel::change::Wake;
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
-use kernel::{Change, Error, Object, Result, Timestamp};
+use kernel::{Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::scale;
+use super::autoscale;
 use crate::Fleet;
-use crate::clients;
-use crate::decide::cluster::plan::{Made, Reach, Step, World, decide, written};
-use crate::model::cluster::{self, Cluster, Provider, Status};
+use crate::decide::cluster::plan::{
+    Access, Observation, ProvisionState, Step, cluster_change, decide,
+};
+use crate::model::cluster::{self, Cluster, Phase, Provider};
 use crate::model::instance::{self, Instance};
-use crate::ports::kubernetes::handover::Handover;
-use crate::ports::kubernetes::{self, Keeper};
-use crate::ports::terraform::{Terraform, Wanted};
+use crate::model::sso::agent_client_id;
+use crate::ports::kubernetes::{self, AgentManifests, DriftWatcher};
+use crate::ports::sso::agent_client;
+use crate::ports::terraform::{Terraform, TerraformInput};
+use crate::store::clusters;
 
-pub struct Clusters {
+pub struct ClusterWorker {
     fleet: Arc<Fleet>,
     terraform: Terraform,
-    keeper: Keeper,
+    drift: DriftWatcher,
     /// Ways to clusters, and the kubeconfig that each came from.
-    ways: Mutex<HashMap<String, (String, kubernetes::Cluster)>>,
+    clients: Mutex<HashMap<String, (String, kubernetes::KubeClient)>>,
 }
 
 /// Clusters that drifted and were not looked at yet: a wake-up is quick, so few are enough.
@@ -39,21 +42,23 @@ const DRIFT_PAUSE: Duration = Duration::from_millis(200);
 /// After a wake-up that could not be written.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Clusters {
+impl ClusterWorker {
     /// What it leaves running belongs to `tasks` and ends with `stop`.
     pub fn start(
         fleet: &Arc<Fleet>,
         terraform: Terraform,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-    ) -> Clusters {
+    ) -> ClusterWorker {
         let (tell, mut told) = mpsc::channel::<String>(DRIFTED_MAX);
         let (of, ends) = (fleet.clone(), stop.clone());
         tasks.spawn(async move {
             while let Some(Some(id)) = ends.run_until_cancelled(told.recv()).await {
                 tracing::info!(cluster = id, "what we put on a cluster was changed there");
                 let due = of.ambient.now().plus(DRIFT_PAUSE);
-                while let Err(error) = wake(&of, &id, due).await {
+                while let Err(error) =
+                    clusters::wake(of.store.as_ref(), &id, due, of.ambient.now()).await
+                {
                     tracing::warn!(cluster = id, %error, "a cluster could not be woken");
                     if ends.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
                         return;
@@ -61,16 +66,16 @@ impl Clusters {
                 }
             }
         });
-        Clusters {
+        ClusterWorker {
             fleet: fleet.clone(),
             terraform,
-            keeper: Keeper::new(tell, tasks.clone(), stop.clone()),
-            ways: Mutex::default(),
+            drift: DriftWatcher::new(tell, tasks.clone(), stop.clone()),
+            clients: Mutex::default(),
         }
     }
 
     /// How to reach what we put things on; `None` if we put nothing on it.
-    async fn way(&self, cluster: &Cluster) -> Result<Option<kubernetes::Cluster>> {
+    async fn client_for(&self, cluster: &Cluster) -> Result<Option<kubernetes::KubeClient>> {
         let (text, context) = match cluster.spec.provider {
             Provider::Standalone => {
                 let Some(file) = &self.fleet.config.kubernetes.kubeconfig else {
@@ -89,55 +94,54 @@ impl Clusters {
             },
             Provider::Local | Provider::Agent | Provider::Enterprise => return Ok(None),
         };
-        let known = self.ways.lock().get(&cluster.id).cloned();
-        if let Some((_, way)) = known.filter(|(from, _)| *from == text) {
-            return Ok(Some(way));
+        let known = self.clients.lock().get(&cluster.id).cloned();
+        if let Some((_, client)) = known.filter(|(from, _)| *from == text) {
+            return Ok(Some(client));
         }
-        let way = kubernetes::Cluster::open(&text, context).await?;
-        self.keeper.forget(&cluster.id);
-        self.ways.lock().insert(cluster.id.clone(), (text, way.clone()));
-        Ok(Some(way))
+        let client = kubernetes::KubeClient::from_kubeconfig(&text, context).await?;
+        self.drift.unwatch(&cluster.id);
+        self.clients.lock().insert(cluster.id.clone(), (text, client.clone()));
+        Ok(Some(client))
     }
 
-    async fn reach(&self, cluster: &Cluster) -> Result<Reach> {
+    async fn access(&self, cluster: &Cluster) -> Result<Access> {
         let terraform = cluster.spec.provider == Provider::Terraform;
-        let early =
-            matches!(cluster.status, Status::Accepted | Status::Provisioning | Status::Failed);
+        let early = matches!(cluster.phase, Phase::Accepted | Phase::Provisioning | Phase::Failed);
         if early || cluster.spec.deleting && terraform {
-            return Ok(Reach::NotOurs);
+            return Ok(Access::Unmanaged);
         }
         let standing = cluster.spec.provider == Provider::Standalone
             && self.fleet.config.kubernetes.kubeconfig.is_none()
-            && !matches!(cluster.status, Status::Provisioned);
+            && !matches!(cluster.phase, Phase::Provisioned);
         if standing {
             // It was declared as being there, and we were given no way to it: its agent is.
-            return Ok(Reach::NotOurs);
+            return Ok(Access::Unmanaged);
         }
-        let way = match self.way(cluster).await {
-            Ok(Some(way)) => way,
-            Ok(None) => return Ok(Reach::NotOurs),
-            Err(error) => return Ok(Reach::NoWay(error.to_string())),
+        let client = match self.client_for(cluster).await {
+            Ok(Some(client)) => client,
+            Ok(None) => return Ok(Access::Unmanaged),
+            Err(error) => return Ok(Access::Unreachable(error.to_string())),
         };
         let parameters = parameters(&self.fleet, cluster);
-        self.with_handover(cluster, &parameters, async |handover| {
+        self.with_agent_manifests(cluster, &parameters, async |manifests_| {
             if !cluster.spec.deleting {
-                let is_so = self.keeper.is_so(&cluster.id, &handover.objects());
-                return Ok(Reach::Ours { is_so, left: true });
+                let matches = self.drift.matches(&cluster.id, &manifests_.objects());
+                return Ok(Access::Managed { matches, remaining: true });
             }
-            let mut left = false;
-            for root in handover.roots() {
-                left |= way.get(&root).await?.is_some();
+            let mut remaining = false;
+            for root in manifests_.roots() {
+                remaining |= client.get(&root).await?.is_some();
             }
-            Ok(Reach::Ours { is_so: false, left })
+            Ok(Access::Managed { matches: false, remaining })
         })
         .await
     }
 
-    async fn with_handover<T>(
+    async fn with_agent_manifests<T>(
         &self,
         cluster: &Cluster,
         parameters: &BTreeMap<String, String>,
-        work: impl AsyncFnOnce(Handover<'_>) -> Result<T>,
+        work: impl AsyncFnOnce(AgentManifests<'_>) -> Result<T>,
     ) -> Result<T> {
         let config = &self.fleet.config.kubernetes;
         let pull_secret = match &config.pull_secret_file {
@@ -146,26 +150,26 @@ impl Clusters {
                 Error::unavailable(format!("the pull secret {}", file.display()), error)
             })?,
         };
-        let rules = self.fleet.rules();
-        let manifests = rules.kinds.values().flat_map(|kind| &kind.file.manifests);
+        let catalogue = self.fleet.catalogue();
+        let manifests = catalogue.kinds.values().flat_map(|kind| &kind.file.manifests);
         let kinds: Vec<GroupVersionKind> = manifests
-            .filter_map(|manifest| kubernetes::Name::of(manifest).ok())
+            .filter_map(|manifest| kubernetes::ObjectRef::from_manifest(manifest).ok())
             .map(|name| name.kind())
             .collect();
         let pull_secret = pull_secret.as_str();
-        let handover =
-            Handover { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
-        work(handover).await
+        let manifests_ =
+            AgentManifests { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
+        work(manifests_).await
     }
 
     /// Writes down what went wrong, so that it can be read where the cluster is.
-    async fn said(&self, attempt: &Attempt, error: Error) -> Error {
+    async fn record_error(&self, attempt: &Attempt, error: Error) -> Error {
         let text = error.to_string();
-        if let Ok(mut cluster) = Cluster::of(&attempt.object)
-            && cluster.seen.reason != text
+        if let Ok(mut cluster) = Cluster::from_object(&attempt.object)
+            && cluster.status.reason != text
         {
-            cluster.seen.reason = text.chars().take(1_024).collect();
-            let change = written(&attempt.object, &cluster, "retrying", attempt.now());
+            cluster.status.reason = text.chars().take(1_024).collect();
+            let change = cluster_change(&attempt.object, &cluster, "retrying", attempt.now());
             if let Err(error) = attempt.record(change).await {
                 tracing::debug!(%error, "a reason could not be written down");
             }
@@ -173,21 +177,21 @@ impl Clusters {
         error
     }
 
-    async fn carry_out(&self, cluster: &Cluster, step: &Step) -> Result<()> {
+    async fn execute_step(&self, cluster: &Cluster, step: &Step) -> Result<()> {
         let fleet = &self.fleet;
         match step {
-            Step::Provision => self.terraform.apply(&wanted(cluster)).await.map(drop),
+            Step::Provision => self.terraform.apply(&terraform_input(cluster)).await.map(drop),
             Step::Destroy => {
-                let asked = cluster.seen.provider_asked;
-                self.terraform.destroy(&wanted(cluster), asked).await?;
+                let asked = cluster.status.provider_asked;
+                self.terraform.destroy(&terraform_input(cluster), asked).await?;
                 self.forget(&cluster.id);
                 Ok(())
             }
-            Step::Terraform => {
-                let Some(way) = self.way(cluster).await? else { return Ok(()) };
+            Step::InstallAgent => {
+                let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
                 let parameters = parameters(fleet, cluster);
-                self.with_handover(cluster, &parameters, async |handover| {
-                    self.keeper.put(&cluster.id, &way, handover.objects()).await
+                self.with_agent_manifests(cluster, &parameters, async |manifests_| {
+                    self.drift.apply_all(&cluster.id, &client, manifests_.objects()).await
                 })
                 .await
                 // An older API server may refuse what its successor takes.
@@ -196,23 +200,23 @@ impl Clusters {
                     error => error,
                 })
             }
-            Step::TakeOff => {
-                self.keeper.forget(&cluster.id);
-                let Some(way) = self.way(cluster).await? else { return Ok(()) };
-                self.with_handover(cluster, &BTreeMap::new(), async |handover| {
-                    for root in handover.roots() {
-                        way.delete(&root).await?;
+            Step::Uninstall => {
+                self.drift.unwatch(&cluster.id);
+                let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
+                self.with_agent_manifests(cluster, &BTreeMap::new(), async |manifests_| {
+                    for root in manifests_.roots() {
+                        client.delete(&root).await?;
                     }
                     Ok(())
                 })
                 .await
             }
-            Step::EnsureClient => fleet.sso.ensure(&clients::agent(fleet, cluster)).await,
+            Step::EnsureClient => fleet.sso.ensure(&agent_client(&fleet.secrets, cluster)).await,
             Step::RemoveClient => {
                 self.forget(&cluster.id);
-                fleet.sso.remove(&clients::agent_client(&cluster.id)).await
+                fleet.sso.remove(&agent_client_id(&cluster.id)).await
             }
-            Step::WouldGo => {
+            Step::LogScaleDown => {
                 tracing::info!(cluster = cluster.id, "dry run: this cluster would be taken away");
                 Ok(())
             }
@@ -220,31 +224,32 @@ impl Clusters {
     }
 
     fn forget(&self, id: &str) {
-        self.keeper.forget(id);
-        self.ways.lock().remove(id);
+        self.drift.unwatch(id);
+        self.clients.lock().remove(id);
     }
 }
 
 #[async_trait]
-impl Worker for Clusters {
-    type Observed = World;
+impl Worker for ClusterWorker {
+    type Observed = Observation;
     type Step = Step;
 
     fn kind(&self) -> &str {
         cluster::KIND
     }
 
-    async fn observe(&self, attempt: &Attempt) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.fleet;
-        let cluster = Cluster::of(&attempt.object)?;
+        let cluster = Cluster::from_object(&attempt.object)?;
         let deleting = cluster.spec.deleting;
-        let has_client = fleet.sso_is_outside && cluster.spec.provider != Provider::Local;
-        let client_is_so = match deleting || !has_client || cluster.status == Status::Failed {
-            true => true,
-            false => fleet.sso.is_so(&clients::agent(fleet, &cluster)).await?,
+        let needs_client = fleet.sso_is_external && cluster.spec.provider != Provider::Local;
+        let client_matches = if deleting || !needs_client || cluster.phase == Phase::Failed {
+            true
+        } else {
+            fleet.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
         };
         let made = match cluster.spec.provider {
-            Provider::Terraform if cluster.status == Status::Provisioning => {
+            Provider::Terraform if cluster.phase == Phase::Provisioning => {
                 self.terraform.outputs(&cluster.id).await?
             }
             _ => None,
@@ -260,36 +265,36 @@ impl Worker for Clusters {
         let now = attempt.now();
         let config = &fleet.config;
         let seconds = Duration::from_secs;
-        Ok(World {
+        Ok(Observation {
             instances: on_it.len(),
-            heard: fleet.last_heard(&cluster),
+            last_seen: fleet.agent_liveness.last_seen(&cluster),
             lost_after: seconds(config.agent.lost_after_s),
             recheck: seconds(config.kubernetes.recheck_s.min(config.timeouts.recheck_s)),
-            patience: seconds(config.timeouts.cluster_s),
-            has_client,
-            client_is_so,
-            made: made.map_or(Made::NotYet, |made| Made::There {
+            provision_timeout: seconds(config.timeouts.cluster_s),
+            needs_client,
+            client_matches,
+            provision: made.map_or(ProvisionState::Pending, |made| ProvisionState::Done {
                 dns_name: made.dns_name,
                 external_id: made.external_id,
             }),
-            reach: if force { Reach::NotOurs } else { self.reach(&cluster).await? },
-            spare: scale::spare(fleet, &cluster, on_it.len()),
-            wakes: on_it.iter().map(|row| told(&row.instance, now)).collect(),
+            access: if force { Access::Unmanaged } else { self.access(&cluster).await? },
+            scale_down: autoscale::scale_down_state(fleet, &cluster, on_it.len()),
+            wakes: on_it.iter().map(|row| wake_evicted(&row.instance, now)).collect(),
         })
     }
 
-    fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
-        match Cluster::of(object) {
+    fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
+        match Cluster::from_object(object) {
             Ok(_) if object.deleted_at.is_some() => Decision::idle(Requeue::Never),
-            Ok(cluster) => decide(object, &cluster, world, now),
+            Ok(cluster) => decide(object, &cluster, observed, now),
             Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
     async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
-        let cluster = Cluster::of(&attempt.object)?;
-        match self.carry_out(&cluster, step).await {
-            Err(error) => Err(self.said(attempt, error).await),
+        let cluster = Cluster::from_object(&attempt.object)?;
+        match self.execute_step(&cluster, step).await {
+            Err(error) => Err(self.record_error(attempt, error).await),
             done => done,
         }
     }
@@ -302,22 +307,14 @@ impl Worker for Clusters {
 
 /// Lets an instance know that its cluster is gone. One that is still being prepared goes by the
 /// picture in memory, which will know by then.
-fn told(instance: &Instance, now: Timestamp) -> Wake {
-    let early = matches!(instance.status, instance::Status::Accepted | instance::Status::Preparing);
+fn wake_evicted(instance: &Instance, now: Timestamp) -> Wake {
+    let early = matches!(instance.phase, instance::Phase::Accepted | instance::Phase::Preparing);
     let due = if early { now.plus(PAUSE) } else { now };
-    crate::api::instances::wake(instance, due)
+    instance.wake(due)
 }
 
-/// Makes someone look at a cluster.
-pub async fn wake(fleet: &Fleet, id: &str, due: Timestamp) -> Result<()> {
-    let key = cluster::key(id);
-    let wakes = vec![Wake::new(key, "", due)];
-    let change = Change { wakes, ..Change::default() };
-    kernel::store::commit(fleet.store.as_ref(), change, fleet.ambient.now()).await.map(drop)
-}
-
-fn wanted(cluster: &Cluster) -> Wanted {
-    Wanted {
+fn terraform_input(cluster: &Cluster) -> TerraformInput {
+    TerraformInput {
         id: cluster.id.clone(),
         name: cluster.name.clone(),
         cloud_provider: cluster.spec.cloud_provider.clone(),

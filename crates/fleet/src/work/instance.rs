@@ -3,26 +3,29 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::change::Take;
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::{Error, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
-use crate::config::QuotaType;
-use crate::decide::instance::{Entitled, Step, World, decide, records, transition, written};
-use crate::decide::lifecycle::Event;
+use crate::decide::instance::lifecycle::Event;
+use crate::decide::instance::{
+    Entitled, Observation, Step, decide, dns_records, instance_change, transition,
+};
+use crate::decide::promotion;
 use crate::model::cluster::{self, Cluster};
-use crate::model::instance::{Instance, Promotion, Status};
+use crate::model::dns::Record;
+use crate::model::instance::{Instance, Phase, Promotion};
 use crate::model::kind::Kind;
+use crate::model::settings::QuotaType;
+use crate::model::sso::canary_client_id;
 use crate::ports::ams::Reservation;
-use crate::ports::sso::Client;
-use crate::view::canary_id;
+use crate::ports::sso::canary_client;
 
-pub struct Instances(pub Arc<Fleet>);
+pub struct InstanceWorker(pub Arc<Fleet>);
 
 #[async_trait]
-impl Worker for Instances {
-    type Observed = World;
+impl Worker for InstanceWorker {
+    type Observed = Observation;
     type Step = Step;
 
     fn kind(&self) -> &str {
@@ -30,82 +33,88 @@ impl Worker for Instances {
     }
 
     fn covers(&self, kind: &str) -> bool {
-        self.0.rules().kind(kind).is_some()
+        self.0.catalogue().kind(kind).is_some()
     }
 
-    async fn observe(&self, attempt: &Attempt) -> Result<World> {
+    async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
-        let rules = fleet.rules();
-        let instance = Instance::of(&attempt.object)?;
+        let catalogue = fleet.catalogue();
+        let instance = Instance::from_object(&attempt.object)?;
         let kind = kind_of(fleet, &instance)?;
         let now = attempt.now();
         let cluster = self.cluster(attempt, &instance).await?;
         let unplaced = cluster.is_none()
-            && instance.seen.cluster_id.is_empty()
-            && matches!(instance.status, Status::Accepted | Status::Provisioning);
-        let judged = if unplaced { fleet.judge(&instance) } else { Vec::new() };
-        let has_client = kind.file.sso.canary && fleet.sso_is_outside;
-        let client_is_so = match instance.status {
+            && instance.status.cluster_id.is_empty()
+            && matches!(instance.phase, Phase::Accepted | Phase::Provisioning);
+        let candidates = if unplaced { fleet.rank_clusters(&instance) } else { Vec::new() };
+        let needs_client = kind.file.sso.canary && fleet.sso_is_external;
+        let client_matches = match instance.phase {
             // A new instance has none: what would be asked is done anyway.
-            Status::Accepted | Status::Preparing | Status::Deprovision | Status::Deleting => false,
-            _ if has_client => fleet.sso.is_so(&canary(fleet, &instance)).await?,
+            Phase::Accepted | Phase::Preparing | Phase::Deprovision | Phase::Deleting => false,
+            _ if needs_client => {
+                fleet.sso.matches(&canary_client(&fleet.secrets, &instance)).await?
+            }
             _ => true,
         };
         let (found, dns_in_sync) = self.names(&instance).await?;
-        let entitlement_ends = rules.quota.ends(&instance);
+        let entitlement_ends = catalogue.quota.ends(&instance);
         let lapsed = entitlement_ends.is_some_and(|end| now >= end);
         let billing = kind.billing(&instance.spec.instance_type, &instance.spec.billing_model);
         let grace_days = billing.map_or(0, |billing| billing.grace_days);
-        Ok(World {
+        Ok(Observation {
             cluster,
-            need: unplaced.then(|| super::scale::need(fleet, &kind, &instance)).flatten(),
-            judged,
+            scale_up: unplaced
+                .then(|| super::autoscale::scale_up(fleet, &kind, &instance))
+                .flatten(),
+            candidates,
             fresh_id: attempt.ambient().id(),
             operator: kind.file.versions.as_ref().map(|versions| versions.operator.clone()),
-            has_client,
-            client_is_so,
+            needs_client,
+            client_matches,
             has_dns: fleet.dns.is_some() && kind.file.dns.is_some(),
             records: found,
             dns_in_sync,
             reserves: fleet.config.quota_type == QuotaType::Ams,
             entitled: if lapsed { Entitled::No { grace_days } } else { Entitled::Yes },
             entitlement_ends,
-            denied: rules.access.denied.contains(&instance.owner),
+            denied: catalogue.access.denied.contains(&instance.owner),
             domain: fleet.config.domain.clone(),
             timeouts: fleet.config.timeouts.clone(),
         })
     }
 
-    fn decide(&self, object: &Object, world: &World, now: Timestamp) -> Decision<Step> {
-        match Instance::of(object) {
-            Ok(instance) => decide(object, &instance, world, now),
+    fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
+        match Instance::from_object(object) {
+            Ok(instance) => decide(object, &instance, observed, now),
             Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }
 
     async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
-        let instance = Instance::of(&attempt.object)?;
+        let instance = Instance::from_object(&attempt.object)?;
         match step {
             Step::Record(change) => attempt.record((**change).clone()).await,
-            Step::RecordWithRest(change) => {
+            Step::RecordOnCommit(change) => {
                 attempt.defer_to_commit((**change).clone());
                 Ok(())
             }
             Step::EnsureClient => {
-                let client = canary(fleet, &instance);
+                let client = canary_client(&fleet.secrets, &instance);
                 match fleet.sso.ensure(&client).await {
                     Err(error) => self.prepare_failed(attempt, &instance, error).await,
                     done => done,
                 }
             }
-            Step::RemoveClient => fleet.sso.remove(&canary_id(&instance.id)).await,
+            Step::RemoveClient => fleet.sso.remove(&canary_client_id(&instance.id)).await,
             Step::UpsertRecords(wanted) => {
                 let Some(dns) = &fleet.dns else { return Ok(()) };
                 let mut next = instance;
-                next.seen.dns_change = dns.upsert(wanted).await?;
-                next.seen.waiting_for = "its names to be known everywhere".into();
-                attempt.record(written(&attempt.object, &next, "names", attempt.now())).await
+                next.status.dns_change = dns.upsert(wanted).await?;
+                next.status.waiting_for = "its names to be known everywhere".into();
+                attempt
+                    .record(instance_change(&attempt.object, &next, "names", attempt.now()))
+                    .await
             }
             Step::RemoveRecords(wanted) => match &fleet.dns {
                 Some(dns) => dns.remove(wanted).await,
@@ -117,12 +126,14 @@ impl Worker for Instances {
                 None => Ok(()),
             },
             Step::Promote => self.promote(attempt, instance).await,
-            Step::NewCluster(need) => super::scale::add(fleet, need).await,
+            Step::CreateCluster(scale_up) => {
+                super::autoscale::create_cluster(fleet, scale_up).await
+            }
         }
     }
 }
 
-impl Instances {
+impl InstanceWorker {
     /// The cluster that it is on. One that the index does not know is looked for in the store, and
     /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
     /// undone, and who waits for a cluster that is gone waits for ever.
@@ -131,30 +142,31 @@ impl Instances {
         attempt: &Attempt,
         instance: &Instance,
     ) -> Result<Option<Arc<Cluster>>> {
-        let id = &instance.seen.cluster_id;
+        let id = &instance.status.cluster_id;
         if id.is_empty() {
             return Ok(None);
         }
-        let early = matches!(instance.status, Status::Accepted | Status::Preparing);
+        let early = matches!(instance.phase, Phase::Accepted | Phase::Preparing);
         if let Some(cluster) = self.0.index.cluster(id).filter(|_| early) {
             return Ok(Some(cluster));
         }
         let stored = attempt.store().object(&cluster::key(id)).await?;
         let stored = stored.filter(|object| object.deleted_at.is_none());
-        Ok(stored.map(|object| Cluster::of(&object)).transpose()?.map(Arc::new))
+        Ok(stored.map(|object| Cluster::from_object(&object)).transpose()?.map(Arc::new))
     }
 
-    async fn names(&self, instance: &Instance) -> Result<(Vec<crate::ports::dns::Record>, bool)> {
-        let (Some(dns), Some(routes)) = (&self.0.dns, &instance.seen.routes) else {
+    async fn names(&self, instance: &Instance) -> Result<(Vec<Record>, bool)> {
+        let (Some(dns), Some(routes)) = (&self.0.dns, &instance.status.routes) else {
             return Ok((Vec::new(), true));
         };
-        if instance.status.is_going() || routes.is_empty() {
+        if instance.phase.is_going() || routes.is_empty() {
             return Ok((Vec::new(), true));
         }
-        let wanted: Vec<String> = records(routes).into_iter().map(|record| record.name).collect();
+        let wanted: Vec<String> =
+            dns_records(routes).into_iter().map(|record| record.name).collect();
         let found = dns.find(&wanted).await?;
-        let in_sync = match instance.seen.dns_change.as_str() {
-            _ if instance.seen.routes_created => true,
+        let in_sync = match instance.status.dns_change.as_str() {
+            _ if instance.status.routes_created => true,
             "" => true,
             change => dns.in_sync(change).await?,
         };
@@ -171,14 +183,14 @@ impl Instances {
     ) -> Result<()> {
         let limit = std::time::Duration::from_secs(self.0.config.timeouts.preparing_s);
         let early = attempt.now() < instance.created_at.plus(limit);
-        let preparing = matches!(instance.status, Status::Accepted | Status::Preparing);
+        let preparing = matches!(instance.phase, Phase::Accepted | Phase::Preparing);
         if !preparing || (early && error.class() == kernel::Class::Transient) {
             return Err(error);
         }
         let object = attempt.store().object(&attempt.object.key).await?;
         let object = object.ok_or_else(|| Error::NotFound(attempt.object.key.to_string()))?;
-        let mut next = Instance::of(&object)?;
-        next.seen.failed_reason = format!("its client could not be made: {error}");
+        let mut next = Instance::from_object(&object)?;
+        next.status.failed_reason = format!("its client could not be made: {error}");
         let (change, _) = transition(&object, &next, Event::GiveUp, attempt.now());
         attempt.record(change).await?;
         Err(error)
@@ -192,10 +204,10 @@ impl Instances {
         let change = match ams.reserve(&reservation).await? {
             Some(subscription) => {
                 next.spec.subscription_id = subscription;
-                written(&attempt.object, &next, "reserved", attempt.now())
+                instance_change(&attempt.object, &next, "reserved", attempt.now())
             }
             None => {
-                next.seen.failed_reason = "the organisation's quota does not suffice".into();
+                next.status.failed_reason = "the organisation's quota does not suffice".into();
                 transition(&attempt.object, &next, Event::GiveUp, attempt.now()).0
             }
         };
@@ -208,26 +220,14 @@ impl Instances {
         let Some(promotion) = instance.spec.promotion.clone() else { return Ok(()) };
         let fleet = &self.0;
         let kind = kind_of(fleet, &instance)?;
-        let rules = fleet.rules();
-        let max = fleet.config.max_allowed_instances;
-        let entitlement = rules.quota.entitlement(&instance.org, &instance.owner, max);
-        let of = &instance.spec.instance_type;
-        let mut next = instance.clone();
-        next.spec.promotion = None;
-        next.spec.billing_model = promotion.to.clone();
-        next.spec.marketplace = promotion.marketplace.clone();
-        next.spec.billing_cloud_account_id = promotion.billing_cloud_account_id.clone();
-        let mut takes = Vec::new();
-        if let Some(entitlement) = &entitlement {
-            let counter = entitlement.holder.counter(kind.name(), of, &promotion.to);
-            next.spec.quota_counter = counter.clone();
-            let limit = match fleet.config.quota_enforced {
-                true => entitlement.limit(&kind, of, &promotion.to, attempt.now()),
-                false => i64::MAX,
-            };
-            let holder = instance.key().to_string();
-            takes.push(Take { counter, holder, amount: instance.spec.units, limit });
-        }
+        let catalogue = fleet.catalogue();
+        let settings = fleet.config.quota_settings();
+        let (mut next, take) = promotion::promoted(
+            &instance,
+            &promotion,
+            (&settings, &catalogue.quota, &kind),
+            attempt.now(),
+        );
         if let Some(ams) = &fleet.ams {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
@@ -238,11 +238,11 @@ impl Instances {
                 }
             }
         }
-        let mut change = written(&attempt.object, &next, "promoted", attempt.now());
+        let mut change = instance_change(&attempt.object, &next, "promoted", attempt.now());
         if next.spec.quota_counter != instance.spec.quota_counter {
             change.releases = instance.releases([instance.spec.quota_counter.clone()]);
         }
-        change.takes = takes;
+        change.takes.extend(take);
         match attempt.record(change).await {
             Err(Error::Refused(Refusal::Limit { used, limit, .. })) => {
                 let why = format!("{used} of {limit} allowed units are used");
@@ -257,29 +257,13 @@ impl Instances {
         if let Some(Promotion { failed, .. }) = &mut next.spec.promotion {
             *failed = why.into();
         }
-        attempt.record(written(&attempt.object, &next, "not_promoted", attempt.now())).await
+        attempt.record(instance_change(&attempt.object, &next, "not_promoted", attempt.now())).await
     }
 }
 
 fn kind_of(fleet: &Fleet, instance: &Instance) -> Result<Arc<Kind>> {
-    let kind = fleet.rules().kind(&instance.kind).cloned();
+    let kind = fleet.catalogue().kind(&instance.kind).cloned();
     kind.ok_or_else(|| Error::unavailable(format!("the kind `{}`", instance.kind), "no such file"))
-}
-
-/// The client that an instance checks itself with.
-pub fn canary(fleet: &Fleet, instance: &Instance) -> Client {
-    let id = canary_id(&instance.id);
-    Client {
-        secret: fleet.secrets.of(&id, 0),
-        name: id.clone(),
-        description: format!("checks of {}/{}", instance.kind, instance.id),
-        org: instance.org.clone(),
-        owner: instance.owner.clone(),
-        account: instance.spec.account.clone(),
-        claims: [("rh-org-id".to_owned(), instance.org.clone())].into(),
-        id,
-        ..Client::default()
-    }
 }
 
 fn reservation(kind: &Kind, instance: &Instance, billing_model: &str) -> Reservation {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fleet::model::account::{self, Spec};
 use fleet::ports::sso;
+use fleet::ports::sso::service_account_client;
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::{Change, Json, Lane, Object, Timestamp};
 use reqwest::Method;
@@ -105,8 +106,8 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
         amount: 1,
         limit: 50,
     };
-    let half = account::Account::of(&object).unwrap();
-    fleet.sso.ensure(&fleet::clients::account(&fleet, &half)).await.unwrap();
+    let half = account::Account::from_object(&object).unwrap();
+    fleet.sso.ensure(&service_account_client(&fleet.secrets, &half)).await.unwrap();
     let change = Change {
         takes: vec![take],
         event: Some(EventDraft::of(&object, account::CREATING)),

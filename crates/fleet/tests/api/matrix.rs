@@ -175,9 +175,10 @@ impl Matrix {
                 asked(&format!("/{plural}/{id}?async=true"))
             }
             Route::Promote => {
-                let id = match kafka {
-                    true => self.new_instance(json!({ "billing_model": "eval" }), true).await,
-                    false => instance,
+                let id = if kafka {
+                    self.new_instance(json!({ "billing_model": "eval" }), true).await
+                } else {
+                    instance
                 };
                 let to = json!({ "desired_kafka_billing_model": "standard" });
                 (format!("/{plural}/{id}/promote?async=true"), to)
@@ -215,9 +216,10 @@ impl Matrix {
             Route::AdminGet => asked(&format!("/admin/{plural}/{instance}")),
             Route::AdminPatch => {
                 let id = self.new_instance(none, true).await;
-                let body = match kafka {
-                    true => json!({ "max_data_retention_size": "1100Gi" }),
-                    false => json!({ "dinosaur_version": "1.1.0" }),
+                let body = if kafka {
+                    json!({ "max_data_retention_size": "1100Gi" })
+                } else {
+                    json!({ "dinosaur_version": "1.1.0" })
                 };
                 (format!("/admin/{plural}/{id}"), body)
             }

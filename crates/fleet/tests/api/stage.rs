@@ -9,11 +9,11 @@ use axum::body::Body;
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::Response;
-use fleet::model::cluster::{self, Capacity, Operator, Provider, Seen, Spec, Status};
+use fleet::model::cluster::{self, Capacity, Operator, Phase, Provider, Spec, Status};
 use fleet::{Config, FleetDomain};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
-use kernel::http::{self, HttpService};
+use kernel::http::{self, Surface};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
@@ -62,7 +62,7 @@ impl Api {
 pub struct Stage {
     pub app: App,
     pub store: Arc<dyn Store>,
-    pub router: HttpService,
+    pub router: Surface,
     pub domain: FleetDomain,
     tokens: HashMap<&'static str, String>,
     workers: (CancellationToken, JoinHandle<()>),
@@ -266,16 +266,16 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
     );
     let dinosaur = operator("dinosaur-operator.v0.1.0-0", &[("dinosaur", &["1.0.0", "1.1.0"])]);
     let room = |max: i64| Capacity { max, remaining: max - 1 };
-    let seen = Seen {
+    let seen = Status {
         since: now,
-        heard_at: Some(now),
+        agent_seen_at: Some(now),
         capacity: [("standard", 1_000_000), ("developer", 100_000), ("eval", 100_000)]
             .map(|(of, max)| (of.to_owned(), room(max)))
             .into(),
         operators: [("kafka".to_owned(), strimzi), ("dinosaur".to_owned(), dinosaur)].into(),
-        ..Seen::default()
+        ..Status::default()
     };
-    let mut object = Object::new(cluster::key(id), "", "", name, Status::Ready.label(), now);
+    let mut object = Object::new(cluster::key(id), "", "", name, Phase::Ready.label(), now);
     object.spec = Json::encode(&spec);
     object.status = Json::encode(&seen);
     let event = Some(EventDraft::of(&object, "registered"));

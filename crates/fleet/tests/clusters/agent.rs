@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fleet::model::cluster::Status;
-use fleet::plane::agent::{Settings, run};
-use fleet::ports::kubernetes::{Cluster, Name};
+use fleet::dataplane::agent::{Settings, run};
+use fleet::model::cluster::Phase;
+use fleet::ports::kubernetes::{KubeClient, ObjectRef};
 use kernel::Ambient;
 use kernel::outbound::Outbound;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ struct Agent(JoinHandle<()>, CancellationToken);
 
 impl Agent {
     async fn start(settings: Settings, access: &Access) -> Agent {
-        let cluster = Cluster::open(access.kubeconfig(), None).await.unwrap();
+        let cluster = KubeClient::from_kubeconfig(access.kubeconfig(), None).await.unwrap();
         let outbound =
             Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ())).unwrap();
         let stop = CancellationToken::new();
@@ -53,7 +53,7 @@ async fn stage(dir: &Path, id: &str, change: impl FnOnce(&mut fleet::Config)) ->
         change(config);
     })
     .await;
-    stage.until_cluster(id, Status::Waiting).await;
+    stage.until_cluster(id, Phase::Waiting).await;
     let settings = settings(&stage, id);
     (stage, settings)
 }
@@ -72,17 +72,17 @@ fn settings(stage: &Stage, id: &str) -> Settings {
     Settings::from_values(|name| given.get(name).cloned()).unwrap()
 }
 
-fn names(id: &str, name: &str) -> (Name, Name, Name) {
+fn names(id: &str, name: &str) -> (ObjectRef, ObjectRef, ObjectRef) {
     let namespace = format!("kafka-{id}");
     (
-        Name::new("v1", "Namespace", "", &namespace),
-        Name::new("v1", "Service", &namespace, name),
-        Name::new("apps/v1", "StatefulSet", &namespace, name),
+        ObjectRef::new("v1", "Namespace", "", &namespace),
+        ObjectRef::new("v1", "Service", &namespace, name),
+        ObjectRef::new("apps/v1", "StatefulSet", &namespace, name),
     )
 }
 
-async fn ours(server: &Kubernetes) -> Cluster {
-    Cluster::open(server.admin().kubeconfig(), None).await.unwrap()
+async fn ours(server: &Kubernetes) -> KubeClient {
+    KubeClient::from_kubeconfig(server.admin().kubeconfig(), None).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +92,7 @@ async fn an_instance_runs_on_the_cluster_is_kept_as_it_should_be_and_goes() {
     let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
     let ours = ours(&server).await;
     let _agent = Agent::start(settings, &server.admin()).await;
-    stage.until_cluster(&cluster, Status::Ready).await;
+    stage.until_cluster(&cluster, Phase::Ready).await;
 
     let id = stage.create("demo").await;
     stage.until_kafka(&id, "ready").await;
@@ -139,7 +139,7 @@ async fn an_agent_that_is_killed_in_the_middle_goes_on_where_it_was() {
     let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
     let ours = ours(&server).await;
     let agent = Agent::start(settings.clone(), &server.admin()).await;
-    stage.until_cluster(&cluster, Status::Ready).await;
+    stage.until_cluster(&cluster, Phase::Ready).await;
     let kept = stage.create("kept").await;
     let (namespace, ..) = names(&kept, "kept");
     eventually("it began", async || ours.get(&namespace).await.unwrap().is_some()).await;
@@ -174,7 +174,7 @@ async fn an_api_server_and_a_control_plane_that_are_away_are_waited_for() {
     control.cut();
     let _agent = Agent::start(settings, &server.admin().via(kubernetes.address())).await;
     control.mend();
-    stage.until_cluster(&cluster, Status::Ready).await;
+    stage.until_cluster(&cluster, Phase::Ready).await;
     kubernetes.cut();
     let id = stage.create("demo").await;
     stage.until_kafka(&id, "provisioning").await;
@@ -199,7 +199,7 @@ async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
         stage(dir.path(), &cluster, |config| config.kinds_dir = Some(kinds)).await;
     let (ours, mut made) = (ours(&server).await, Vec::new());
     let agent = Agent::start(settings, &server.admin()).await;
-    stage.until_cluster(&cluster, Status::Ready).await;
+    stage.until_cluster(&cluster, Phase::Ready).await;
     let create = async |name: &str| {
         let body = json!({ "name": name, "multi_az": true });
         stage.create_at("/api/dinosaurs_mgmt/v1/dinosaurs", body).await
@@ -220,7 +220,7 @@ async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
     made.push(good);
     drop(agent);
     for id in made {
-        let namespace = Name::new("v1", "Namespace", "", &format!("dinosaur-{id}"));
+        let namespace = ObjectRef::new("v1", "Namespace", "", &format!("dinosaur-{id}"));
         assert!(ours.delete(&namespace).await.unwrap(), "the server is shared");
     }
 }
@@ -230,9 +230,9 @@ async fn the_agent_of_a_terraformed_cluster_works_with_the_parameters_and_rights
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
     let (stage, ours) = crate::kubernetes::stage(dir.path(), &server, &server.admin(), &id).await;
-    stage.until_cluster(&id, Status::Waiting).await;
+    stage.until_cluster(&id, Phase::Waiting).await;
     let secret =
-        ours.get(&Name::new("v1", "Secret", &id, "mainstay-agent-parameters")).await.unwrap();
+        ours.get(&ObjectRef::new("v1", "Secret", &id, "mainstay-agent-parameters")).await.unwrap();
     let data = secret.unwrap()["data"].clone();
     let settings = Settings::from_values(|name| {
         let bytes = STANDARD.decode(data[name].as_str()?).unwrap();
@@ -242,7 +242,7 @@ async fn the_agent_of_a_terraformed_cluster_works_with_the_parameters_and_rights
     assert_eq!(settings.resync, Duration::from_secs(60));
     let account = service_account(&server, &id).await;
     let _agent = Agent::start(settings, &account).await;
-    stage.until_cluster(&id, Status::Ready).await;
+    stage.until_cluster(&id, Phase::Ready).await;
     let kafka = stage.create("demo").await;
     stage.until_kafka(&kafka, "ready").await;
     stage.delete(&kafka).await;

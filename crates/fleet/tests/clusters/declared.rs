@@ -1,6 +1,6 @@
 //! The file of clusters.
 
-use fleet::model::cluster::Status;
+use fleet::model::cluster::Phase;
 
 use crate::stage::{Stage, clusters_file, eventually};
 
@@ -18,8 +18,8 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
          - {name: b, cluster_id: b, provider_type: agent, status: ready, kafka_instance_limit: 2}\n",
     )
     .await;
-    stage.until_cluster("a", Status::Waiting).await;
-    let b = stage.until_cluster("b", Status::Ready).await;
+    stage.until_cluster("a", Phase::Waiting).await;
+    let b = stage.until_cluster("b", Phase::Ready).await;
     assert!(b.spec.from_file && b.spec.schedulable);
     stage.agent_reports("b", "True").await;
     let id = stage.create("demo").await;
@@ -36,7 +36,7 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
     let b = stage.cluster("b").await.unwrap();
     assert_eq!((b.spec.limit, b.spec.schedulable), (Some(7), false));
     assert_eq!(b.spec.instance_types, ["standard", "developer"]);
-    assert_eq!(b.status, Status::Ready, "where it begins is not where it is");
+    assert_eq!(b.phase, Phase::Ready, "where it begins is not where it is");
     stage.end().await;
 
     let stage = start("clusters: []\n").await;
@@ -45,7 +45,7 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
     stage.end().await;
 
     let stage = start("clusters:\n- {name: a, cluster_id: a, provider_type: agent}\n").await;
-    let a = stage.until_cluster("a", Status::Waiting).await;
+    let a = stage.until_cluster("a", Phase::Waiting).await;
     assert_eq!(a.spec.limit, None, "one that was gone comes anew");
 }
 
@@ -55,8 +55,8 @@ async fn a_status_that_is_none_is_refused_by_its_name() {
     let file = clusters_file(dir.path(), "clusters:\n- {cluster_id: a, status: lost}\n");
     let mut config = fleet::Config { clusters_file: file, ..fleet::Config::default() };
     config.local.enabled = Some(false);
-    let rules = fleet::rules::Rules::read(&config).unwrap();
-    assert_eq!(rules.clusters[0].status.as_deref(), Some("lost"));
+    let catalogue = config.catalogue_files().read().unwrap();
+    assert_eq!(catalogue.clusters[0].status.as_deref(), Some("lost"));
     let started = tokio::spawn(async move {
         Stage::start(dir.path(), |started| *started = config).await;
     });

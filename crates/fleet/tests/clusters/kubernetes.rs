@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::model::cluster::Status;
-use fleet::ports::kubernetes::{Cluster, Name};
+use fleet::model::cluster::Phase;
+use fleet::ports::kubernetes::{KubeClient, ObjectRef};
 use kernel::Store;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn kubeconfig(dir: &Path, access: &Access, context: &str) -> PathBuf {
 }
 
 /// A stage with one standalone cluster, and our own way to its API server.
-pub async fn stage(dir: &Path, server: &Kubernetes, via: &Access, id: &str) -> (Stage, Cluster) {
+pub async fn stage(dir: &Path, server: &Kubernetes, via: &Access, id: &str) -> (Stage, KubeClient) {
     stage_on(store(dir), dir, server, via, id).await
 }
 
@@ -35,7 +35,7 @@ async fn stage_on(
     server: &Kubernetes,
     via: &Access,
     id: &str,
-) -> (Stage, Cluster) {
+) -> (Stage, KubeClient) {
     let pull = dir.join("pull.json");
     std::fs::write(&pull, r#"{"auths":{}}"#).unwrap();
     let entry =
@@ -48,7 +48,7 @@ async fn stage_on(
         config.kubernetes.pull_secret_file = Some(pull);
     })
     .await;
-    let ours = Cluster::open(server.admin().kubeconfig(), None).await.unwrap();
+    let ours = KubeClient::from_kubeconfig(server.admin().kubeconfig(), None).await.unwrap();
     (stage, ours)
 }
 
@@ -58,19 +58,19 @@ pub fn unique() -> String {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-fn everything(id: &str) -> Vec<Name> {
+fn everything(id: &str) -> Vec<ObjectRef> {
     vec![
-        Name::new("v1", "Namespace", "", id),
-        Name::new("v1", "ServiceAccount", id, "mainstay-agent"),
-        Name::new(RBAC, "ClusterRole", "", id),
-        Name::new(RBAC, "ClusterRoleBinding", "", id),
-        Name::new("v1", "Secret", id, "mainstay-pull-secret"),
-        Name::new("v1", "Secret", id, "mainstay-agent-parameters"),
-        Name::new("apps/v1", "Deployment", id, "mainstay-agent"),
+        ObjectRef::new("v1", "Namespace", "", id),
+        ObjectRef::new("v1", "ServiceAccount", id, "mainstay-agent"),
+        ObjectRef::new(RBAC, "ClusterRole", "", id),
+        ObjectRef::new(RBAC, "ClusterRoleBinding", "", id),
+        ObjectRef::new("v1", "Secret", id, "mainstay-pull-secret"),
+        ObjectRef::new("v1", "Secret", id, "mainstay-agent-parameters"),
+        ObjectRef::new("apps/v1", "Deployment", id, "mainstay-agent"),
     ]
 }
 
-async fn is_there(ours: &Cluster, name: &Name) -> bool {
+async fn is_there(ours: &KubeClient, name: &ObjectRef) -> bool {
     let found = ours.get(name).await.unwrap();
     found.is_some_and(|found| found["metadata"]["deletionTimestamp"].is_null())
 }
@@ -80,7 +80,7 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
     let (stage, ours) = stage(dir.path(), &server, &server.admin(), &id).await;
-    stage.until_cluster(&id, Status::Waiting).await;
+    stage.until_cluster(&id, Phase::Waiting).await;
     for name in everything(&id) {
         assert!(is_there(&ours, &name).await, "{name}");
     }
@@ -138,10 +138,10 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
         all
     })
     .await;
-    assert_eq!(stage.cluster(&id).await.unwrap().status, Status::Waiting);
+    assert_eq!(stage.cluster(&id).await.unwrap().phase, Phase::Waiting);
 
     stage.agent_reports(&id, "True").await;
-    stage.until_cluster(&id, Status::Ready).await;
+    stage.until_cluster(&id, Phase::Ready).await;
     stage.take_away(&id, false).await;
     stage.until_gone(&id).await;
     for index in [0, 2, 3] {
@@ -151,7 +151,7 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
 
 /// As `kubectl edit` does it.
 pub async fn edit(server: &Kubernetes, object: &Value) {
-    let name = Name::of(object).unwrap();
+    let name = ObjectRef::from_manifest(object).unwrap();
     let client = server.admin().client().await;
     let resource = kube::discovery::pinned_kind(&client, &name.kind()).await.unwrap().0;
     let api: kube::Api<kube::api::DynamicObject> = match name.namespace.as_str() {
@@ -174,10 +174,10 @@ async fn an_api_server_that_is_away_is_waited_for() {
     proxy.cut();
     let (stage, ours) = stage(dir.path(), &server, &server.admin().via(proxy.address()), &id).await;
     let at = async || stage.cluster(&id).await.unwrap();
-    eventually("it says why", async || at().await.seen.reason.contains("Kubernetes")).await;
-    assert_eq!(at().await.status, Status::Provisioned);
+    eventually("it says why", async || at().await.status.reason.contains("Kubernetes")).await;
+    assert_eq!(at().await.phase, Phase::Provisioned);
     proxy.mend();
-    stage.until_cluster(&id, Status::Waiting).await;
+    stage.until_cluster(&id, Phase::Waiting).await;
     // Away again, and something is deleted meanwhile.
     proxy.cut();
     let deployment = &everything(&id)[6];
@@ -200,7 +200,7 @@ async fn a_server_that_starts_anew_watches_what_is_there() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
     let (first, ours) = stage(dir.path(), &server, &server.admin(), &id).await;
-    first.until_cluster(&id, Status::Waiting).await;
+    first.until_cluster(&id, Phase::Waiting).await;
     let store = first.end().await;
     let deployment = &everything(&id)[6];
     assert!(ours.delete(deployment).await.unwrap());

@@ -1,7 +1,7 @@
 //! Clusters of which only the agent is known: silent agents, emptying, force, and an existing
 //! agent that speaks the plain contract.
 
-use fleet::model::cluster::Status;
+use fleet::model::cluster::Phase;
 
 use crate::stage::{Stage, clusters_file, eventually};
 
@@ -18,9 +18,9 @@ clusters:
 async fn one_ready(dir: &std::path::Path) -> Stage {
     let file = clusters_file(dir, ONE);
     let stage = Stage::start(dir, |config| config.clusters_file = file).await;
-    stage.until_cluster("one", Status::Waiting).await;
+    stage.until_cluster("one", Phase::Waiting).await;
     stage.agent_reports("one", "True").await;
-    stage.until_cluster("one", Status::Ready).await;
+    stage.until_cluster("one", Phase::Ready).await;
     stage
 }
 
@@ -33,11 +33,11 @@ async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
     stage.agent_reports("one", "False").await;
-    let waiting = stage.until_cluster("one", Status::Waiting).await;
-    assert!(!waiting.seen.agent_lost);
+    let waiting = stage.until_cluster("one", Phase::Waiting).await;
+    assert!(!waiting.status.agent_lost);
     assert_eq!(stage.kafka(&id).await.0, "ready", "what runs is not touched");
     stage.agent_reports("one", "True").await;
-    stage.until_cluster("one", Status::Ready).await;
+    stage.until_cluster("one", Phase::Ready).await;
     stage.delete(&id).await;
     stage.until_kafka(&id, "deprovision").await;
     stage.agent_round("one").await;
@@ -53,21 +53,23 @@ async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
         config.agent.lost_after_s = 2;
     })
     .await;
-    stage.until_cluster("one", Status::Waiting).await;
+    stage.until_cluster("one", Phase::Waiting).await;
     stage.agent_reports("one", "True").await;
     let id = stage.create("demo").await;
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
-    eventually("the agent is missed", async || stage.cluster("one").await.unwrap().seen.agent_lost)
-        .await;
+    eventually("the agent is missed", async || {
+        stage.cluster("one").await.unwrap().status.agent_lost
+    })
+    .await;
     let lost = stage.cluster("one").await.unwrap();
-    assert_eq!(lost.status, Status::Ready);
-    assert!(lost.seen.reason.contains("not been heard of since"), "{}", lost.seen.reason);
+    assert_eq!(lost.phase, Phase::Ready);
+    assert!(lost.status.reason.contains("not been heard of since"), "{}", lost.status.reason);
     assert_eq!(stage.kafka(&id).await.0, "ready");
     stage.agent_reports("one", "True").await;
     let back = stage.cluster("one").await.unwrap();
-    assert!(!back.seen.agent_lost && back.seen.reason.is_empty(), "{:?}", back.seen);
+    assert!(!back.status.agent_lost && back.status.reason.is_empty(), "{:?}", back.status);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,8 +81,8 @@ async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
     stage.take_away("one", false).await;
-    stage.until_cluster("one", Status::Deprovisioning).await;
-    let says = async || stage.cluster("one").await.unwrap().seen.waiting_for;
+    stage.until_cluster("one", Phase::Deprovisioning).await;
+    let says = async || stage.cluster("one").await.unwrap().status.waiting_for;
     eventually("it says so", async || says().await == "1 instance to be deleted").await;
     stage.delete(&id).await;
     stage.until_kafka(&id, "deprovision").await;
@@ -95,7 +97,7 @@ async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() 
     let file = clusters_file(dir.path(), TWO);
     let stage = Stage::start(dir.path(), |config| config.clusters_file = file).await;
     for cluster in ["one", "two"] {
-        stage.until_cluster(cluster, Status::Waiting).await;
+        stage.until_cluster(cluster, Phase::Waiting).await;
         stage.agent_reports(cluster, "True").await;
     }
     let used = stage.create("used").await;
@@ -115,11 +117,11 @@ async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() 
     stage.until_gone("one").await;
     stage.until_kafka(&going, "gone").await;
     stage.until_kafka(&used, "failed").await;
-    let (_, seen) = stage.kafka(&used).await;
-    assert!(seen.failed_reason.contains("its cluster one is gone"), "{}", seen.failed_reason);
+    let (_, status) = stage.kafka(&used).await;
+    assert!(status.failed_reason.contains("its cluster one is gone"), "{}", status.failed_reason);
     eventually("the young one waits for another", async || {
-        let (status, seen) = stage.kafka(&young).await;
-        status == "provisioning" && seen.cluster_id.is_empty()
+        let (phase, status) = stage.kafka(&young).await;
+        phase == "provisioning" && status.cluster_id.is_empty()
     })
     .await;
     // There is another one now.

@@ -1,7 +1,7 @@
 //! Clusters that come and go by themselves.
 
 use fleet::config::Scaling;
-use fleet::model::cluster::{Cluster, Provider, Status};
+use fleet::model::cluster::{Cluster, Phase, Provider};
 use kernel::query::ObjectQuery;
 
 use crate::stage::{Stage, eventually};
@@ -9,7 +9,7 @@ use crate::stage::{Stage, eventually};
 async fn clusters(stage: &Stage) -> Vec<Cluster> {
     let find = ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
     let page = stage.store.find(&find).await.unwrap();
-    page.objects.iter().map(|object| Cluster::of(object).unwrap()).collect()
+    page.objects.iter().map(|object| Cluster::from_object(object).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,8 +34,8 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     assert!(all[0].spec.dynamic && all[0].spec.provider == Provider::Terraform);
     assert_eq!(all[0].spec.instance_types, ["developer"]);
     let id = &all[0].id;
-    stage.until_cluster(id, Status::Provisioning).await;
-    let says = async || stage.cluster(id).await.unwrap().seen.reason;
+    stage.until_cluster(id, Phase::Provisioning).await;
+    let says = async || stage.cluster(id).await.unwrap().status.reason;
     eventually("it says what is missing", async || says().await.contains("Terraform")).await;
 }
 
@@ -65,7 +65,7 @@ async fn a_cluster_is_made_for_who_waits_and_goes_when_nobody_needs_it() {
     let id = stage.create("demo").await;
     eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
     let cluster = clusters(&stage).await.remove(0).id;
-    stage.until_cluster(&cluster, Status::Waiting).await;
+    stage.until_cluster(&cluster, Phase::Waiting).await;
     stage.agent_reports(&cluster, "True").await;
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round(&cluster).await;
@@ -75,7 +75,7 @@ async fn a_cluster_is_made_for_who_waits_and_goes_when_nobody_needs_it() {
     stage.until_kafka(&second, "provisioning").await;
     eventually("another is asked for", async || clusters(&stage).await.len() == 2).await;
     let other = clusters(&stage).await.into_iter().find(|one| one.id != cluster).unwrap().id;
-    stage.until_cluster(&other, Status::Waiting).await;
+    stage.until_cluster(&other, Phase::Waiting).await;
     stage.agent_reports(&other, "True").await;
     for id in [&id, &second] {
         stage.delete(id).await;

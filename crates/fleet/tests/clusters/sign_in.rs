@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fleet::model::cluster::Status;
+use fleet::model::cluster::Phase;
 use fleet::ports::sso::{Config, Keycloak, Sso as _};
 use kernel::Ambient;
 use kernel::outbound::Outbound;
@@ -30,7 +30,7 @@ async fn an_agent_has_a_client_that_comes_back_and_goes_with_its_cluster() {
         fleet.timeouts.recheck_s = 1;
     })
     .await;
-    stage.until_cluster(&id, Status::Waiting).await;
+    stage.until_cluster(&id, Phase::Waiting).await;
     let (client, secret) = agent_secret(dir.path(), &id);
     let signs_in = async || realm.sign_in_program(&client, &secret).await.0 == 200;
     eventually("it signs in", signs_in).await;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::model::cluster::{self, Cluster, Status};
-use fleet::secrets::Secrets;
+use fleet::model::cluster::{self, Cluster, Phase};
+use fleet::ports::sso::Secrets;
 use fleet::{Config, FleetDomain};
 use kernel::driver::Driver;
 use kernel::identity::builtin::{Kind, Signer};
@@ -35,7 +35,7 @@ pub struct Stage {
 pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
     let id = format!("kas-fleetshard-agent-{cluster}");
     let secrets = Secrets::open(&dir.join("fleet-key"), &Ambient::system()).unwrap();
-    let secret = secrets.of(&id, 0);
+    let secret = secrets.derive(&id, 0);
     (id, secret)
 }
 
@@ -156,7 +156,7 @@ impl Stage {
     }
 
     /// The status of a Kafka; `gone` when there is none.
-    pub async fn kafka(&self, id: &str) -> (String, fleet::model::instance::Seen) {
+    pub async fn kafka(&self, id: &str) -> (String, fleet::model::instance::Status) {
         let object = self.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
         let phase = if object.deleted_at.is_some() { "gone".into() } else { object.phase.clone() };
         (phase, object.status.parse().unwrap())
@@ -169,13 +169,12 @@ impl Stage {
 
     pub async fn cluster(&self, id: &str) -> Option<Cluster> {
         let object = self.store.object(&cluster::key(id)).await.unwrap()?;
-        object.deleted_at.is_none().then(|| Cluster::of(&object).unwrap())
+        object.deleted_at.is_none().then(|| Cluster::from_object(&object).unwrap())
     }
 
-    pub async fn until_cluster(&self, id: &str, status: Status) -> Cluster {
+    pub async fn until_cluster(&self, id: &str, status: Phase) -> Cluster {
         let what = format!("cluster {id} is {}", status.label());
-        eventually(&what, async || self.cluster(id).await.is_some_and(|c| c.status == status))
-            .await;
+        eventually(&what, async || self.cluster(id).await.is_some_and(|c| c.phase == status)).await;
         self.cluster(id).await.unwrap()
     }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fleet::model::cluster::Status;
-use fleet::ports::kubernetes::{Cluster, Name};
-use fleet::ports::terraform::{Config, Terraform, Wanted};
+use fleet::model::cluster::Phase;
+use fleet::ports::kubernetes::{KubeClient, ObjectRef};
+use fleet::ports::terraform::{Config, Terraform, TerraformInput};
 use kernel::telemetry::Secret;
 
 use crate::kubernetes::unique;
@@ -72,8 +72,8 @@ fn log(dir: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn wanted() -> Wanted {
-    Wanted { id: "c1".into(), region: "r1".into(), ..Wanted::default() }
+fn wanted() -> TerraformInput {
+    TerraformInput { id: "c1".into(), region: "r1".into(), ..TerraformInput::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,11 +163,11 @@ async fn a_terraform_cluster_comes_up_waits_for_its_agent_and_goes() {
         config.terraform = terraform;
     })
     .await;
-    let made = stage.until_cluster("made", Status::Waiting).await;
+    let made = stage.until_cluster("made", Phase::Waiting).await;
     assert_eq!(made.spec.external_id, "ext-made");
     assert_eq!(made.spec.dns_name, "apps.made.r1.example");
     stage.agent_reports("made", "True").await;
-    stage.until_cluster("made", Status::Ready).await;
+    stage.until_cluster("made", Phase::Ready).await;
     stage.take_away("made", false).await;
     stage.until_gone("made").await;
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
@@ -188,9 +188,9 @@ async fn what_terraform_made_is_terraformed_by_the_kubeconfig_that_it_gives() {
         config.kubernetes.namespace = id.clone();
     })
     .await;
-    stage.until_cluster(&id, Status::Waiting).await;
-    let ours = Cluster::open(admin.kubeconfig(), None).await.unwrap();
-    let deployment = Name::new("apps/v1", "Deployment", &id, "mainstay-agent");
+    stage.until_cluster(&id, Phase::Waiting).await;
+    let ours = KubeClient::from_kubeconfig(admin.kubeconfig(), None).await.unwrap();
+    let deployment = ObjectRef::new("apps/v1", "Deployment", &id, "mainstay-agent");
     assert!(ours.delete(&deployment).await.unwrap(), "the agent is there");
     eventually("it is back", async || ours.get(&deployment).await.unwrap().is_some()).await;
     let stored = stage.store.object(&fleet::model::cluster::key(&id)).await.unwrap().unwrap();
@@ -201,6 +201,6 @@ async fn what_terraform_made_is_terraformed_by_the_kubeconfig_that_it_gives() {
     // The API server is shared: it was not Terraform's to remove.
     let rbac = "rbac.authorization.k8s.io/v1";
     for (api, kind) in [("v1", "Namespace"), (rbac, "ClusterRole"), (rbac, "ClusterRoleBinding")] {
-        ours.delete(&Name::new(api, kind, "", &id)).await.unwrap();
+        ours.delete(&ObjectRef::new(api, kind, "", &id)).await.unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::model::instance::{Instance, Status};
+use fleet::model::instance::{Instance, Phase};
 use kernel::{ObjectQuery, Store};
 
 /// Every instance of a kind, and whether it is history.
@@ -16,8 +16,9 @@ pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
     let mut all = Vec::new();
     loop {
         let page = store.find(&find).await.unwrap();
-        let read =
-            |object: &kernel::Object| (Instance::of(object).unwrap(), object.deleted_at.is_some());
+        let read = |object: &kernel::Object| {
+            (Instance::from_object(object).unwrap(), object.deleted_at.is_some())
+        };
         all.extend(page.objects.iter().map(read));
         find.after = page.next;
         if find.after.is_none() {
@@ -48,9 +49,9 @@ pub async fn is_right(store: &dyn Store, kinds: &[&str]) {
             let Instance { kind, org, name, .. } = &instance;
             let new = names.insert((kind.clone(), org.clone(), name.clone()));
             assert!(new, "two live instances are called {name}");
-            if !instance.seen.host.is_empty() {
+            if !instance.status.host.is_empty() {
                 with_host += 1;
-                hosts.insert(instance.seen.host.clone());
+                hosts.insert(instance.status.host.clone());
             }
         }
     }
@@ -69,7 +70,7 @@ pub async fn is_right(store: &dyn Store, kinds: &[&str]) {
 fn amount(instance: &Instance, counter: &str) -> i64 {
     match counter.split('/').nth(1) {
         Some("name" | "trial") => 1,
-        Some("capacity") if instance.status == Status::Deleting => 0,
+        Some("capacity") if instance.phase == Phase::Deleting => 0,
         _ => instance.spec.units,
     }
 }

@@ -54,7 +54,7 @@ async fn object(stage: &Stage, api: Api, id: &str) -> kernel::Object {
 }
 
 async fn instance(stage: &Stage, id: &str) -> Instance {
-    Instance::of(&object(stage, KAFKA, id).await).unwrap()
+    Instance::from_object(&object(stage, KAFKA, id).await).unwrap()
 }
 
 /// What came of a report on one instance.
@@ -239,7 +239,7 @@ async fn what_comes_out_of_order_moves_nothing() {
         told(&stage, KAFKA, &id, says("True", "")).await;
         assert_eq!(stage.status(KAFKA, &id).await, "ready");
     }
-    assert_eq!(instance(&stage, &id).await.seen.failed_reason, "");
+    assert_eq!(instance(&stage, &id).await.status.failed_reason, "");
 
     let path = KAFKA.path(&format!("/{id}?async=true"));
     assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
@@ -293,7 +293,7 @@ async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
         let mut lie = says("True", "");
         lie["routes"] = routes;
         told(&stage, KAFKA, &id, lie).await;
-        assert_eq!(instance(&stage, &id).await.seen.routes, None);
+        assert_eq!(instance(&stage, &id).await.status.routes, None);
         assert_eq!(stage.status(KAFKA, &id).await, "provisioning", "it has no names yet");
     }
     assert!(strict.records().is_empty());
@@ -316,9 +316,9 @@ async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
         lie["routes"] = json!([route("", own), route(&format!("n{i}"), own)]);
         told(&stage, KAFKA, &id, lie).await;
     }
-    assert!(instance(&stage, &id).await.seen.names.len() < 300);
+    assert!(instance(&stage, &id).await.status.names.len() < 300);
     honest().round().await;
-    let routes = instance(&stage, &id).await.seen.routes.unwrap();
+    let routes = instance(&stage, &id).await.status.routes.unwrap();
     assert_eq!(routes.len(), 3, "the truth was told");
     let path = KAFKA.path(&format!("/{id}?async=true"));
     assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
@@ -367,7 +367,7 @@ async fn what_a_cluster_cannot_have_is_not_believed_of_it() {
     assert_eq!(stage.status(KAFKA, &id).await, "ready");
     stage.agent(KAFKA).round().await;
     let seen = instance(&stage, &id).await;
-    assert_eq!(seen.seen.versions, seen.spec.versions, "the truth was told");
+    assert_eq!(seen.status.versions, seen.spec.versions, "the truth was told");
 
     // Not ready, and ready again, as often as it likes.
     for _ in 0..20 {

@@ -1,6 +1,6 @@
 //! A system is away in every phase of an instance's life, and comes back.
 
-use fleet::model::instance::Status;
+use fleet::model::instance::Phase;
 use kernel::store::postgres::Postgres;
 use serde_json::{Value, json};
 use testkit::chaos::Proxy;
@@ -195,15 +195,15 @@ async fn the_store_is_away(first: Away, second: Away) {
         // An answer may have been lost on the way: then the name is taken, by ourselves.
         assert!(status == 202 || (status == 409 && body["id"] == "36"), "{status} {body}");
     }
-    let settled = async |status: Option<Status>| {
+    let settled = async |status: Option<Phase>| {
         eventually("all have come to rest", async || {
             stage.agent(KAFKA).round().await;
             let live = ledger::live(&*stage.store, "kafka").await;
-            live.iter().all(|instance| Some(instance.status) == status)
+            live.iter().all(|instance| Some(instance.phase) == status)
         })
         .await;
     };
-    settled(Some(Status::Ready)).await;
+    settled(Some(Phase::Ready)).await;
     let live = ledger::live(&*stage.store, "kafka").await;
     assert_eq!(live.len(), 20);
     ledger::is_right(&*stage.store, &["kafka"]).await;

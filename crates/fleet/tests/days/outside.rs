@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_route53::types::{Change, ChangeAction, ChangeBatch, ResourceRecordSet, RrType};
 use fleet::Config;
-use fleet::agent_client;
+use fleet::model::sso::{agent_client_id, canary_client_id};
 use fleet::ports::sso;
-use fleet::view::canary_id;
 use kernel::store::WorkFilter;
 use kernel::{Key, ObjectQuery, Store};
 use reqwest::Method;
@@ -112,12 +111,12 @@ impl Outside {
         let find =
             ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
         let clusters = stage.store.find(&find).await.unwrap().objects;
-        let agents = clusters.iter().map(|cluster| agent_client(cluster.key.id()));
+        let agents = clusters.iter().map(|cluster| agent_client_id(cluster.key.id()));
         let needed: BTreeSet<String> =
-            live.iter().map(|instance| canary_id(&instance.id)).chain(agents).collect();
+            live.iter().map(|instance| canary_client_id(&instance.id)).chain(agents).collect();
         eventually("exactly the clients that are needed", async || self.clients().await == needed)
             .await;
-        let routes = live.iter().flat_map(|instance| instance.seen.routes.iter().flatten());
+        let routes = live.iter().flat_map(|instance| instance.status.routes.iter().flatten());
         let needed: BTreeMap<String, String> =
             routes.map(|route| (route.domain.clone(), route.router.clone())).collect();
         eventually("exactly the names that are needed", async || self.records().await == needed)

@@ -253,7 +253,7 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
     eventually("all are ready or gone", async || {
         stages[0].agent(KAFKA).round().await;
         let live = ledger::live(store, "kafka").await;
-        live.iter().all(|instance| instance.status.label() == "ready")
+        live.iter().all(|instance| instance.phase.label() == "ready")
     })
     .await;
     ledger::is_right(store, &["kafka"]).await;

@@ -19,7 +19,7 @@ async fn reload(stage: &Stage) {
 
 async fn instance(stage: &Stage, id: &str) -> Instance {
     let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
-    Instance::of(&object).unwrap()
+    Instance::from_object(&object).unwrap()
 }
 
 /// The Kafka that comes along, with something changed.
@@ -166,7 +166,7 @@ async fn days_pass(stage: &Stage, id: &str) {
     let key = Key::new("kafka", id);
     eventually("nobody else wrote meanwhile", async || {
         let mut object = (*stage.store.object(&key).await.unwrap().unwrap()).clone();
-        let mut instance = Instance::of(&object).unwrap();
+        let mut instance = Instance::from_object(&object).unwrap();
         instance.spec.expires_at = Some(now);
         object.spec = Json::encode(&instance.spec);
         let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };

@@ -1,7 +1,7 @@
 //! A cluster that vanishes with everything on it.
 
 use fleet::model::cluster;
-use fleet::model::instance::{Instance, Status};
+use fleet::model::instance::{Instance, Phase};
 use kernel::Key;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::stage::{KAFKA, Stage, eventually};
 
 async fn instance(stage: &Stage, id: &str) -> Instance {
     let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
-    Instance::of(&object).unwrap()
+    Instance::from_object(&object).unwrap()
 }
 
 async fn delete(stage: &Stage, id: &str) {
@@ -56,8 +56,8 @@ async fn what_was_on_a_cluster_that_vanished_comes_to_an_end_and_nothing_is_left
     eventually("all know of it", async || {
         stage.status(KAFKA, &going).await == "gone"
             && stage.status(KAFKA, &used).await == "failed"
-            && instance(&stage, &young).await.seen.cluster_id.is_empty()
-            && instance(&stage, &named).await.seen.cluster_id.is_empty()
+            && instance(&stage, &young).await.status.cluster_id.is_empty()
+            && instance(&stage, &named).await.status.cluster_id.is_empty()
     })
     .await;
     let failed = stage.get("alice", &KAFKA.path(&format!("/{used}"))).await;
@@ -77,7 +77,7 @@ async fn what_was_on_a_cluster_that_vanished_comes_to_an_end_and_nothing_is_left
     let agent = Agent::new(&stage, KAFKA, "other-agent", OTHER_CLUSTER).saying(there);
     for id in [&young, &named] {
         agent.make_ready(id).await;
-        assert_eq!(instance(&stage, id).await.seen.cluster_id, OTHER_CLUSTER);
+        assert_eq!(instance(&stage, id).await.status.cluster_id, OTHER_CLUSTER);
     }
     delete(&stage, &used).await;
     eventually("it goes without its cluster", async || stage.status(KAFKA, &used).await == "gone")
@@ -87,7 +87,7 @@ async fn what_was_on_a_cluster_that_vanished_comes_to_an_end_and_nothing_is_left
     let held = stage.store.counter(&counter).await.unwrap().map_or(0, |counter| counter.used);
     assert_eq!(held, 0, "nothing holds anything of a cluster that is gone");
     let live = ledger::live(&*stage.store, "kafka").await;
-    assert!(live.len() == 2 && live.iter().all(|one| one.status == Status::Ready));
+    assert!(live.len() == 2 && live.iter().all(|one| one.phase == Phase::Ready));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Quota, terms and accounts, against a service that the test plays.
 
-use fleet::ports::ams::{Account, Ams, Config, Http, Quota, Reservation};
+use fleet::model::quota::Quota;
+use fleet::ports::ams::{Account, Ams, Config, Http, Reservation};
 use kernel::{Class, Error};
 use serde_json::json;
 use testkit::ams::{Mood, Offer, Server, TOKEN};

@@ -3,7 +3,8 @@
 use aws_sdk_route53::types::{
     Change, ChangeAction, ChangeBatch, ResourceRecord, ResourceRecordSet, RrType,
 };
-use fleet::ports::dns::{Config, Dns, Record, Route53};
+use fleet::model::dns::Record;
+use fleet::ports::dns::{Config, Dns, Route53};
 use kernel::{Class, Error};
 use testkit::route53::strict::Strict;
 use testkit::route53::{Zone, client, zone};

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::ports::prometheus::{Config, Metrics, Prometheus, Selector, Series, exposition};
+use fleet::model::exposition::exposition;
+use fleet::model::series::{Selector, Series};
+use fleet::ports::prometheus::{Config, Metrics, Prometheus};
 use kernel::Class;
 use testkit::prometheus::cluster::{Container, Kind, Load, Namespace, Workload};
 use testkit::prometheus::{Cluster, History};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fleet::ports::sso::{Client, Config, Keycloak, Sso};
+use fleet::model::sso::Client;
+use fleet::ports::sso::{Config, Keycloak, Sso};
 use kernel::outbound::{self, Observe, Outbound};
 use kernel::{Ambient, Class, Timestamp};
 use reqwest::Method;
@@ -83,9 +84,9 @@ async fn a_client_is_made_once_and_its_tokens_say_whose_it_is() {
     let realm = server.own_realm().await;
     let sso = keycloak(&realm);
     let client = account();
-    assert!(!sso.is_so(&client).await.unwrap());
+    assert!(!sso.matches(&client).await.unwrap());
     sso.ensure(&client).await.unwrap();
-    assert!(sso.is_so(&client).await.unwrap());
+    assert!(sso.matches(&client).await.unwrap());
     let first = stored(&realm, &client.id).await;
     sso.ensure(&client).await.unwrap();
     assert_eq!(stored(&realm, &client.id).await, first, "the second time changes nothing");
@@ -104,7 +105,7 @@ async fn a_client_is_made_once_and_its_tokens_say_whose_it_is() {
     sso.remove(&client.id).await.unwrap();
     assert!(stored(&realm, &client.id).await.is_empty());
     sso.remove(&client.id).await.unwrap();
-    assert!(!sso.is_so(&client).await.unwrap());
+    assert!(!sso.matches(&client).await.unwrap());
     assert!(claims(&realm, &client).await.is_none());
 }
 
@@ -117,10 +118,10 @@ async fn a_client_deleted_by_hand_comes_back_with_the_same_secret() {
     sso.ensure(&client).await.unwrap();
     let id = stored(&realm, &client.id).await[0]["id"].as_str().unwrap().to_owned();
     answer(realm.admin(Method::DELETE, &format!("clients/{id}")).await).await;
-    assert!(!sso.is_so(&client).await.unwrap());
+    assert!(!sso.matches(&client).await.unwrap());
     assert!(claims(&realm, &client).await.is_none());
     sso.ensure(&client).await.unwrap();
-    assert!(sso.is_so(&client).await.unwrap());
+    assert!(sso.matches(&client).await.unwrap());
     assert_eq!(claims(&realm, &client).await.unwrap()["rh-org-id"], "acme");
 }
 
@@ -140,9 +141,9 @@ async fn whatever_is_changed_by_hand_is_seen_and_made_good() {
         json!({"protocolMappers": []}),
     ] {
         change_by_hand(&realm, &client.id, drift.clone()).await;
-        assert!(!sso.is_so(&client).await.unwrap(), "{drift}");
+        assert!(!sso.matches(&client).await.unwrap(), "{drift}");
         sso.ensure(&client).await.unwrap();
-        assert!(sso.is_so(&client).await.unwrap(), "{drift}");
+        assert!(sso.matches(&client).await.unwrap(), "{drift}");
         assert_eq!(claims(&realm, &client).await.unwrap()["rh-org-id"], "acme", "{drift}");
     }
 }
@@ -155,11 +156,11 @@ async fn a_new_secret_replaces_the_old_one_and_the_owner_can_change() {
     let old = account();
     sso.ensure(&old).await.unwrap();
     let new = Client { secret: "derived-2".into(), owner: "bob".into(), ..old.clone() };
-    assert!(!sso.is_so(&new).await.unwrap());
+    assert!(!sso.matches(&new).await.unwrap());
     sso.ensure(&new).await.unwrap();
     assert!(claims(&realm, &old).await.is_none());
     assert!(claims(&realm, &new).await.is_some());
-    assert!(!sso.is_so(&old).await.unwrap());
+    assert!(!sso.matches(&old).await.unwrap());
     assert_eq!(stored(&realm, &new.id).await[0]["attributes"]["username"], "bob");
 }
 
@@ -188,9 +189,9 @@ async fn roles_of_the_realm_are_given_and_given_back() {
     let path = format!("users/{}/role-mappings/realm", user.as_str().unwrap());
     let has = answer(realm.admin(Method::GET, &path).await).await;
     answer(realm.admin(Method::DELETE, &path).await.json(&has)).await;
-    assert!(!sso.is_so(&agent).await.unwrap());
+    assert!(!sso.matches(&agent).await.unwrap());
     sso.ensure(&agent).await.unwrap();
-    assert!(sso.is_so(&agent).await.unwrap());
+    assert!(sso.matches(&agent).await.unwrap());
 
     let hopeful = Client { roles: vec!["no-such-role".into()], ..agent };
     let error = sso.ensure(&hopeful).await.unwrap_err();
@@ -222,10 +223,10 @@ async fn many_at_once_make_one_client_with_one_token_of_ours() {
     // The realm's tokens live for a minute, or what is left of it when the answer is written: one is
     // renewed ten seconds before that.
     now.store(45_000, Ordering::Relaxed);
-    assert!(sso.is_so(&client).await.unwrap());
+    assert!(sso.matches(&client).await.unwrap());
     assert_eq!(grants.load(Ordering::Relaxed), 1);
     now.store(51_000, Ordering::Relaxed);
-    let all = futures::future::join_all((0..8).map(|_| sso.is_so(&client))).await;
+    let all = futures::future::join_all((0..8).map(|_| sso.matches(&client))).await;
     assert!(all.iter().all(|so| matches!(so, Ok(true))), "{all:?}");
     assert_eq!(grants.load(Ordering::Relaxed), 2);
 
@@ -235,7 +236,7 @@ async fn many_at_once_make_one_client_with_one_token_of_ours() {
     now.store(200_000, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while grants.load(Ordering::Relaxed) < 4 {
-        assert!(sso.is_so(&client).await.unwrap());
+        assert!(sso.matches(&client).await.unwrap());
         assert!(begun.elapsed() < Duration::from_secs(30), "its token does not end");
     }
 }
@@ -260,7 +261,7 @@ async fn an_error_names_keycloak_and_what_would_help() {
     ];
     for (config, help) in cases {
         let sso = Keycloak::new(&config, &outbound()).unwrap();
-        let error = sso.is_so(&account()).await.unwrap_err();
+        let error = sso.matches(&account()).await.unwrap_err();
         let said = whole(&error);
         assert_eq!(error.class(), Class::Transient, "{said}");
         assert!(said.contains("Keycloak") && said.contains(help), "{said}");

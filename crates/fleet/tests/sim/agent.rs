@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::api::agent::take_in;
-use fleet::model::instance::{Instance, Status};
+use fleet::commands::agent_report::{ingest_reports, report_cluster};
+use fleet::model::instance::{Instance, Phase};
 use serde_json::{Map, Value, json};
 
 use super::Sim;
@@ -20,12 +20,12 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
         let Some(replica) = sim.replicas.any(&sim.world) else { continue };
         let fleet = replica.fleet;
         let (Some(kind), Some(object)) =
-            (fleet.rules().kind("kafka").cloned(), fleet.index.cluster(cluster))
+            (fleet.catalogue().kind("kafka").cloned(), fleet.index.cluster(cluster))
         else {
             continue;
         };
         let well = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        let alive = fleet.report_cluster(&kind, cluster, &well);
+        let alive = report_cluster(&fleet, &kind, cluster, &well);
         let _ = tokio::time::timeout(Duration::from_secs(60), alive).await;
         // As the API does: what an agent is told is never older than what it was told before.
         let fresh = tokio::time::timeout(Duration::from_secs(60), fleet.index.catch_up()).await;
@@ -54,7 +54,7 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
         let refusals = reports.iter().filter(|(_, report)| is_rejected(report));
         rejected.extend(refusals.map(|(id, _)| id.clone()));
         stale = reports.clone();
-        let said = take_in(&fleet, &kind, &object, &reports);
+        let said = ingest_reports(&fleet, &kind, &object, &reports);
         let _ = tokio::time::timeout(Duration::from_secs(60), said).await;
     }
 }
@@ -62,16 +62,16 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
 fn act(sim: &Sim, cluster: &str, instance: &Instance) -> Value {
     let key = (cluster.to_owned(), instance.id.clone());
     let mut running = sim.outside.running.lock();
-    match instance.status {
-        Status::Deprovision => {
+    match instance.phase {
+        Phase::Deprovision => {
             running.remove(&key);
             says("False", "Deleted", "")
         }
-        Status::Provisioning if sim.world.unlucky(0.05) => {
+        Phase::Provisioning if sim.world.unlucky(0.05) => {
             running.remove(&key);
             says("False", "Rejected", "Cluster has insufficient resources")
         }
-        Status::Provisioning if sim.world.unlucky(0.05) => says("False", "Rejected", "later"),
+        Phase::Provisioning if sim.world.unlucky(0.05) => says("False", "Rejected", "later"),
         _ if sim.world.unlucky(0.05) => says("False", "Error", "the disk is full"),
         _ if sim.world.unlucky(0.1) => says("Unknown", "", ""),
         _ => {

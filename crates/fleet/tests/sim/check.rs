@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::model::instance::{Instance, Status};
-use fleet::view::canary_id;
+use fleet::model::instance::{Instance, Phase};
+use fleet::model::sso::{agent_client_id, canary_client_id};
 use testkit::memory::Tables;
 use testkit::sim::Broken;
 
@@ -37,14 +37,16 @@ fn instances(sim: &Sim) -> Vec<(Instance, bool)> {
     let tables = sim.world.memory.tables();
     let objects = tables.objects.values().map(|(_, object)| object);
     let kafkas = objects.filter(|object| object.key.kind() == "kafka");
-    kafkas.map(|object| (Instance::of(object).unwrap(), object.deleted_at.is_some())).collect()
+    kafkas
+        .map(|object| (Instance::from_object(object).unwrap(), object.deleted_at.is_some()))
+        .collect()
 }
 
 /// Returns once every instance is at its end.
 pub async fn settled(sim: &Sim) {
     loop {
         let at_end = |(instance, gone): &(Instance, bool)| {
-            *gone || matches!(instance.status, Status::Ready | Status::Failed)
+            *gone || matches!(instance.phase, Phase::Ready | Phase::Failed)
         };
         if instances(sim).iter().all(at_end) {
             return;
@@ -65,9 +67,9 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
             format!(
                 "{} {} on {:?}: {}",
                 i.id,
-                i.status.label(),
-                i.seen.cluster_id,
-                i.seen.waiting_for
+                i.phase.label(),
+                i.status.cluster_id,
+                i.status.waiting_for
             )
         })
         .collect();
@@ -82,20 +84,20 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
         let found = all.iter().find(|(instance, _)| instance.id == *id);
         hold!(found.is_some(), "{id} was acknowledged and is not there");
         let (instance, gone) = found.unwrap();
-        let label = instance.status.label();
+        let label = instance.phase.label();
         hold!(*end != End::Acknowledged || *gone, "{id} should be gone and is {label}");
         hold!(*end != End::Kept || !gone, "{id} is gone though nobody asked for that");
     }
     let live: Vec<&Instance> = all.iter().filter(|(_, gone)| !gone).map(|(i, _)| i).collect();
     for instance in &live {
         let id = &instance.id;
-        match instance.status {
-            Status::Ready => {
-                let key = (instance.seen.cluster_id.clone(), id.clone());
+        match instance.phase {
+            Phase::Ready => {
+                let key = (instance.status.cluster_id.clone(), id.clone());
                 hold!(sim.outside.running.lock().contains(&key), "{id} is ready and does not run");
             }
-            Status::Failed => {
-                hold!(!instance.seen.failed_reason.is_empty(), "{id} failed without a reason");
+            Phase::Failed => {
+                hold!(!instance.status.failed_reason.is_empty(), "{id} failed without a reason");
             }
             other => hold!(false, "{id} ended as {}", other.label()),
         }
@@ -103,8 +105,8 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
     outside(sim, &live)?;
     counters(&tables, &live)?;
     let hosts: BTreeSet<&str> =
-        live.iter().map(|i| i.seen.host.as_str()).filter(|h| !h.is_empty()).collect();
-    let with_host = live.iter().filter(|i| !i.seen.host.is_empty()).count();
+        live.iter().map(|i| i.status.host.as_str()).filter(|h| !h.is_empty()).collect();
+    let with_host = live.iter().filter(|i| !i.status.host.is_empty()).count();
     hold!(hosts.len() == with_host, "two instances have one host");
     Ok(all.len())
 }
@@ -113,20 +115,25 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
 fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     let clients = sim.outside.clients.lock();
     for id in clients.keys() {
-        let of_cluster = CLUSTERS.iter().any(|cluster| fleet::agent_client(cluster) == *id);
-        let known = of_cluster || live.iter().any(|instance| canary_id(&instance.id) == *id);
+        let of_cluster = CLUSTERS.iter().any(|cluster| agent_client_id(cluster) == *id);
+        let known = of_cluster || live.iter().any(|instance| canary_client_id(&instance.id) == *id);
         hold!(known, "the client {id} belongs to nothing");
     }
-    for instance in live.iter().filter(|instance| instance.status == Status::Ready) {
-        hold!(clients.contains_key(&canary_id(&instance.id)), "{} has no client", instance.id);
+    for instance in live.iter().filter(|instance| instance.phase == Phase::Ready) {
+        hold!(
+            clients.contains_key(&canary_client_id(&instance.id)),
+            "{} has no client",
+            instance.id
+        );
     }
     let records = sim.outside.records.lock();
     for name in records.keys() {
-        let owner = live.iter().find(|i| name.ends_with(&i.seen.host) && !i.seen.host.is_empty());
+        let owner =
+            live.iter().find(|i| name.ends_with(&i.status.host) && !i.status.host.is_empty());
         hold!(owner.is_some(), "the record {name} belongs to nothing");
     }
-    for instance in live.iter().filter(|instance| instance.status == Status::Ready) {
-        for route in instance.seen.routes.iter().flatten() {
+    for instance in live.iter().filter(|instance| instance.phase == Phase::Ready) {
+        for route in instance.status.routes.iter().flatten() {
             hold!(
                 records.get(&route.domain) == Some(&route.router),
                 "{} does not lead to {}",
@@ -138,7 +145,7 @@ fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     for (cluster, id) in sim.outside.running.lock().iter() {
         let owner = live.iter().find(|instance| instance.id == *id);
         hold!(
-            owner.is_some_and(|owner| owner.seen.cluster_id == *cluster),
+            owner.is_some_and(|owner| owner.status.cluster_id == *cluster),
             "{id} runs on {cluster} and should not"
         );
     }
@@ -150,7 +157,7 @@ fn counters(tables: &Tables, live: &[&Instance]) -> Result<(), Broken> {
     for cluster in CLUSTERS {
         let name = format!("fleet/capacity/{cluster}");
         let used = tables.counters.get(&name).map_or(0, |counter| counter.used);
-        let held = live.iter().filter(|i| i.seen.cluster_id == cluster);
+        let held = live.iter().filter(|i| i.status.cluster_id == cluster);
         let held: i64 = held.map(|i| i.spec.units).sum();
         hold!(used == held, "{name} is at {used}, and instances hold {held}");
     }

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fleet::ports::dns::{Dns, Record};
-use fleet::ports::sso::{Client, Endpoints, Sso};
+use fleet::model::dns::Record;
+use fleet::model::sso::{Client, Endpoints};
+use fleet::ports::dns::Dns;
+use fleet::ports::sso::Sso;
 use kernel::{Error, Result};
 use parking_lot::Mutex;
 use testkit::sim::flaky::Flaky;
@@ -51,7 +53,7 @@ impl Sso for Reach {
         self.after().await
     }
 
-    async fn is_so(&self, client: &Client) -> Result<bool> {
+    async fn matches(&self, client: &Client) -> Result<bool> {
         self.before().await?;
         Ok(self.sim.outside.clients.lock().get(&client.id) == Some(&client.secret))
     }

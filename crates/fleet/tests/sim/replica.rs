@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::config::Timeouts;
-use fleet::model::cluster::{self, Operator, Provider, Seen, Spec, Status};
+use fleet::model::catalogue::Catalogue;
+use fleet::model::cluster::{self, Operator, Phase, Provider, Spec, Status};
+use fleet::ports::sso::Secrets;
 use fleet::ports::terraform::Terraform;
-use fleet::rules::Rules;
-use fleet::secrets::Secrets;
-use fleet::work::cluster::Clusters;
-use fleet::work::instance::Instances;
+use fleet::work::cluster::ClusterWorker;
+use fleet::work::instance::InstanceWorker;
 use fleet::{Config, Fleet, Ports};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
-use kernel::http::{self, HttpService};
+use kernel::http::{self, Surface};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
@@ -39,7 +39,7 @@ pub struct Replicas(Mutex<Vec<(usize, Running)>>);
 #[derive(Clone)]
 pub struct Running {
     pub fleet: Arc<Fleet>,
-    pub router: HttpService,
+    pub router: Surface,
 }
 
 impl Replicas {
@@ -61,7 +61,7 @@ impl Replicas {
 pub async fn register_clusters(world: &World) {
     let now = world.now();
     for id in CLUSTERS {
-        let mut object = Object::new(cluster::key(id), "", "sim", id, Status::Ready.label(), now);
+        let mut object = Object::new(cluster::key(id), "", "sim", id, Phase::Ready.label(), now);
         object.spec = Json::encode(&Spec {
             provider: Provider::Agent,
             multi_az: true,
@@ -78,7 +78,7 @@ pub async fn register_clusters(world: &World) {
                 .into(),
         };
         let operators = [("kafka".to_owned(), vec![operator])].into();
-        object.status = Json::encode(&Seen { since: now, operators, ..Seen::default() });
+        object.status = Json::encode(&Status { since: now, operators, ..Status::default() });
         let change = Change {
             event: Some(EventDraft::of(&object, "ready")),
             write: Some(Write::Create(object)),
@@ -93,15 +93,15 @@ fn config() -> Config {
 }
 
 /// Everyone of the organisations may have so much.
-fn rules(config: &Config) -> Rules {
-    let mut rules = Rules::read(config).unwrap();
+fn catalogue(config: &Config) -> Catalogue {
+    let mut catalogue = config.catalogue_files().read().unwrap();
     let entry = |org: &str| {
         format!("  - {{ id: {org}, any_user: true, max_allowed_instances: {QUOTA} }}\n")
     };
     let text: String = ORGS.iter().map(|org| entry(org)).collect();
-    rules.quota =
+    catalogue.quota =
         serde_yaml_ng::from_str(&format!("registered_users_per_organisation:\n{text}")).unwrap();
-    rules
+    catalogue
 }
 
 /// Signs tokens as every replica would.
@@ -143,14 +143,14 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     let reach = Arc::new(Reach { sim: sim.clone(), process: store.clone() });
     let ports = Ports {
         sso: reach.clone(),
-        sso_is_outside: true,
+        sso_is_external: true,
         dns: Some(reach),
         metrics: None,
         ams: None,
     };
     let fleet = Arc::new(Fleet::new(
         config.clone(),
-        rules(&config),
+        catalogue(&config),
         (store.clone(), ambient.clone()),
         Secrets::from_key(vec![7; 32]),
         ports,
@@ -164,7 +164,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let terraform = Terraform::new(config.terraform.clone(), key_dir().join("terraform"));
-    let clusters = Clusters::start(&fleet, terraform, &tasks, &stop);
+    let clusters = ClusterWorker::start(&fleet, terraform, &tasks, &stop);
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
     let app = App::new(AppState {
@@ -183,7 +183,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         name: ambient.id(),
         store,
         ambient,
-        workers: vec![Arc::new(Instances(fleet)), Arc::new(clusters)],
+        workers: vec![Arc::new(InstanceWorker(fleet)), Arc::new(clusters)],
         config: kernel::driver::Config { slots: 4, slots_urgent: 1, ..Default::default() },
         observe: Arc::new(|_, _, _, _| {}),
     };

@@ -52,7 +52,7 @@ impl Verb {
                 let mut client = Client::new(&verb.client)?;
                 let body = json!({ "name": verb.name, "description": verb.description });
                 let made = client.post(client.url(PATH, &[]), Some(&body)).await?;
-                shown(&verb.client, &made, &client)
+                print_with_secret(&verb.client, &made, &client)
             }
             Verb::List(args) => {
                 let mut client = Client::new(&args)?;
@@ -75,7 +75,7 @@ impl Verb {
                 let mut client = Client::new(&one.client)?;
                 let url = client.url(&format!("{PATH}/{}/reset_credentials", one.id), &[]);
                 let found = client.post(url, None).await?;
-                shown(&one.client, &found, &client)
+                print_with_secret(&one.client, &found, &client)
             }
             Verb::Delete(one) => {
                 let mut client = Client::new(&one.client)?;
@@ -89,7 +89,7 @@ impl Verb {
 }
 
 /// With its secret, which cannot be had again.
-fn shown(args: &ClientArgs, account: &Value, client: &Client) -> Result<()> {
+fn print_with_secret(args: &ClientArgs, account: &Value, client: &Client) -> Result<()> {
     output::print(&rows(args, account, client))?;
     if args.output == Format::Table {
         output::print(&format!("\nclient_id      {}", text(&account["client_id"])))?;

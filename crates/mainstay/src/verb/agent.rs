@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use fleet::plane::agent::{Settings, run};
-use fleet::ports::kubernetes::Cluster;
+use fleet::dataplane::agent::{Settings, run};
+use fleet::ports::kubernetes::KubeClient;
 use kernel::Ambient;
 use kernel::outbound::{self, Outbound};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,11 +44,11 @@ impl Agent {
             text.or_else(|| std::env::var(variable).ok())
         })?;
         let cluster = match &self.kubeconfig {
-            None => Cluster::around_us()?,
+            None => KubeClient::in_cluster()?,
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|e| Error::file(format!("{} cannot be read", file.display()), e))?;
-                Cluster::open(&text, self.context.as_deref()).await?
+                KubeClient::from_kubeconfig(&text, self.context.as_deref()).await?
             }
         };
         let unwatched: outbound::Observe = Arc::new(|_| {});

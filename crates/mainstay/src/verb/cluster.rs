@@ -128,12 +128,12 @@ fn rows(args: &ClientArgs, clusters: &Value, client: &Client) -> String {
     let now = client.ambient.now();
     let head = ["ID", "STATUS", "PROVIDER", "WHERE", "USED", "LIMIT", "AGENT HEARD", "NOTE"];
     output::render(args.output, clusters, &head, &|one| {
-        let (spec, seen) = (&one["spec"], &one["seen"]);
+        let (spec, status) = (&one["spec"], &one["seen"]);
         let place = format!("{} {}", text(&spec["cloud_provider"]), text(&spec["region"]));
-        let note = match (seen["agent_lost"].as_bool(), spec["schedulable"].as_bool()) {
+        let note = match (status["agent_lost"].as_bool(), spec["schedulable"].as_bool()) {
             (Some(true), _) => "its agent is silent".into(),
             (_, Some(false)) => "takes no new instances".into(),
-            _ => text(&seen["waiting_for"]),
+            _ => text(&status["waiting_for"]),
         };
         vec![
             text(&one["id"]),
@@ -142,7 +142,11 @@ fn rows(args: &ClientArgs, clusters: &Value, client: &Client) -> String {
             if place.trim().is_empty() { "anywhere".into() } else { place },
             text(&one["used"]),
             text(&spec["limit"]),
-            if seen["heard_at"].is_null() { String::new() } else { ago(&seen["heard_at"], now) },
+            if status["heard_at"].is_null() {
+                String::new()
+            } else {
+                ago(&status["heard_at"], now)
+            },
             note,
         ]
     })

@@ -328,12 +328,18 @@ impl One {
                 _ => output::json(&all),
             });
         }
-        output::print(&told(&kind, &found, &why, &events, &client))
+        output::print(&description(&kind, &found, &why, &events, &client))
     }
 }
 
 /// Everything about an instance, in words.
-fn told(kind: &Kind, instance: &Value, why: &Value, events: &Value, client: &Client) -> String {
+fn description(
+    kind: &Kind,
+    instance: &Value,
+    why: &Value,
+    events: &Value,
+    client: &Client,
+) -> String {
     let now = client.ambient.now();
     let line = |name: &str, value: String| match value.as_str() {
         "" => String::new(),

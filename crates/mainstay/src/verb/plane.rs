@@ -31,9 +31,9 @@ pub struct Place {
 impl Plane {
     pub async fn run(self) -> Result<()> {
         match self {
-            Plane::Kafka(place) => fleet::plane::kafka::run(&place.dir, place.port).await?,
+            Plane::Kafka(place) => fleet::dataplane::kafka::run(&place.dir, place.port).await?,
             Plane::Http { place, name } => {
-                fleet::plane::http::run(&place.dir, place.port, &name).await?;
+                fleet::dataplane::http::run(&place.dir, place.port, &name).await?;
             }
         }
         Ok(())

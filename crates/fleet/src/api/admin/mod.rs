@@ -1,8 +1,6 @@
 //! The admins' API: every organisation's instances. Every call is put on record before anything
 //! else, whatever comes of it; a change is put on record once more with what it changed.
 
-mod patch;
-
 use std::sync::Arc;
 
 use axum::response::Response;
@@ -10,14 +8,15 @@ use kernel::identity::Principal;
 use kernel::{Change, Json, Result};
 use serde_json::{Value, json};
 
-use self::patch::Wanted;
-use super::payload::Payload;
-use super::router::Call;
-use super::{instances, list, reply};
-use crate::decide::instance::{transition, written};
-use crate::index::{Row, Scope};
-use crate::model::code::Code;
+use crate::api::public::{instances, list};
+use crate::api::router::Call;
+use crate::api::wire::reply;
+use crate::decide::admin_patch::AdminPatch;
+use crate::decide::instance::{instance_change, transition};
+use crate::model::error_code::ErrorCode;
 use crate::model::instance::Instance;
+use crate::model::payload::Payload;
+use crate::store::index::{Row, Scope};
 
 pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
     let query = call.parts.uri.query().unwrap_or_default();
@@ -33,21 +32,21 @@ pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
 
 pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
     let body = Payload(call.object().await?);
-    let wanted = Wanted::read(&call.kind, &body)?;
-    let row = found(&call, who, "patch", &wanted.asked()).await?;
-    wanted.must_ask_something(&call.kind)?;
+    let patch = AdminPatch::from_payload(&call.kind, &body)?;
+    let row = found(&call, who, "patch", &patch.audit_entry()).await?;
+    patch.check_not_empty(&call.kind)?;
     call.fleet.index.catch_up().await?;
     let after =
         instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
-            let cluster = call.fleet.index.cluster(&instance.seen.cluster_id);
-            let (next, event) = wanted.apply(&call.kind, instance, cluster.as_deref(), now)?;
+            let cluster = call.fleet.index.cluster(&instance.status.cluster_id);
+            let (next, event) = patch.apply(&call.kind, instance, cluster.as_deref(), now)?;
             let (mut change, after) = match event {
                 Some(event) => transition(object, &next, event, now),
                 None if next == *instance => (Change::default(), next),
-                None => (written(object, &next, "updated", now), next),
+                None => (instance_change(object, &next, "updated", now), next),
             };
             if change.write.is_some() {
-                change.wakes.push(instances::wake(instance, now));
+                change.wakes.push(instance.wake(now));
             }
             Ok((change, after))
         })
@@ -73,7 +72,7 @@ pub async fn revoke(mut call: Call, who: &Principal) -> Result<Response> {
     let row = found(&call, who, "revoke_tls_certificate", &asked).await?;
     if !(0..=REVOCATION_REASON_MAX).contains(&reason) || reason == 7 {
         let why = format!("revocation_reason must be 0 to 6 or 8 to 10 (RFC 5280), not {reason}");
-        return Err(Code::BadRequest.error(why));
+        return Err(ErrorCode::BadRequest.error(why));
     }
     let key = row.instance.key();
     tracing::warn!(%key, reason, "it has no certificate of its own: none was revoked");
@@ -81,8 +80,8 @@ pub async fn revoke(mut call: Call, who: &Principal) -> Result<Response> {
 }
 
 fn shown(call: &Call, instance: &Instance) -> Response {
-    let view = call.fleet.view(&call.kind, instance, None);
-    reply::bytes_of(&call.context, 200, call.kind.admin.render(&view))
+    let view = call.fleet.scope(&call.kind, instance, None);
+    reply::json_line(&call.context, 200, call.kind.admin.render(&view))
 }
 
 /// The instance of the path, whosever it is; on record even if there is none.
@@ -92,7 +91,7 @@ async fn found(call: &Call, who: &Principal, action: &str, asked: &Value) -> Res
     let row = call.fleet.index.get(call.kind.name(), id);
     record(call, who, action, row.as_deref(), asked).await?;
     row.ok_or_else(|| {
-        Code::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
+        ErrorCode::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
     })
 }
 

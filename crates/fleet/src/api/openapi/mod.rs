@@ -18,9 +18,9 @@ static SHARED: LazyLock<Value> = LazyLock::new(|| {
 
 /// The documents of all kinds: name, and where each is served.
 pub fn documents(fleet: &Fleet) -> Vec<(String, String)> {
-    let rules = fleet.rules();
+    let catalogue = fleet.catalogue();
     let of = |kind: &Arc<Kind>| (kind.file.title.clone(), format!("{}/v1/openapi", kind.prefix));
-    rules.kinds.values().map(of).collect()
+    catalogue.kinds.values().map(of).collect()
 }
 
 pub fn document(kind: &Kind) -> Value {
@@ -195,9 +195,10 @@ fn operation(kind: &Kind, route: Route) -> Option<Operation> {
                 (200, of("CloudRegionList")),
                 READ,
             );
-            match kind.has(Extra::InstanceTypes) {
-                true => regions.query(&["page", "size"]),
-                false => regions.query(&["page", "size", "instance_type"]),
+            if kind.has(Extra::InstanceTypes) {
+                regions.query(&["page", "size"])
+            } else {
+                regions.query(&["page", "size", "instance_type"])
             }
         }
         Route::InstanceTypes => op(

@@ -135,7 +135,7 @@ fn of_expression(kind: &Kind, expression: &str) -> Value {
             sizes.find_map(|size| size.values.get(leaf)).map_or(json!({}), of_value)
         }
         (_, ("field", leaf)) => {
-            let of = kind.file.fields.get(leaf).map_or("string", |field| field.of.name());
+            let of = kind.file.fields.get(leaf).map_or("string", |field| field.field_type.name());
             json!({ "type": of })
         }
         (_, ("upgrading", _) | ("multi_az" | "deleted" | "suspended" | "routes_created", "")) => {
@@ -170,10 +170,11 @@ fn payload(kind: &Kind) -> Value {
         properties.insert("multi_az".into(), json!({ "type": "boolean" }));
     }
     for (name, field) in &kind.file.fields {
-        let mut schema = json!({ "type": field.of.name() });
-        match field.required {
-            true => required.push(name.as_str().into()),
-            false => schema["nullable"] = true.into(),
+        let mut schema = json!({ "type": field.field_type.name() });
+        if field.required {
+            required.push(name.as_str().into())
+        } else {
+            schema["nullable"] = true.into()
         }
         if !field.default.is_null() {
             schema["default"] = field.default.clone();
@@ -207,7 +208,7 @@ fn update(kind: &Kind) -> Value {
     let mut properties = Map::new();
     properties.insert("owner".into(), json!({ "type": "string", "nullable": true }));
     for (name, field) in kind.file.fields.iter().filter(|(_, field)| field.patch) {
-        let schema = json!({ "type": field.of.name(), "nullable": true });
+        let schema = json!({ "type": field.field_type.name(), "nullable": true });
         properties.insert(name.clone(), schema);
     }
     json!({ "type": "object", "properties": properties })
@@ -236,9 +237,10 @@ fn service_status(kind: &Kind) -> Value {
 }
 
 fn region(kind: &Kind) -> Value {
-    let (name, of) = match kind.has(Extra::InstanceTypes) {
-        true => ("capacity", list_of(reference("RegionCapacityListItem"))),
-        false => ("supported_instance_types", list_of(json!({ "type": "string" }))),
+    let (name, of) = if kind.has(Extra::InstanceTypes) {
+        ("capacity", list_of(reference("RegionCapacityListItem")))
+    } else {
+        ("supported_instance_types", list_of(json!({ "type": "string" })))
     };
     let text = json!({ "type": "string" });
     json!({

@@ -1,12 +1,16 @@
 //! What an agent's report makes of its cluster.
 
-use kernel::{Result, Timestamp};
+use std::time::Duration;
+
+use kernel::change::{EventDraft, Release, Wake, Write};
+use kernel::{Change, Json, Object, Result, Timestamp};
 use serde_json::Value;
 
-use super::life::{Event, then};
-use crate::decide::Then;
-use crate::model::cluster::{Capacity, Cluster, Operator, version_order};
-use crate::model::code::Code;
+use super::lifecycle::{Event, next_phase};
+use super::scaling;
+use crate::decide::Transition;
+use crate::model::cluster::{Capacity, Cluster, Operator, Phase, version_order};
+use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
 
 /// More operators than any cluster has.
@@ -20,7 +24,7 @@ pub fn check(kind: &Kind, body: &Value) -> Result<()> {
     for (i, operator) in operators.iter().enumerate() {
         let empty = |field: &str| {
             let place = format!(".status.{}[{i}].{field}", versions.operator);
-            Err(Code::Field.error(format!("Field validation failed: {place} cannot be empty")))
+            Err(ErrorCode::Field.error(format!("Field validation failed: {place} cannot be empty")))
         };
         if operator["version"].as_str().is_none_or(str::is_empty) {
             return empty("version");
@@ -34,41 +38,87 @@ pub fn check(kind: &Kind, body: &Value) -> Result<()> {
     Ok(())
 }
 
+/// The change that a report makes of a cluster's object; none if nothing is new and it is not
+/// `stale_after` since the status recorded a report. `waiting` gives the wake-ups of instances that
+/// wait for a cluster.
+pub fn change(
+    object: &Object,
+    kind: &Kind,
+    body: &Value,
+    stale_after: Duration,
+    waiting: impl FnOnce() -> Vec<Wake>,
+    now: Timestamp,
+) -> Result<Option<Change>> {
+    let before = Cluster::from_object(object)?;
+    let mut after = reported(&before, kind, body, now);
+    let stale = before.status.agent_seen_at.is_none_or(|at| at.plus(stale_after) <= now);
+    if after == before && !stale {
+        return Ok(None);
+    }
+    after.status.agent_seen_at = Some(now);
+    let mut written = object.clone();
+    written.phase = after.phase.label().into();
+    written.status = Json::encode(&after.status);
+    written.updated_at = now;
+    let moved = before.phase != after.phase;
+    let became_ready = moved && after.phase == Phase::Ready;
+    let has_room = after.phase == Phase::Ready
+        && (moved
+            || before.status.capacity != after.status.capacity
+            || before.status.operators != after.status.operators
+            || before.status.agent_lost);
+    let mut wakes = if has_room { waiting() } else { Vec::new() };
+    if became_ready {
+        wakes.push(Wake::new(before.key(), "", now));
+    }
+    let holder = before.key().to_string();
+    // A cluster that autoscaling asked for is there: it may ask for the next.
+    let releases = scaling::counters(&before).filter(|_| became_ready);
+    let releases = releases.map(|counter| Release { counter, holder: holder.clone() });
+    Ok(Some(Change {
+        event: Some(EventDraft::of(&written, if moved { after.phase.label() } else { "reported" })),
+        releases: releases.collect(),
+        wakes,
+        write: Some(Write::Transition(written)),
+        ..Change::default()
+    }))
+}
+
 /// The cluster after a report; what the report does not speak of stays. The time is not in it.
-pub fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Cluster {
+fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Cluster {
     let mut next = cluster.clone();
-    next.seen.agent_lost = false;
+    next.status.agent_lost = false;
     if let Some(operators) = operators(kind, body) {
-        next.seen.operators.insert(kind.name().to_owned(), operators);
+        next.status.operators.insert(kind.name().to_owned(), operators);
     }
     for (of, capacity) in body["capacity"].as_object().into_iter().flatten() {
-        let known = kind.of_type(of).is_some() && cluster.takes(kind.name(), of);
+        let known = kind.instance_type(of).is_some() && cluster.takes(kind.name(), of);
         let number = |name: &str| capacity[name].as_i64().filter(|n| *n >= 0);
         if let (true, Some(max)) = (known, number("maxUnits")) {
             let remaining = number("remainingUnits").unwrap_or(0);
-            next.seen.capacity.insert(of.clone(), Capacity { max, remaining });
+            next.status.capacity.insert(of.clone(), Capacity { max, remaining });
         }
     }
     let conditions = body["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
-    let says = ready.and_then(|condition| match condition["status"].as_str()? {
+    let ready_status = ready.and_then(|condition| match condition["status"].as_str()? {
         "True" | "true" | "TRUE" | "1" | "t" | "T" => Some(true),
         "False" | "false" | "FALSE" | "0" | "f" | "F" => Some(false),
         _ => None,
     });
-    let event = match says {
-        Some(true) => then(cluster.status, Event::AgentReady),
-        Some(false) => then(cluster.status, Event::AgentNotReady),
-        None => Then::Stays,
+    let event = match ready_status {
+        Some(true) => next_phase(cluster.phase, Event::AgentReady),
+        Some(false) => next_phase(cluster.phase, Event::AgentNotReady),
+        None => Transition::None,
     };
-    if cluster.seen.agent_lost {
-        next.seen.reason.clear();
+    if cluster.status.agent_lost {
+        next.status.reason.clear();
     }
-    if let Then::To(status) = event {
-        next.status = status;
-        next.seen.waiting_for.clear();
-        next.seen.since = now;
-        next.seen.reason = ready
+    if let Transition::To(phase) = event {
+        next.phase = phase;
+        next.status.waiting_for.clear();
+        next.status.since = now;
+        next.status.reason = ready
             .and_then(|condition| condition["message"].as_str())
             .map(|text| text.chars().take(1_024).collect())
             .unwrap_or_default();

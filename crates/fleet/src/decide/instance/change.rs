@@ -3,18 +3,18 @@
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::{Change, Object, Timestamp};
 
-use crate::decide::Then;
-use crate::decide::lifecycle::{Event, then};
+use crate::decide::Transition;
+use crate::decide::instance::lifecycle::{Event, next_phase};
 use crate::model::cluster::{self, Cluster};
-use crate::model::instance::{Instance, Route, Status};
-use crate::ports::dns::Record;
+use crate::model::dns::Record;
+use crate::model::instance::{Instance, Phase, Route};
 
 /// Puts an instance on a cluster: what it takes of it, if that has a limit.
-pub fn place_on(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
-    instance.seen.cluster_id = cluster.id.clone();
+pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
+    instance.status.cluster_id = cluster.id.clone();
     let limit = cluster.limit(&instance.spec.instance_type);
     let counter = cluster.counter(&instance.spec.instance_type);
-    instance.seen.capacity_counter = counter.clone();
+    instance.status.capacity_counter = counter.clone();
     Some(Take {
         counter,
         holder: instance.key().to_string(),
@@ -31,17 +31,17 @@ pub fn transition(
     event: Event,
     now: Timestamp,
 ) -> (Change, Instance) {
-    let Then::To(status) = then(instance.status, event) else {
+    let Transition::To(phase) = next_phase(instance.phase, event) else {
         return (Change::default(), instance.clone());
     };
     let mut next = instance.clone();
-    if next.status != status {
-        next.seen.since = now;
+    if next.phase != phase {
+        next.status.since = now;
     }
-    next.status = status;
-    let mut change = written(object, &next, status.label(), now);
-    if status == Status::Deleting {
-        let capacity = next.seen.capacity_counter.clone();
+    next.phase = phase;
+    let mut change = instance_change(object, &next, phase.label(), now);
+    if phase == Phase::Deleting {
+        let capacity = next.status.capacity_counter.clone();
         change.releases = next.releases([capacity].into_iter().filter(|c| !c.is_empty()));
         change.wakes = wake_cluster(instance, now);
     }
@@ -49,7 +49,7 @@ pub fn transition(
 }
 
 /// The change that writes an instance as it is now, with an event and an audit entry.
-pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
+pub fn instance_change(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
     let before = object;
     let mut object = before.clone();
     instance.write_to(&mut object, now);
@@ -59,7 +59,7 @@ pub fn written(object: &Object, instance: &Instance, what: &str, now: Timestamp)
     Change {
         event: Some(EventDraft::of(&object, what)),
         audit: Some(audit(&object, what)),
-        wake_dependents: what == Status::Ready.label() || what == Status::Failed.label(),
+        wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
         write: Some(if seen_only { Write::Transition(object) } else { Write::Update(object) }),
         ..Change::default()
     }
@@ -73,7 +73,7 @@ pub(super) fn after_record(change: &mut Change) {
 }
 
 pub(super) fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
-    let id = Some(&instance.seen.cluster_id).filter(|id| !id.is_empty());
+    let id = Some(&instance.status.cluster_id).filter(|id| !id.is_empty());
     id.map(|id| Wake::new(cluster::key(id), "", now)).into_iter().collect()
 }
 
@@ -89,12 +89,12 @@ pub(super) fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
 }
 
 /// A host that no other instance has: the id is part of it, unchanged.
-pub fn host(name: &str, id: &str, domain: &str) -> String {
+pub fn host_name(name: &str, id: &str, domain: &str) -> String {
     let short: String = name.chars().take(10).collect();
     format!("{}-{id}.{domain}", short.trim_end_matches('-'))
 }
 
-pub fn records(routes: &[Route]) -> Vec<Record> {
+pub fn dns_records(routes: &[Route]) -> Vec<Record> {
     routes
         .iter()
         .map(|route| Record { name: route.domain.clone(), target: route.router.clone() })

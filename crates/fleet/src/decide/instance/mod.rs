@@ -1,7 +1,7 @@
 //! What to do about an instance, from what is wanted and what was seen. Pure.
 
 mod change;
-
+pub mod lifecycle;
 mod orphan;
 #[cfg(test)]
 mod tests;
@@ -12,33 +12,33 @@ use kernel::change::{EventDraft, Take, Write};
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
-use super::cluster::scale::Need;
+use super::cluster::scaling::ScaleUp;
 use change::{after_record, audit, wake_cluster};
-pub use change::{host, place_on, records, transition, written};
+pub use change::{assign_cluster, dns_records, host_name, instance_change, transition};
 
-use super::lifecycle::Event;
-use super::place::Judgement;
-use crate::config::Timeouts;
+use super::placement::PlacementVerdict;
 use crate::model::cluster::Cluster;
-use crate::model::instance::{Instance, Status};
-use crate::ports::dns::Record;
+use crate::model::dns::Record;
+use crate::model::instance::{Instance, Phase};
+use crate::model::settings::Timeouts;
+use lifecycle::Event;
 
 /// What was seen of the world around an instance.
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct Observation {
     /// The cluster that it is on.
     pub cluster: Option<std::sync::Arc<Cluster>>,
     /// Clusters it could go to, best first, if it is on none.
-    pub judged: Vec<Judgement>,
+    pub candidates: Vec<PlacementVerdict>,
     /// What its region will be short of.
-    pub need: Option<Need>,
+    pub scale_up: Option<ScaleUp>,
     /// A new id, in case one is needed.
     pub fresh_id: String,
     /// The component whose versions it needs; none: it needs none.
     pub operator: Option<String>,
     /// Whether it has a client of its own, and whether that is as it should be.
-    pub has_client: bool,
-    pub client_is_so: bool,
+    pub needs_client: bool,
+    pub client_matches: bool,
     /// Whether names are registered for it, and which of its records are there.
     pub has_dns: bool,
     pub records: Vec<Record>,
@@ -71,14 +71,14 @@ pub enum Step {
     /// Writes a transition down before the next one.
     Record(Box<Change>),
     /// Writes a transition down together with the next one: nothing is done in between.
-    RecordWithRest(Box<Change>),
+    RecordOnCommit(Box<Change>),
     UpsertRecords(Vec<Record>),
     RemoveRecords(Vec<Record>),
     RemoveClient,
     ReleaseReservation,
     Promote,
     /// Asks for one more cluster.
-    NewCluster(Need),
+    CreateCluster(ScaleUp),
 }
 
 /// How long a lost wake-up may cost where the other side is to tell us.
@@ -92,54 +92,52 @@ const DNS_PAUSE: Duration = Duration::from_secs(2);
 pub fn decide(
     object: &Object,
     instance: &Instance,
-    world: &World,
+    observed: &Observation,
     now: Timestamp,
 ) -> Decision<Step> {
-    let plan = Plan { object, world, now };
+    let plan = Plan { object, observed, now };
     if let Some(gone) = object.deleted_at {
         return plan.sweep(instance, gone);
     }
-    if instance.status.is_going() {
-        return plan.leave(instance);
+    if instance.phase.is_going() {
+        return plan.deprovision(instance);
     }
-    plan.no_later_than_its_end(instance, plan.live(instance))
+    plan.recheck_at_end_of_life(instance, plan.reconcile_live(instance))
 }
 
 struct Plan<'a> {
     object: &'a Object,
-    world: &'a World,
+    observed: &'a Observation,
     now: Timestamp,
 }
 
 impl Plan<'_> {
-    fn live(&self, instance: &Instance) -> Decision<Step> {
+    fn reconcile_live(&self, instance: &Instance) -> Decision<Step> {
         if let Some(decision) = self.end_of_life(instance) {
             return decision;
         }
         if let Some(decision) = self.orphaned(instance) {
             return decision;
         }
-        match instance.status {
-            Status::Accepted => self.accepted(instance),
-            Status::Preparing => self.preparing(instance, Vec::new()),
-            Status::Provisioning if instance.seen.cluster_id.is_empty() => {
-                self.place_again(instance)
+        match instance.phase {
+            Phase::Accepted => self.accepted(instance),
+            Phase::Preparing => self.preparing(instance, Vec::new()),
+            Phase::Provisioning if instance.status.cluster_id.is_empty() => self.replace(instance),
+            Phase::Provisioning | Phase::Resuming => self.provisioning(instance),
+            Phase::Ready | Phase::Failed | Phase::Suspending | Phase::Suspended => {
+                self.maintain(instance)
             }
-            Status::Provisioning | Status::Resuming => self.provisioning(instance),
-            Status::Ready | Status::Failed | Status::Suspending | Status::Suspended => {
-                self.keep(instance)
-            }
-            Status::Deprovision | Status::Deleting => self.leave(instance),
+            Phase::Deprovision | Phase::Deleting => self.deprovision(instance),
         }
     }
 
     /// Whatever else it waits for, it is looked at when it expires or its quota ends.
-    fn no_later_than_its_end(
+    fn recheck_at_end_of_life(
         &self,
         instance: &Instance,
         mut decision: Decision<Step>,
     ) -> Decision<Step> {
-        let ends = [instance.spec.expires_at, self.world.entitlement_ends];
+        let ends = [instance.spec.expires_at, self.observed.entitlement_ends];
         let ends = ends.into_iter().flatten().filter(|end| *end > self.now);
         if let Some(wait) = ends.map(|end| self.now.until(end)).min() {
             decision.requeue = match decision.requeue {
@@ -155,30 +153,30 @@ impl Plan<'_> {
     fn accepted(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
         let mut takes = Vec::new();
-        if next.seen.cluster_id.is_empty() {
-            match self.choose(&mut next) {
+        if next.status.cluster_id.is_empty() {
+            match self.select_cluster(&mut next) {
                 Some(take) => takes = take,
                 None => return self.wait_for_cluster(instance),
             }
         }
         let of =
             |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
-        let versions = match (&self.world.operator, self.cluster_of(&next)) {
+        let versions = match (&self.observed.operator, self.cluster_of(&next)) {
             (None, _) => Some(Default::default()),
             (Some(operator), Some(cluster)) => of(&cluster, operator),
             (Some(_), None) => None,
         };
         let Some(versions) = versions else {
-            let why = format!("cluster {} has no version that is ready", next.seen.cluster_id);
-            return self.wait(instance, why, self.world.timeouts.versions_s);
+            let why = format!("cluster {} has no version that is ready", next.status.cluster_id);
+            return self.wait(instance, why, self.observed.timeouts.versions_s);
         };
         next.spec.versions = versions.into();
-        next.seen.waiting_for.clear();
-        let (mut change, entered) = self.enter(&next, Event::Placed);
+        next.status.waiting_for.clear();
+        let (mut change, entered) = self.transition(&next, Event::Placed);
         change.takes = takes;
         let mut steps: Vec<Step> =
-            self.world.need.clone().map(Step::NewCluster).into_iter().collect();
-        if self.world.reserves && instance.spec.subscription_id.is_empty() {
+            self.observed.scale_up.clone().map(Step::CreateCluster).into_iter().collect();
+        if self.observed.reserves && instance.spec.subscription_id.is_empty() {
             // The reservation's name is written down by the step; what follows is another look.
             return Decision {
                 steps: vec![Step::Reserve],
@@ -186,71 +184,72 @@ impl Plan<'_> {
                 requeue: Requeue::After(Duration::ZERO),
             };
         }
-        steps.push(match self.makes_client() {
-            true => Step::Record(Box::new(change)),
-            false => Step::RecordWithRest(Box::new(change)),
+        steps.push(if self.must_create_client() {
+            Step::Record(Box::new(change))
+        } else {
+            Step::RecordOnCommit(Box::new(change))
         });
         self.preparing(&entered, steps)
     }
 
     /// Whether its client is still to be made.
-    fn makes_client(&self) -> bool {
-        self.world.has_client && !self.world.client_is_so
+    fn must_create_client(&self) -> bool {
+        self.observed.needs_client && !self.observed.client_matches
     }
 
     /// Everything that it needs outside the data plane; then the agent is told.
     fn preparing(&self, instance: &Instance, mut steps: Vec<Step>) -> Decision<Step> {
-        if self.makes_client() {
+        if self.must_create_client() {
             steps.push(Step::EnsureClient);
         }
         let mut next = instance.clone();
-        next.seen.namespace = format!("{}-{}", instance.kind, instance.id);
-        next.seen.host = host(&instance.name, &instance.id, &self.world.domain);
-        next.seen.placement_id = self.world.fresh_id.clone();
-        let (mut change, _) = self.enter(&next, Event::Prepared);
-        if steps.iter().any(|step| matches!(step, Step::Record(_) | Step::RecordWithRest(_))) {
+        next.status.namespace = format!("{}-{}", instance.kind, instance.id);
+        next.status.host = host_name(&instance.name, &instance.id, &self.observed.domain);
+        next.status.placement_id = self.observed.fresh_id.clone();
+        let (mut change, _) = self.transition(&next, Event::Prepared);
+        if steps.iter().any(|step| matches!(step, Step::Record(_) | Step::RecordOnCommit(_))) {
             after_record(&mut change);
         }
-        let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
+        let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
         Decision { steps, change, requeue: Requeue::After(wait) }
     }
 
     /// Names for the routes that the agent reported; ready, once both are there.
     fn provisioning(&self, instance: &Instance) -> Decision<Step> {
-        if let Some(decision) = self.names(instance) {
+        if let Some(decision) = self.dns(instance) {
             return decision;
         }
         let mut next = instance.clone();
-        if instance.seen.routes.is_some() || !self.world.has_dns {
-            next.seen.routes_created = true;
+        if instance.status.routes.is_some() || !self.observed.has_dns {
+            next.status.routes_created = true;
         }
-        if next.seen.agent_ready && next.seen.routes_created {
-            next.seen.failed_reason.clear();
-            next.seen.waiting_for.clear();
-            let (change, _) = self.enter(&next, Event::Ready);
-            return Decision { steps: Vec::new(), change, requeue: self.rest() };
+        if next.status.agent_ready && next.status.routes_created {
+            next.status.failed_reason.clear();
+            next.status.waiting_for.clear();
+            let (change, _) = self.transition(&next, Event::Ready);
+            return Decision { steps: Vec::new(), change, requeue: self.recheck_after() };
         }
-        let (what, limit_s) = match instance.status {
-            Status::Resuming => ("resumed", self.world.timeouts.resuming_s),
-            _ => ("made", self.world.timeouts.provisioning_s),
+        let (what, limit_s) = match instance.phase {
+            Phase::Resuming => ("resumed", self.observed.timeouts.resuming_s),
+            _ => ("made", self.observed.timeouts.provisioning_s),
         };
-        let deadline = instance.seen.since.plus(Duration::from_secs(limit_s));
+        let deadline = instance.status.since.plus(Duration::from_secs(limit_s));
         if self.now >= deadline {
             let why = format!("its data plane has not {what} it within {limit_s} s");
-            return self.give_up(instance, why);
+            return self.fail(instance, why);
         }
-        let change = self.note(instance, next);
+        let change = self.update_if_changed(instance, next);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(self.now.until(deadline)) }
     }
 
     /// What is left to do so that the routes' names lead to them.
-    fn names(&self, instance: &Instance) -> Option<Decision<Step>> {
-        let routes = instance.seen.routes.as_deref().filter(|routes| !routes.is_empty())?;
-        if !self.world.has_dns {
+    fn dns(&self, instance: &Instance) -> Option<Decision<Step>> {
+        let routes = instance.status.routes.as_deref().filter(|routes| !routes.is_empty())?;
+        if !self.observed.has_dns {
             return None;
         }
-        let wanted = records(routes);
-        let there = wanted.iter().all(|record| self.world.records.contains(record));
+        let wanted = dns_records(routes);
+        let there = wanted.iter().all(|record| self.observed.records.contains(record));
         if !there {
             let steps = vec![Step::UpsertRecords(wanted)];
             return Some(Decision {
@@ -259,32 +258,37 @@ impl Plan<'_> {
                 requeue: Requeue::After(DNS_PAUSE),
             });
         }
-        (!self.world.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
+        (!self.observed.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
     }
 
     /// A cluster refused it: another one, and the agent there is told.
-    fn place_again(&self, instance: &Instance) -> Decision<Step> {
+    fn replace(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
-        let Some(takes) = self.choose(&mut next) else { return self.wait_for_cluster(instance) };
-        if let (Some(operator), Some(cluster)) = (&self.world.operator, self.cluster_of(&next)) {
+        let Some(takes) = self.select_cluster(&mut next) else {
+            return self.wait_for_cluster(instance);
+        };
+        if let (Some(operator), Some(cluster)) = (&self.observed.operator, self.cluster_of(&next)) {
             let Some(versions) = cluster.newest_versions(&instance.kind, operator) else {
                 let why = format!("cluster {} has no version that is ready", cluster.id);
-                return self.wait(instance, why, self.world.timeouts.versions_s);
+                return self.wait(instance, why, self.observed.timeouts.versions_s);
             };
             next.spec.versions = versions.into();
         }
-        next.seen.placement_id = self.world.fresh_id.clone();
-        next.seen.waiting_for.clear();
+        next.status.placement_id = self.observed.fresh_id.clone();
+        next.status.waiting_for.clear();
         let mut change = self.write(&next, "placed");
         change.takes = takes;
-        let wait = Duration::from_secs(self.world.timeouts.provisioning_s);
+        let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }
     }
 
     /// Keeps what is outside as it should be, and looks again when something ends.
-    fn keep(&self, instance: &Instance) -> Decision<Step> {
+    fn maintain(&self, instance: &Instance) -> Decision<Step> {
         let mut steps = Vec::new();
-        if instance.is_on_data_plane() && self.world.has_client && !self.world.client_is_so {
+        if instance.is_on_data_plane()
+            && self.observed.needs_client
+            && !self.observed.client_matches
+        {
             steps.push(Step::EnsureClient);
         }
         if let Some(promotion) = &instance.spec.promotion
@@ -297,26 +301,25 @@ impl Plan<'_> {
                 requeue: Requeue::After(Duration::ZERO),
             };
         }
-        if let Some(mut repair) = self.names(instance) {
+        if let Some(mut repair) = self.dns(instance) {
             repair.steps.extend(steps);
             return repair;
         }
         let mut next = instance.clone();
-        next.seen.routes_created |= instance.seen.routes.is_some();
-        let change = self.note(instance, next);
-        Decision { steps, change, requeue: self.rest() }
+        next.status.routes_created |= instance.status.routes.is_some();
+        let change = self.update_if_changed(instance, next);
+        Decision { steps, change, requeue: self.recheck_after() }
     }
 
     /// The end of its life: its owner is kept out, it expired, or its quota is gone.
     fn end_of_life(&self, instance: &Instance) -> Option<Decision<Step>> {
-        if self.world.denied {
+        if self.observed.denied {
             return Some(self.delete(instance, "its owner is on the deny list"));
         }
         if instance.spec.expires_at.is_some_and(|end| self.now >= end) {
             return Some(self.delete(instance, "it expired"));
         }
-        let trial = instance.spec.quota_counter.starts_with("fleet/trial/");
-        let grace_days = match (trial, self.world.entitled) {
+        let grace_days = match (instance.is_trial(), self.observed.entitled) {
             (true, _) => return None,
             (false, Entitled::Yes) => {
                 let mut next = instance.clone();
@@ -343,34 +346,33 @@ impl Plan<'_> {
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
         // Before its data plane knows of it nobody could suspend it.
-        let runs =
-            matches!(instance.status, Status::Ready | Status::Provisioning | Status::Resuming);
+        let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {
-            let (change, _) = self.enter(&next, Event::Suspend);
-            return Some(Decision { steps: Vec::new(), change, requeue: self.rest() });
+            let (change, _) = self.transition(&next, Event::Suspend);
+            return Some(Decision { steps: Vec::new(), change, requeue: self.recheck_after() });
         }
         None
     }
 
     fn delete(&self, instance: &Instance, why: &str) -> Decision<Step> {
         let mut next = instance.clone();
-        next.seen.waiting_for = format!("it is being deleted: {why}");
-        let (change, _) = self.enter(&next, Event::Delete);
+        next.status.waiting_for = format!("it is being deleted: {why}");
+        let (change, _) = self.transition(&next, Event::Delete);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
     /// Out: from the data plane first, then everything outside, then the row becomes history.
-    fn leave(&self, instance: &Instance) -> Decision<Step> {
-        if instance.status == Status::Deprovision {
+    fn deprovision(&self, instance: &Instance) -> Decision<Step> {
+        if instance.phase == Phase::Deprovision {
             // A cluster that is gone took everything with it.
-            let cluster_gone = self.world.cluster.is_none();
+            let cluster_gone = self.observed.cluster.is_none();
             if instance.is_on_data_plane() && !cluster_gone {
                 return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
-            let (change, _) = self.enter(instance, Event::Removed);
+            let (change, _) = self.transition(instance, Event::Removed);
             return Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) };
         }
-        let mut steps = self.removals(instance);
+        let mut steps = self.cleanup_steps(instance);
         if !instance.spec.subscription_id.is_empty() {
             steps.push(Step::ReleaseReservation);
         }
@@ -394,15 +396,15 @@ impl Plan<'_> {
     }
 
     /// What takes away everything of it outside.
-    fn removals(&self, instance: &Instance) -> Vec<Step> {
+    fn cleanup_steps(&self, instance: &Instance) -> Vec<Step> {
         let mut steps = Vec::new();
-        let names = instance.seen.names.iter();
+        let names = instance.status.names.iter();
         let records: Vec<Record> =
             names.map(|name| Record { name: name.clone(), target: String::new() }).collect();
-        if self.world.has_dns && !records.is_empty() {
+        if self.observed.has_dns && !records.is_empty() {
             steps.push(Step::RemoveRecords(records));
         }
-        if self.world.has_client {
+        if self.observed.needs_client {
             steps.push(Step::RemoveClient);
         }
         steps
@@ -414,37 +416,40 @@ impl Plan<'_> {
         if self.now < due {
             return Decision::idle(Requeue::After(self.now.until(due)));
         }
-        let steps = self.removals(instance);
+        let steps = self.cleanup_steps(instance);
         Decision { steps, change: Change::default(), requeue: Requeue::Never }
     }
 
     /// When what is outside should be compared again.
-    fn rest(&self) -> Requeue {
-        match self.world.has_client || self.world.has_dns {
-            true => Requeue::After(Duration::from_secs(self.world.timeouts.recheck_s)),
-            false => Requeue::Never,
+    fn recheck_after(&self) -> Requeue {
+        if self.observed.needs_client || self.observed.has_dns {
+            Requeue::After(Duration::from_secs(self.observed.timeouts.recheck_s))
+        } else {
+            Requeue::Never
         }
     }
 
-    fn choose(&self, next: &mut Instance) -> Option<Vec<Take>> {
-        let found = self.world.judged.iter().find(|judged| judged.against.is_none())?;
-        Some(place_on(next, &found.cluster).into_iter().collect())
+    fn select_cluster(&self, next: &mut Instance) -> Option<Vec<Take>> {
+        let found =
+            self.observed.candidates.iter().find(|candidates| candidates.rejection.is_none())?;
+        Some(assign_cluster(next, &found.cluster).into_iter().collect())
     }
 
     fn cluster_of(&self, instance: &Instance) -> Option<std::sync::Arc<Cluster>> {
-        let id = &instance.seen.cluster_id;
-        let judged = self.world.judged.iter().map(|judged| &judged.cluster);
-        self.world.cluster.iter().chain(judged).find(|cluster| cluster.id == *id).cloned()
+        let id = &instance.status.cluster_id;
+        let candidates = self.observed.candidates.iter().map(|candidates| &candidates.cluster);
+        self.observed.cluster.iter().chain(candidates).find(|cluster| cluster.id == *id).cloned()
     }
 
     fn wait_for_cluster(&self, instance: &Instance) -> Decision<Step> {
-        let mut decision = self.wait(instance, self.no_cluster(), self.world.timeouts.accepted_s);
-        decision.steps.extend(self.world.need.clone().map(Step::NewCluster));
+        let mut decision =
+            self.wait(instance, self.no_cluster(), self.observed.timeouts.accepted_s);
+        decision.steps.extend(self.observed.scale_up.clone().map(Step::CreateCluster));
         decision
     }
 
     fn no_cluster(&self) -> String {
-        match self.world.judged.first() {
+        match self.observed.candidates.first() {
             None => "a cluster: there is none".into(),
             Some(first) => {
                 let why = first.why().unwrap_or_else(|| "it was taken meanwhile".into());
@@ -455,34 +460,34 @@ impl Plan<'_> {
 
     /// Waits for something that will wake it, at most so long in all.
     fn wait(&self, instance: &Instance, what: String, limit_s: u64) -> Decision<Step> {
-        let deadline = instance.seen.since.plus(Duration::from_secs(limit_s));
+        let deadline = instance.status.since.plus(Duration::from_secs(limit_s));
         if self.now >= deadline {
-            return self.give_up(instance, format!("it waited {limit_s} s for {what}"));
+            return self.fail(instance, format!("it waited {limit_s} s for {what}"));
         }
         let mut next = instance.clone();
-        next.seen.waiting_for = what;
-        let change = self.note(instance, next);
+        next.status.waiting_for = what;
+        let change = self.update_if_changed(instance, next);
         let pause = self.now.until(deadline).min(Duration::from_secs(30));
         Decision { steps: Vec::new(), change, requeue: Requeue::After(pause) }
     }
 
-    fn give_up(&self, instance: &Instance, why: String) -> Decision<Step> {
+    fn fail(&self, instance: &Instance, why: String) -> Decision<Step> {
         let mut next = instance.clone();
-        next.seen.failed_reason = why;
-        let (change, _) = self.enter(&next, Event::GiveUp);
-        Decision { steps: Vec::new(), change, requeue: self.rest() }
+        next.status.failed_reason = why;
+        let (change, _) = self.transition(&next, Event::GiveUp);
+        Decision { steps: Vec::new(), change, requeue: self.recheck_after() }
     }
 
     /// Writes what changed, if anything did.
-    fn note(&self, before: &Instance, after: Instance) -> Change {
+    fn update_if_changed(&self, before: &Instance, after: Instance) -> Change {
         if *before == after { Change::default() } else { self.write(&after, "updated") }
     }
 
-    fn enter(&self, instance: &Instance, event: Event) -> (Change, Instance) {
+    fn transition(&self, instance: &Instance, event: Event) -> (Change, Instance) {
         transition(self.object, instance, event, self.now)
     }
 
     fn write(&self, instance: &Instance, what: &str) -> Change {
-        written(self.object, instance, what, self.now)
+        instance_change(self.object, instance, what, self.now)
     }
 }

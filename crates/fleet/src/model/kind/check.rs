@@ -2,9 +2,9 @@
 
 use super::file::KindFile;
 
-type Found = Result<(), (String, String)>;
+type CheckResult = Result<(), (String, String)>;
 
-pub fn check(file: &KindFile) -> Found {
+pub fn check(file: &KindFile) -> CheckResult {
     let word = |text: &str, also: &str| {
         !text.is_empty()
             && text.len() <= 40
@@ -47,8 +47,8 @@ pub fn check(file: &KindFile) -> Found {
         }
     }
     for (name, field) in &file.fields {
-        if !field.default.is_null() && !field.of.fits(&field.default) {
-            let message = format!("must be a {}", field.of.name());
+        if !field.default.is_null() && !field.field_type.fits(&field.default) {
+            let message = format!("must be a {}", field.field_type.name());
             return wrong(&format!("fields.{name}.default"), &message);
         }
     }

@@ -85,7 +85,7 @@ pub enum Extra {
 #[serde(deny_unknown_fields)]
 pub struct Field {
     #[serde(rename = "type")]
-    pub of: FieldType,
+    pub field_type: FieldType,
     #[serde(default)]
     pub default: Value,
     /// Whether it can be changed later.

@@ -40,7 +40,7 @@ pub struct Problem {
 }
 
 /// What an expression of any template may name, beside `size.X`, `field.X`, versions and `agent.X`.
-const PLAIN: &[&str] = &[
+const TOP_LEVEL: &[&str] = &[
     "id",
     "title",
     "href",
@@ -87,7 +87,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("tls", &["cert", "key"]),
 ];
 /// What only the template `size` may name.
-const OF_SIZES: &[&str] =
+const SIZE_NAMES: &[&str] =
     &["size_id", "size_name", "units", "az_mode", "lifespan_s", "quota_kind", "maturity"];
 
 impl Kind {
@@ -102,13 +102,13 @@ impl Kind {
             };
             Problem { file: file.into(), line, field, message }
         })?;
-        Kind::of(parsed).map_err(|(field, message)| {
+        Kind::compile(parsed).map_err(|(field, message)| {
             let line = line_of(text, &field);
             Problem { file: file.into(), line, field, message }
         })
     }
 
-    fn of(file: KindFile) -> Result<Kind, (String, String)> {
+    fn compile(file: KindFile) -> Result<Kind, (String, String)> {
         check(&file)?;
         let template = |name: &str, value: &Value| {
             let known = |path: &Path| file.knows(path);
@@ -116,7 +116,7 @@ impl Kind {
         };
         let size = file.size.as_ref().map(|value| {
             let known = |path: &Path| match path.leaf.as_str() {
-                "" => OF_SIZES.contains(&path.root.as_str()),
+                "" => SIZE_NAMES.contains(&path.root.as_str()),
                 _ => path.root == "size" && file.knows(path),
             };
             Template::compile(value, &known).map_err(|why| placed("size", why))
@@ -143,16 +143,16 @@ impl Kind {
         self.file.routes.contains(&extra)
     }
 
-    pub fn of_type(&self, id: &str) -> Option<&InstanceType> {
+    pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
         self.file.types.iter().find(|of| of.id == id)
     }
 
     pub fn size(&self, of: &str, id: &str) -> Option<&Size> {
-        self.of_type(of)?.sizes.iter().find(|size| size.id == id)
+        self.instance_type(of)?.sizes.iter().find(|size| size.id == id)
     }
 
     pub fn billing(&self, of: &str, id: &str) -> Option<&Billing> {
-        self.of_type(of)?.billing.iter().find(|billing| billing.id == id)
+        self.instance_type(of)?.billing.iter().find(|billing| billing.id == id)
     }
 
     pub fn trial(&self) -> Option<&InstanceType> {
@@ -195,7 +195,7 @@ impl KindFile {
     fn knows(&self, path: &Path) -> bool {
         let Path { root, leaf } = path;
         if leaf.is_empty() {
-            return PLAIN.contains(&root.as_str());
+            return TOP_LEVEL.contains(&root.as_str());
         }
         let group = GROUPS.iter().find(|(group, _)| group == root);
         match (root.as_str(), group) {
@@ -238,7 +238,9 @@ impl From<&Kind> for Summary {
             plural: kind.file.plural.clone(),
             title: kind.file.title.clone(),
             prefix: format!("{}/v1", kind.prefix),
-            fields: fields.map(|(name, field)| (name.clone(), field.of.name().into())).collect(),
+            fields: fields
+                .map(|(name, field)| (name.clone(), field.field_type.name().into()))
+                .collect(),
             promote: kind.has(Extra::Promote),
             versions: kind.file.versions.clone(),
         }

@@ -1,7 +1,7 @@
 //! Kubernetes API servers: what we put there, and whether it is still so.
 
-pub mod handover;
-mod keeper;
+pub mod agent_manifests;
+mod drift;
 mod objects;
 
 use std::path::PathBuf;
@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use keeper::Keeper;
-pub use objects::{Name, covers};
+pub use agent_manifests::AgentManifests;
+pub use drift::DriftWatcher;
+pub use objects::{ObjectRef, covers};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -51,17 +52,17 @@ impl Default for Config {
 }
 
 /// Whose fields those are that we write.
-const MANAGER: &str = "mainstay";
+const FIELD_MANAGER: &str = "mainstay";
 /// For one request.
-const PATIENCE: Duration = Duration::from_secs(20);
-const CONNECT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The API server of one cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct KubeClient {
     client: Client,
     /// What each kind is called in paths, and whether it is in a namespace; asked once.
-    known: Arc<Mutex<Vec<(GroupVersionKind, Resource)>>>,
+    resources: Arc<Mutex<Vec<(GroupVersionKind, Resource)>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -70,9 +71,9 @@ pub struct Resource {
     pub namespaced: bool,
 }
 
-impl Cluster {
+impl KubeClient {
     /// By the text of a kubeconfig, and a context of it other than the current one.
-    pub async fn open(kubeconfig: &str, context: Option<&str>) -> Result<Cluster> {
+    pub async fn from_kubeconfig(kubeconfig: &str, context: Option<&str>) -> Result<KubeClient> {
         let unusable = |error: kube::config::KubeconfigError| {
             Error::unavailable(
                 format!("the kubeconfig cannot be used ({error}); the cluster"),
@@ -83,35 +84,37 @@ impl Cluster {
         let options =
             KubeConfigOptions { context: context.map(str::to_owned), ..Default::default() };
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        Cluster::with(config.map_err(unusable)?)
+        KubeClient::from_config(config.map_err(unusable)?)
     }
 
     /// The cluster that this process runs in.
-    pub fn around_us() -> Result<Cluster> {
+    pub fn in_cluster() -> Result<KubeClient> {
         let config = kube::Config::incluster();
-        Cluster::with(config.map_err(|error| Error::unavailable("the cluster around us", error))?)
+        KubeClient::from_config(
+            config.map_err(|error| Error::unavailable("the cluster around us", error))?,
+        )
     }
 
-    fn with(mut config: kube::Config) -> Result<Cluster> {
+    fn from_config(mut config: kube::Config) -> Result<KubeClient> {
         kernel::outbound::install_tls();
-        config.connect_timeout = Some(CONNECT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         let client = Client::try_from(config);
         let client = client.map_err(|error| Error::unavailable("the cluster", error))?;
-        Ok(Cluster { client, known: Arc::default() })
+        Ok(KubeClient { client, resources: Arc::default() })
     }
 
     /// What the API server calls a kind.
-    pub async fn resource(&self, name: &Name) -> Result<Resource> {
+    pub async fn resource(&self, name: &ObjectRef) -> Result<Resource> {
         let wanted = name.kind();
-        let known = self.known.lock().iter().find(|(kind, _)| *kind == wanted).cloned();
-        if let Some((_, resource)) = known {
+        let resources = self.resources.lock().iter().find(|(kind, _)| *kind == wanted).cloned();
+        if let Some((_, resource)) = resources {
             return Ok(resource);
         }
         let (api, capabilities) =
-            in_time(&format!("what {} is", wanted.kind), pinned_kind(&self.client, &wanted))
+            with_timeout(&format!("what {} is", wanted.kind), pinned_kind(&self.client, &wanted))
                 .await?;
         let resource = Resource { api, namespaced: capabilities.scope == Scope::Namespaced };
-        self.known.lock().push((wanted, resource.clone()));
+        self.resources.lock().push((wanted, resource.clone()));
         Ok(resource)
     }
 
@@ -120,35 +123,37 @@ impl Cluster {
         Api::all_with(self.client.clone(), &resource.api)
     }
 
-    async fn api(&self, name: &Name) -> Result<Api<DynamicObject>> {
+    async fn api(&self, name: &ObjectRef) -> Result<Api<DynamicObject>> {
         let resource = self.resource(name).await?;
         let client = self.client.clone();
-        Ok(match resource.namespaced {
-            true => Api::namespaced_with(client, &name.namespace, &resource.api),
-            false => Api::all_with(client, &resource.api),
+        Ok(if resource.namespaced {
+            Api::namespaced_with(client, &name.namespace, &resource.api)
+        } else {
+            Api::all_with(client, &resource.api)
         })
     }
 
     /// Makes an object so, by server-side apply: fields that others write stay theirs, ours become
     /// ours again.
     pub async fn apply(&self, object: &Value) -> Result<Value> {
-        let name = Name::of(object)?;
+        let name = ObjectRef::from_manifest(object)?;
         let api = self.api(&name).await?;
-        let params = PatchParams::apply(MANAGER).force();
+        let params = PatchParams::apply(FIELD_MANAGER).force();
         let patch = Patch::Apply(object);
-        let applied = in_time(&name.to_string(), api.patch(&name.name, &params, &patch)).await?;
+        let applied =
+            with_timeout(&name.to_string(), api.patch(&name.name, &params, &patch)).await?;
         serde_json::to_value(applied).map_err(|e| Error::internal("an object of Kubernetes", e))
     }
 
-    pub async fn get(&self, name: &Name) -> Result<Option<Value>> {
+    pub async fn get(&self, name: &ObjectRef) -> Result<Option<Value>> {
         let api = self.api(name).await?;
-        let found = in_time(&name.to_string(), api.get_opt(&name.name)).await?;
+        let found = with_timeout(&name.to_string(), api.get_opt(&name.name)).await?;
         let value = found.map(serde_json::to_value).transpose();
         value.map_err(|e| Error::internal("an object of Kubernetes", e))
     }
 
     /// Whether it was there.
-    pub async fn delete(&self, name: &Name) -> Result<bool> {
+    pub async fn delete(&self, name: &ObjectRef) -> Result<bool> {
         let api = self.api(name).await?;
         let params = DeleteParams::background();
         let deleted = async {
@@ -157,13 +162,13 @@ impl Cluster {
                 other => other.map(|_| true),
             }
         };
-        in_time(&name.to_string(), deleted).await
+        with_timeout(&name.to_string(), deleted).await
     }
 }
 
-async fn in_time<T>(what: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T> {
+async fn with_timeout<T>(what: &str, work: impl Future<Output = kube::Result<T>>) -> Result<T> {
     let what = format!("Kubernetes ({what})");
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(kube::Error::Api(status))) if [400, 422].contains(&status.code) => {
             Err(Error::invalid("manifest", format!("{what}: {}", status.message)))

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Names one object on an API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
+pub struct ObjectRef {
     pub api_version: String,
     pub kind: String,
     /// Empty for what is in none.
@@ -16,10 +16,10 @@ pub struct Name {
     pub name: String,
 }
 
-impl Name {
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Name {
+impl ObjectRef {
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
         let own = str::to_owned;
-        Name {
+        ObjectRef {
             api_version: own(api_version),
             kind: own(kind),
             namespace: own(namespace),
@@ -27,9 +27,9 @@ impl Name {
         }
     }
 
-    pub fn of(object: &Value) -> Result<Name> {
+    pub fn from_manifest(object: &Value) -> Result<ObjectRef> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let name = Name {
+        let name = ObjectRef {
             api_version: text(&object["apiVersion"]),
             kind: text(&object["kind"]),
             namespace: text(&object["metadata"]["namespace"]),
@@ -51,7 +51,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.namespace.as_str() {
             "" => write!(f, "{} {}", self.kind, self.name),
@@ -111,12 +111,14 @@ mod tests {
     #[test]
     fn an_object_without_a_name_is_refused_by_the_field() {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}});
-        assert!(Name::of(&object).unwrap_err().to_string().contains("metadata.name"));
-        let name = Name::new("apps/v1", "Deployment", "a", "b");
+        assert!(
+            ObjectRef::from_manifest(&object).unwrap_err().to_string().contains("metadata.name")
+        );
+        let name = ObjectRef::new("apps/v1", "Deployment", "a", "b");
         assert_eq!(
             (name.kind().group.as_str(), name.to_string().as_str()),
             ("apps", "Deployment a/b")
         );
-        assert_eq!(Name::new("v1", "Service", "", "b").kind().version, "v1");
+        assert_eq!(ObjectRef::new("v1", "Service", "", "b").kind().version, "v1");
     }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::admin::{self, Admin, SYSTEM};
-use super::{Client, Config, Endpoints, Sso};
+use super::{Config, Sso};
+use crate::model::sso::{Client, Endpoints};
 
 /// How often a client is made again that others delete or make at the same time.
 const ROUNDS: u32 = 3;
@@ -139,7 +140,7 @@ impl Sso for Keycloak {
         Err(Error::unavailable(SYSTEM, why))
     }
 
-    async fn is_so(&self, client: &Client) -> Result<bool> {
+    async fn matches(&self, client: &Client) -> Result<bool> {
         let Some((id, found)) = self.find(&client.id).await? else { return Ok(false) };
         if !covers(&found, &representation(client)) {
             return Ok(false);

@@ -1,0 +1,197 @@
+//! What there is: the API itself, clouds, regions, instance types, sign-in systems.
+
+use axum::response::Response;
+use kernel::Result;
+use serde_json::{Value, json};
+
+use crate::api::router::Call;
+use crate::api::wire::reply;
+use crate::model::cluster::Candidate;
+use crate::model::error_code::ErrorCode;
+use crate::model::kind::{Extra, InstanceType};
+use crate::model::providers::{Cloud, Region};
+use crate::model::settings::Scaling;
+use crate::model::template_scope::SizeScope;
+
+pub fn root(call: &Call) -> Response {
+    let (api, prefix) = (&call.kind.file.api, &call.kind.prefix);
+    let version = json!({
+        "id": "v1", "href": format!("{prefix}/v1"), "kind": "APIVersion",
+        "server_version": "", "collections": null,
+    });
+    let body = json!({"id": api, "href": prefix, "kind": "API", "versions": [version]});
+    reply::json(&call.context, 200, &body)
+}
+
+pub fn version(call: &Call) -> Response {
+    let kind = &call.kind;
+    let prefix = &kind.prefix;
+    let collection =
+        |id: &str, of: &str| json!({"id": id, "href": format!("{prefix}/v1/{id}"), "kind": of});
+    let mut collections = vec![collection(&kind.file.plural, &format!("{}List", kind.file.title))];
+    if kind.has(Extra::ServiceAccounts) {
+        collections.push(collection("service_accounts", "ServiceAccountList"));
+    }
+    collections.push(collection("cloud_providers", "CloudProviderList"));
+    if kind.has(Extra::Clusters) {
+        collections.push(collection("clusters", "EnterpriseClusterList"));
+    }
+    let body = json!({
+        "id": "v1", "href": format!("{prefix}/v1"), "kind": "APIVersion",
+        "server_version": kernel::telemetry::build::REVISION, "collections": collections,
+    });
+    reply::json(&call.context, 200, &body)
+}
+
+pub fn openapi(call: &Call) -> Response {
+    reply::json(&call.context, 200, &crate::api::openapi::document(&call.kind))
+}
+
+pub fn sso_providers(call: &Call) -> Response {
+    let sso = call.fleet.sso.endpoints();
+    let body = json!({
+        "id": "", "kind": "", "href": "", "name": sso.name, "base_url": sso.base_url,
+        "token_url": sso.token_url, "jwks": sso.jwks, "valid_issuer": sso.issuer,
+    });
+    reply::json(&call.context, 200, &body)
+}
+
+/// Whether another instance could be had at all.
+pub async fn status(call: &Call) -> Result<Response> {
+    call.fleet.index.catch_up().await?;
+    let types = &call.kind.file.types;
+    let clouds = &call.catalogue.providers.supported_providers;
+    let room = clouds.iter().any(|cloud| {
+        cloud
+            .regions
+            .iter()
+            .any(|region| types.iter().any(|of| !available(call, cloud, region, of).is_empty()))
+    });
+    let plural = &call.kind.file.plural;
+    Ok(call.json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
+}
+
+fn list(call: &Call, kind: &str, items: Vec<Value>) -> Response {
+    let body = json!({
+        "kind": kind, "page": 1, "size": items.len(), "total": items.len(), "items": items,
+    });
+    call.json(200, &body)
+}
+
+pub fn providers(call: &Call) -> Response {
+    let clouds = call.catalogue.providers.supported_providers.iter().map(|cloud| {
+        let title = if cloud.display_name.is_empty() { &cloud.name } else { &cloud.display_name };
+        json!({
+            "kind": "CloudProvider", "id": cloud.name, "display_name": title,
+            "name": cloud.name, "enabled": !cloud.regions.is_empty(),
+        })
+    });
+    list(call, "CloudProviderList", clouds.collect())
+}
+
+pub async fn regions(call: &Call) -> Result<Response> {
+    call.fleet.index.catch_up().await?;
+    let types = &call.kind.file.types;
+    let cloud = call.catalogue.providers.cloud(&call.args[0]);
+    let regions = cloud.into_iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
+    let items = regions.map(|(cloud, region)| {
+        let title =
+            if region.display_name.is_empty() { &region.name } else { &region.display_name };
+        let offered: Vec<&InstanceType> =
+            types.iter().filter(|of| region.offer(&of.id).is_some()).collect();
+        let mut item = json!({
+            "kind": "CloudRegion", "id": region.name, "display_name": title,
+            "enabled": !offered.is_empty(),
+        });
+        if call.kind.has(Extra::InstanceTypes) {
+            let capacity = offered.iter().map(|of| {
+                let sizes = available(call, cloud, region, of);
+                json!({ "instance_type": of.id, "available_sizes": sizes })
+            });
+            item["capacity"] = capacity.collect();
+        } else {
+            item["supported_instance_types"] = offered.iter().map(|of| of.id.clone()).collect();
+        }
+        item
+    });
+    Ok(list(call, "CloudRegionList", items.collect()))
+}
+
+/// The sizes that still fit somewhere in the region.
+fn available<'k>(
+    call: &Call,
+    cloud: &Cloud,
+    region: &Region,
+    of: &'k InstanceType,
+) -> Vec<&'k str> {
+    let Some(offer) = region.offer(&of.id) else { return Vec::new() };
+    let candidates = call.fleet.index.candidates(&of.id);
+    let here = candidates.iter().filter(|Candidate { cluster, .. }| {
+        let spec = &cluster.spec;
+        let is = |has: &str, want: &str| has.is_empty() || has == want;
+        cluster.org.is_empty()
+            && cluster.phase == crate::model::cluster::Phase::Ready
+            && spec.schedulable
+            && is(&spec.cloud_provider, &cloud.name)
+            && is(&spec.region, &region.name)
+            && cluster.takes(call.kind.name(), &of.id)
+    });
+    let left = here.map(|Candidate { cluster, used }| {
+        match (call.fleet.config.scaling, cluster.limit(&of.id)) {
+            (Scaling::None, _) | (_, None) => i64::MAX,
+            (_, Some(limit)) => limit - used,
+        }
+    });
+    let most = left.max().unwrap_or(match call.fleet.config.scaling {
+        // A cluster comes when it is asked for.
+        Scaling::Auto => i64::MAX,
+        _ => 0,
+    });
+    let most = match offer.limit {
+        Some(limit) => {
+            let used = call.fleet.index.used_in_region(
+                call.kind.name(),
+                &cloud.name,
+                &region.name,
+                &of.id,
+            );
+            most.min(limit - used)
+        }
+        None => most,
+    };
+    of.sizes.iter().filter(|size| size.units <= most).map(|size| size.id.as_str()).collect()
+}
+
+pub fn instance_types(call: &Call) -> Result<Response> {
+    let (cloud, region) = (&call.args[0], &call.args[1]);
+    let Some(cloud) = call.catalogue.providers.cloud(cloud) else {
+        return Err(ErrorCode::Provider.error(format!("cloud provider '{cloud}' is unsupported")));
+    };
+    let Some(region) = cloud.region(region) else {
+        return Err(ErrorCode::Region.error(format!("cloud region '{region}' is unsupported")));
+    };
+    let mut types: Vec<&InstanceType> =
+        call.kind.file.types.iter().filter(|of| region.offer(&of.id).is_some()).collect();
+    types.sort_by(|a, b| a.id.cmp(&b.id));
+    let types: Vec<Value> = types.into_iter().map(|of| instance_type(call, of)).collect();
+    Ok(call.json(200, &json!({ "instance_types": types })))
+}
+
+pub fn instance_type(call: &Call, of: &InstanceType) -> Value {
+    let billing = of.billing.iter().map(|billing| {
+        json!({
+            "id": billing.id, "ams_resource": billing.resource,
+            "ams_product": billing.product, "ams_billing_models": billing.models,
+        })
+    });
+    let sizes = of.sizes.iter().filter_map(|size| {
+        let template = call.kind.size.as_ref()?;
+        Some(template.value(&SizeScope { multi_az: of.multi_az, size }))
+    });
+    json!({
+        "id": of.id,
+        "display_name": of.name,
+        "supported_billing_models": billing.collect::<Vec<_>>(),
+        "sizes": sizes.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,247 @@
+//! An organisation's own clusters.
+
+mod check;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::identity::Principal;
+use kernel::store::edit;
+use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
+use serde_json::json;
+
+use self::check::{ClusterRegistration, check};
+use crate::api::router::Call;
+use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
+use crate::model::error_code::ErrorCode;
+use crate::model::kind::{Billing, InstanceType};
+use crate::model::payload::Payload;
+use crate::model::settings::QuotaType;
+use crate::store::clusters::NewCluster;
+
+pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
+    entitled(call, who).await?;
+    call.fleet.index.catch_up().await?;
+    let mut own = call.fleet.index.clusters();
+    own.retain(|cluster| is_own(cluster, who));
+    let items: Vec<_> = own.iter().map(|cluster| wire::one(call, cluster)).collect();
+    let total = items.len();
+    let list = json!({
+        "kind": "ClusterList", "page": 1, "size": total, "total": total, "items": items,
+    });
+    Ok(call.json(200, &list))
+}
+
+pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
+    entitled(call, who).await?;
+    let cluster = own(call, who).await?;
+    Ok(call.json(200, &wire::one(call, &cluster)))
+}
+
+/// What the cluster's agent is to be installed with. It holds a secret, so reading it is put on
+/// record.
+pub async fn addon_parameters(call: &Call, who: &Principal) -> Result<Response> {
+    entitled(call, who).await?;
+    must_administer(who)?;
+    let cluster = own(call, who).await?;
+    let key = cluster.key();
+    let audit = call.context.audit(who, "cluster.addon_parameters", key.as_str(), &cluster.org);
+    let change = Change { audit: Some(audit), ..Change::default() };
+    kernel::store::commit(call.fleet.store.as_ref(), change, call.fleet.ambient.now()).await?;
+    Ok(call.json(200, &wire::addon_parameters(call, &cluster)))
+}
+
+pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
+    entitled(&call, who).await?;
+    let body = Payload(call.object().await?);
+    let registration = check(&body)?;
+    must_administer(who)?;
+    let fleet = &call.fleet;
+    let now = fleet.ambient.now();
+    let key = cluster::key(&registration.id);
+    let taken = || {
+        ErrorCode::ClusterTaken
+            .error(format!("cluster id {} is already registered", registration.id))
+    };
+    let before = fleet.store.object(&key).await?;
+    if before.as_ref().is_some_and(|before| before.deleted_at.is_none()) {
+        return Err(taken());
+    }
+    // One that was given up may come again, under another secret.
+    let rotation = match &before {
+        Some(before) => before.spec.parse::<Spec>()?.rotation + 1,
+        None => 0,
+    };
+    // Where clients are kept in another system, the worker registers the agent's client there
+    // before anything waits for it; its secret is known already.
+    let phase = if fleet.sso_is_external { Phase::Accepted } else { Phase::Waiting };
+    let new = NewCluster {
+        id: &registration.id,
+        org: &who.org,
+        owner: &who.subject,
+        name: &registration.id,
+        phase,
+        spec: registered_spec(&call, &registration, rotation),
+        reason: "",
+    };
+    let object = match &before {
+        Some(deleted) => new.object_after(deleted, now),
+        None => new.object(now),
+    };
+    let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
+    audit.after = object.spec.clone();
+    let event = EventDraft::of(&object, &object.phase);
+    let wakes = vec![Wake::for_object(&object, now)];
+    let write = match before {
+        None => Write::Create(object.clone()),
+        Some(_) => Write::Update(object.clone()),
+    };
+    let change = Change {
+        write: Some(write),
+        event: Some(event),
+        audit: Some(audit),
+        wakes,
+        ..Change::default()
+    };
+    let made = kernel::store::commit(fleet.store.as_ref(), change, now).await;
+    made.map_err(|error| match error {
+        Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. }) => taken(),
+        error => error,
+    })?;
+    Ok(call.json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
+}
+
+/// The spec of a registered cluster.
+fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i64) -> Spec {
+    let own = own_cluster_billing(call).map(|(of, _)| of.id.clone());
+    let mut instance_types: Vec<String> = own.collect();
+    instance_types.dedup();
+    let nodes = registration.nodes;
+    Spec {
+        provider: Provider::Enterprise,
+        multi_az: true,
+        schedulable: true,
+        kinds: vec![call.kind.name().to_owned()],
+        max_nodes: instance_types.iter().map(|of| (of.clone(), nodes)).collect(),
+        instance_types,
+        dns_name: registration.dns_name.clone(),
+        private_network: registration.private_network,
+        node_count: nodes,
+        rotation,
+        ..Spec::default()
+    }
+}
+
+pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
+    entitled(&call, who).await?;
+    call.must_be_async()?;
+    must_administer(who)?;
+    call.fleet.index.catch_up().await?;
+    let id = &call.args[0];
+    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, who))?;
+    if !is_own(&cluster, who) {
+        let why = "unable to deregister cluster from different organization";
+        return Err(ErrorCode::Forbidden.error(why));
+    }
+    let held = call.fleet.index.on_cluster(id).len();
+    if held > 0 {
+        let (plural, kind) = (&call.kind.file.plural, call.kind.name());
+        let why = format!(
+            "unable to deregister cluster {id}: {held} {plural} are on it; delete every {kind} first"
+        );
+        return Err(ErrorCode::Forbidden.error(why));
+    }
+    leave(&call, who, &cluster).await?;
+    Ok(call.json(202, &wire::deleted(&call, &cluster)))
+}
+
+/// Asks for a cluster to go; the worker does the rest, once it is empty.
+async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
+    let fleet = &call.fleet;
+    let gone = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
+        let before = object.ok_or_else(|| missing(&cluster.id, who))?;
+        let spec: Spec = before.spec.parse()?;
+        if spec.deleting {
+            return Ok((None, ()));
+        }
+        let mut after = before.clone();
+        after.spec = Json::encode(&Spec { deleting: true, ..spec });
+        after.generation += 1;
+        after.updated_at = now;
+        let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
+        (audit.before, audit.after) = (before.spec.clone(), after.spec.clone());
+        let change = Change {
+            event: Some(EventDraft::of(&after, "deleting")),
+            audit: Some(audit),
+            wakes: vec![Wake::for_object(&after, now)],
+            write: Some(Write::Update(after)),
+            ..Change::default()
+        };
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &cluster.key(), gone).await
+}
+
+fn is_own(cluster: &Cluster, who: &Principal) -> bool {
+    cluster.org == who.org && cluster.spec.provider == Provider::Enterprise
+}
+
+/// The cluster of the path, if it is the caller's organisation's.
+async fn own(call: &Call, who: &Principal) -> Result<Arc<Cluster>> {
+    call.fleet.index.catch_up().await?;
+    let id = &call.args[0];
+    let cluster = call.fleet.index.cluster(id).filter(|cluster| is_own(cluster, who));
+    cluster.ok_or_else(|| missing(id, who))
+}
+
+fn missing(id: &str, who: &Principal) -> Error {
+    ErrorCode::NotFound.error(format!(
+        "enterprise data plane cluster with id='{id}' not found within organization: {}",
+        who.org
+    ))
+}
+
+fn must_administer(who: &Principal) -> Result<()> {
+    let why = "non admin user not authorized to perform this action";
+    if who.org_admin { Ok(()) } else { Err(ErrorCode::Unauthorized.error(why)) }
+}
+
+/// Types and billing models that run on an organisation's own cluster.
+fn own_cluster_billing(call: &Call) -> impl Iterator<Item = (&InstanceType, &Billing)> {
+    let types = call.kind.file.types.iter();
+    let all = types.flat_map(|of| of.billing.iter().map(move |billing| (of, billing)));
+    all.filter(|(_, billing)| billing.own_cluster)
+}
+
+/// Only for organisations that have quota for instances on clusters of their own.
+async fn entitled(call: &Call, who: &Principal) -> Result<()> {
+    let (fleet, now) = (&call.fleet, call.fleet.ambient.now());
+    if let (QuotaType::Ams, Some(ams)) = (fleet.config.quota_type, &fleet.ams) {
+        for (_, billing) in own_cluster_billing(call) {
+            let model = billing.models.first().map(String::as_str).unwrap_or_default();
+            let quota = ams.quota(&who.org, &billing.product, model).await.map_err(|error| {
+                tracing::warn!(%error, "the quota could not be asked for");
+                ErrorCode::QuotaCheck.default_error()
+            })?;
+            if quota.is_some_and(|quota| quota.allowed > 0) {
+                return Ok(());
+            }
+        }
+    } else {
+        let max = fleet.config.max_allowed_instances;
+        let entitled = call.catalogue.quota.entitlement(&who.org, &who.subject, max);
+        let some = |of: &InstanceType, billing: &Billing| {
+            entitled.as_ref().is_some_and(|e| e.limit(&call.kind, &of.id, &billing.id, now) > 0)
+        };
+        if own_cluster_billing(call).any(|(of, billing)| some(of, billing)) {
+            return Ok(());
+        }
+    }
+    Err(ErrorCode::NoQuota.error(format!(
+        "organization '{}' has no quota for {} on clusters of its own",
+        who.org, call.kind.file.plural
+    )))
+}

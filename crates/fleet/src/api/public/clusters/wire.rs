@@ -1,0 +1,77 @@
+//! Clusters as their organisations read them.
+
+use serde_json::{Value, json};
+
+use crate::api::public::catalogue;
+use crate::api::router::Call;
+use crate::model::cluster::Cluster;
+use crate::model::kind::InstanceType;
+
+fn href(call: &Call, cluster: &Cluster) -> String {
+    format!("{}/v1/clusters/{}", call.kind.prefix, cluster.id)
+}
+
+pub fn one(call: &Call, cluster: &Cluster) -> Value {
+    let spec = &cluster.spec;
+    let types: Vec<&InstanceType> =
+        call.kind.file.types.iter().filter(|of| cluster.takes(call.kind.name(), &of.id)).collect();
+    let mut shown = json!({
+        "id": cluster.id,
+        "kind": "Cluster",
+        "href": href(call, cluster),
+        "access_kafkas_via_private_network": spec.private_network,
+        "cluster_id": cluster.id,
+        "status": cluster.phase.label(),
+    });
+    // What is not known is not there.
+    for (name, value) in [("cloud_provider", &spec.cloud_provider), ("region", &spec.region)] {
+        if !value.is_empty() {
+            shown[name] = json!(value);
+        }
+    }
+    shown["multi_az"] = json!(spec.multi_az);
+    let offered: Vec<Value> = types.iter().map(|of| catalogue::instance_type(call, of)).collect();
+    shown["supported_instance_types"] = json!({ "instance_types": offered });
+    let max: i64 = types.iter().filter_map(|of| cluster.limit(&of.id)).sum();
+    let used: i64 = types.iter().map(|of| call.fleet.index.used(&cluster.id, &of.id)).sum();
+    shown["capacity_information"] = json!({
+        "kafka_machine_pool_node_count": spec.node_count,
+        "maximum_kafka_streaming_units": max,
+        "remaining_kafka_streaming_units": (max - used).max(0),
+        "consumed_kafka_streaming_units": used,
+    });
+    shown
+}
+
+pub fn registration(call: &Call, cluster: &Cluster) -> Value {
+    let mut shown = one(call, cluster);
+    shown["fleetshard_parameters"] = parameters(call, cluster);
+    shown
+}
+
+pub fn addon_parameters(call: &Call, cluster: &Cluster) -> Value {
+    json!({
+        "id": cluster.id,
+        "kind": "ClusterAddonParameters",
+        "href": format!("{}/addon_parameters", href(call, cluster)),
+        "fleetshard_parameters": parameters(call, cluster),
+    })
+}
+
+/// What the agent needs to find us and to sign in.
+fn parameters(call: &Call, cluster: &Cluster) -> Value {
+    let parameters = call.fleet.agent_parameters(cluster).into_iter();
+    parameters.map(|(id, value)| json!({ "id": id, "value": value })).collect()
+}
+
+/// What every generated client can read as the answer to a deletion.
+pub fn deleted(call: &Call, cluster: &Cluster) -> Value {
+    json!({
+        "reason": "Cluster is being deleted",
+        "operation_id": call.context.request_id,
+        "id": cluster.id,
+        "kind": "Cluster",
+        "href": href(call, cluster),
+        "code": format!("{}-0", call.kind.file.codes),
+    })
+}

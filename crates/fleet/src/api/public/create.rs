@@ -1,0 +1,236 @@
+//! `POST` of an instance: every rule in the order in which clients know them, then one transaction.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
+use kernel::http::{Idempotency, carry_out};
+use kernel::identity::Principal;
+use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+
+use crate::Fleet;
+use crate::api::router::Call;
+use crate::api::wire::reply;
+use crate::decide::admission::{self, Admitted, limit_error, no_room};
+use crate::decide::instance::assign_cluster;
+use crate::model::error_code::ErrorCode;
+use crate::model::instance::{Instance, Phase, Spec, Status, name_counter, region_counter};
+use crate::model::kind::InstanceType;
+use crate::model::payload::{Payload, parse_object};
+use crate::model::settings::{QuotaType, Scaling};
+
+pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
+    let idempotency = idempotency(&mut call).await?;
+    let bytes = call.bytes().await?;
+    let body = Payload(parse_object(&bytes)?);
+    call.must_be_async()?;
+    let once = idempotency.of(&bytes);
+    let store = call.fleet.store.clone();
+    let work = async {
+        // Names, room and limits as they were when it was asked for, or later.
+        call.fleet.index.catch_up().await?;
+        let admitted = validate(&call, who, &body).await?;
+        place_and_commit(&call, who, admitted, &once).await
+    };
+    once.unless_done(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
+}
+
+/// The caller's `Idempotency-Key`; the guard has set who that is.
+async fn idempotency(call: &mut Call) -> Result<Idempotency> {
+    use axum::extract::FromRequestParts as _;
+    Idempotency::from_request_parts(&mut call.parts, &()).await
+}
+
+async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitted> {
+    let kind = &*call.kind;
+    let now = call.fleet.ambient.now();
+    let (name, fields) = admission::name_and_fields(kind, body)?;
+    // Early, for the order of errors; the commit makes sure.
+    if call.fleet.index.has_name(kind.name(), &who.org, name) {
+        return Err(admission::name_taken(kind));
+    }
+    if who.subject.is_empty() || who.org.is_empty() {
+        return Err(ErrorCode::Forbidden.default_error());
+    }
+    let (cloud, region) = admission::place(&call.catalogue.providers, body)?;
+    let of = instance_type(call, who, now).await?;
+    let Some(offer) = region.offer(&of.id) else {
+        let why = format!("instance type '{}' not supported for region '{}'", of.id, region.name);
+        return Err(ErrorCode::InstanceType.error(why));
+    };
+    let size = admission::size(of, body.text("plan")?.unwrap_or_default())?;
+    let billing = admission::billing(of, body)?;
+    let multi_az = if kind.file.multi_az_asked {
+        body.boolean("multi_az")?.unwrap_or(of.multi_az)
+    } else {
+        of.multi_az
+    };
+    if open_terms(&call.fleet, who).await?.is_some() {
+        return Err(ErrorCode::TermsNotAccepted.default_error());
+    }
+    let text = |name: &str| body.text(name).ok().flatten().unwrap_or_default().to_owned();
+    let mut spec = Spec {
+        cloud_provider: cloud.name.clone(),
+        region: region.name.clone(),
+        multi_az,
+        instance_type: of.id.clone(),
+        size_id: size.id.clone(),
+        units: size.units,
+        billing_model: billing.id.clone(),
+        marketplace: text("marketplace"),
+        billing_cloud_account_id: text("billing_cloud_account_id"),
+        own_cluster_id: text("cluster_id"),
+        account: who.account.clone(),
+        quota_type: call.fleet.config.quota_type.label().into(),
+        fields: fields.into(),
+        expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
+        ..Spec::default()
+    };
+    let id = call.fleet.ambient.id();
+    let holder_key = Key::new(kind.name(), &id).to_string();
+    let take = |counter: String, amount: i64, limit: i64| Take {
+        counter,
+        holder: holder_key.clone(),
+        amount,
+        limit,
+    };
+    let mut takes = vec![take(name_counter(kind.name(), &who.org, name), 1, 1)];
+    let settings = call.fleet.config.quota_settings();
+    let scope = (&settings, &call.catalogue.quota, kind);
+    let (quota, holder) = admission::quota(scope, who, of, billing, now);
+    spec.quota_counter = quota.0.clone();
+    let amount = if of.trial { 1 } else { spec.units };
+    takes.push(take(quota.0, amount, quota.1));
+    if let (Some(limit), true) = (offer.limit, spec.own_cluster_id.is_empty()) {
+        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
+        takes.push(take(counter, spec.units, limit));
+    }
+    let instance = Instance {
+        id,
+        kind: kind.name().into(),
+        org: who.org.clone(),
+        owner: who.subject.clone(),
+        name: name.into(),
+        phase: Phase::Accepted,
+        created_at: now,
+        updated_at: now,
+        revision: 1,
+        spec,
+        status: Status { since: now, ..Status::default() },
+    };
+    Ok(Admitted { instance, takes, holder, trial_name: of.name.clone() })
+}
+
+/// The first type of which the caller has quota, else the trial.
+async fn instance_type<'c>(
+    call: &'c Call,
+    who: &Principal,
+    now: Timestamp,
+) -> Result<&'c InstanceType> {
+    let kind = &*call.kind;
+    let settings = call.fleet.config.quota_settings();
+    if let (QuotaType::Ams, Some(ams)) = (settings.quota_type, &call.fleet.ams) {
+        for of in kind.file.types.iter().filter(|of| !of.trial) {
+            for billing in &of.billing {
+                let model = billing.models.first().map(String::as_str).unwrap_or_default();
+                let quota = ams.quota(&who.org, &billing.product, model).await;
+                let quota = quota.map_err(|error| {
+                    tracing::warn!(%error, "the quota could not be asked for");
+                    ErrorCode::QuotaCheck.default_error()
+                })?;
+                if quota.is_some_and(|quota| quota.allowed > 0) {
+                    return Ok(of);
+                }
+            }
+        }
+        return admission::trial_type(&settings, kind);
+    }
+    let granted = admission::granted_type((&settings, &call.catalogue.quota, kind), who, now);
+    granted.map_or_else(|| admission::trial_type(&settings, kind), Ok)
+}
+
+/// Where terms are that the caller has still to accept; none, if there are none.
+pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>> {
+    let terms = &fleet.config.terms;
+    match &fleet.ams {
+        Some(ams) if terms.required => {
+            ams.open_terms(&who.subject, &terms.site, &terms.event).await
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Writes the instance down, on the first cluster that still has room if clusters are given out
+/// here.
+async fn place_and_commit(
+    call: &Call,
+    who: &Principal,
+    admitted: Admitted,
+    once: &kernel::http::Once,
+) -> Result<Response> {
+    let fleet = &call.fleet;
+    let here =
+        fleet.config.scaling != Scaling::Auto || !admitted.instance.spec.own_cluster_id.is_empty();
+    if !here {
+        return commit(call, who, &admitted, admitted.instance.clone(), None, once).await;
+    }
+    // Another's instance may take the last room between the look and the commit.
+    for verdict in fleet.rank_clusters(&admitted.instance) {
+        if verdict.rejection.is_some() {
+            break;
+        }
+        let mut instance = admitted.instance.clone();
+        let take = assign_cluster(&mut instance, &verdict.cluster);
+        if let Some(versions) = &call.kind.file.versions {
+            let newest = verdict.cluster.newest_versions(&instance.kind, &versions.operator);
+            instance.spec.versions = newest.unwrap_or_default().into();
+        }
+        let counter = instance.status.capacity_counter.clone();
+        match commit(call, who, &admitted, instance, take, once).await {
+            Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
+            Err(error) => return Err(limit_error(&call.kind, &admitted, error)),
+            done => return done,
+        }
+    }
+    Err(no_room(&admitted.instance))
+}
+
+async fn commit(
+    call: &Call,
+    who: &Principal,
+    admitted: &Admitted,
+    instance: Instance,
+    capacity: Option<Take>,
+    once: &kernel::http::Once,
+) -> Result<Response> {
+    let now = instance.created_at;
+    let key = instance.key();
+    let mut object =
+        Object::new(key.clone(), &instance.org, &instance.owner, &instance.name, "", now);
+    instance.write_to(&mut object, now);
+    let wake = Wake::new(key.clone(), &instance.org, now);
+    let audit =
+        call.context.audit(who, &format!("{}.create", instance.kind), key.as_str(), &who.org);
+    let change = Change {
+        takes: admitted.takes.iter().cloned().chain(capacity).collect(),
+        wakes: vec![wake],
+        event: Some(EventDraft::of(&object, "accepted")),
+        audit: Some(AuditDraft { after: object.spec.clone(), ..audit }),
+        write: Some(Write::Create(object)),
+        ..Change::default()
+    };
+    let view = call.fleet.scope(&call.kind, &instance, None);
+    let text = String::from_utf8(call.kind.response.render(&view));
+    let text = text.map_err(|error| Error::internal("an answer", error))?;
+    let answer = CommandReply { status: 202, body: Json::stored(text)? };
+    let response = carry_out(&call.app, once, change, answer).await;
+    response.map_err(|error| match error {
+        // Only a limit of the cluster is tried elsewhere.
+        Error::Refused(Refusal::Limit { ref counter, .. })
+            if *counter == instance.status.capacity_counter =>
+        {
+            error
+        }
+        error => limit_error(&call.kind, admitted, error),
+    })
+}

@@ -1,0 +1,48 @@
+//! The error codes, for whoever wants to look one up.
+
+use axum::response::Response;
+use kernel::Result;
+use serde_json::json;
+
+use crate::api::router::Call;
+use crate::api::wire::reply::{self, ErrorBody};
+use crate::model::error_code::ErrorCode;
+
+fn all(call: &Call) -> Vec<ErrorBody<'static>> {
+    let kind = &call.kind;
+    let has = |code: &&ErrorCode| !kind.file.errors_without.contains(&code.number());
+    ErrorCode::ALL
+        .iter()
+        .filter(has)
+        .map(|code| ErrorBody::new(kind, *code, code.reason()))
+        .collect()
+}
+
+/// A page of them; a window outside the list shows all.
+pub fn list(call: &Call) -> Response {
+    let all = all(call);
+    let total = all.len();
+    let number = |name: &str, default: usize| {
+        call.query(name).and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (page, size) = (number("page", 1), number("size", total));
+    let begin = page.saturating_sub(1).saturating_mul(size);
+    let inside = page > 0 && size > 0 && begin < total;
+    let (page, size, items) = if inside {
+        (page, size.min(total), &all[begin..(begin + size).min(total)])
+    } else {
+        (1, total, &all[..])
+    };
+    let list = json!({
+        "kind": "ErrorList", "page": page, "size": size, "total": total, "items": items,
+    });
+    reply::json(&call.context, 200, &list)
+}
+
+pub fn get(call: &Call) -> Result<Response> {
+    let id = &call.args[0];
+    let found = all(call).into_iter().find(|error| error.id == *id);
+    let found =
+        found.ok_or_else(|| ErrorCode::NotFound.error(format!("no error with id {id} exists")))?;
+    Ok(reply::json(&call.context, 200, &found))
+}

@@ -1,0 +1,196 @@
+//! One instance: read, change, delete, promote.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use kernel::change::{EventDraft, Write};
+use kernel::identity::Principal;
+use kernel::{Change, Error, Key, Object, Result, Timestamp};
+use serde_json::json;
+
+use crate::api::router::Call;
+use crate::api::wire::reply;
+use crate::decide::instance::lifecycle::Event;
+use crate::decide::instance::transition;
+use crate::decide::promotion;
+use crate::model::error_code::ErrorCode;
+use crate::model::instance::{Instance, Promotion};
+use crate::model::payload::{Payload, check_field, check_length, parse_object};
+use crate::model::template_scope::InstanceScope;
+use crate::store::index::Row;
+
+/// Whether the caller may see it: their organisation's, or their own if they have none.
+pub fn sees(who: &Principal, instance: &Instance) -> bool {
+    match who.org.as_str() {
+        "" => instance.owner == who.subject,
+        org => instance.org == org,
+    }
+}
+
+/// The instance of the path, if the caller may see it.
+pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
+    call.fleet.index.catch_up().await?;
+    let id = &call.args[0];
+    let row = call.fleet.index.get(call.kind.name(), id);
+    row.filter(|row| sees(who, &row.instance)).ok_or_else(|| {
+        let resource = &call.kind.file.resource;
+        let user = &who.subject;
+        ErrorCode::NotFound.error(format!("{resource} for user {user} with id='{id}' not found"))
+    })
+}
+
+pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
+    let row = visible(call, who).await?;
+    let render =
+        || reply::append_newline(call.kind.response.render(&view(call, &row.instance))).into();
+    let bytes = call.fleet.rendered.get(&call.kind, &row, render);
+    Ok(reply::json_body(&call.context, 200, bytes))
+}
+
+fn view<'c>(call: &'c Call, instance: &'c Instance) -> InstanceScope<'c> {
+    call.fleet.scope(&call.kind, instance, None)
+}
+
+pub fn shown(call: &Call, status: u16, instance: &Instance) -> Response {
+    reply::json_line(&call.context, status, call.kind.response.render(&view(call, instance)))
+}
+
+pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
+    let bytes = call.bytes().await?;
+    let body = Payload(parse_object(&bytes)?);
+    let owner = body.text("owner")?.map(str::to_owned);
+    if let Some(owner) = &owner {
+        check_length("owner", owner, 1, 255)?;
+    }
+    let mut fields = Vec::new();
+    for (name, field) in call.kind.file.fields.iter().filter(|(_, field)| field.patch) {
+        if let Some(value) = body.0.get(name).filter(|value| !value.is_null()) {
+            check_field(name, field, value)?;
+            fields.push((name.clone(), value.clone()));
+        }
+    }
+    let row = visible(&call, who).await?;
+    if !who.org_admin && row.instance.owner != who.subject {
+        return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
+    }
+    if let (Some(owner), Some(ams)) = (&owner, &call.fleet.ams)
+        && *owner != row.instance.owner
+    {
+        let account = ams.account(owner).await?;
+        if account.is_none_or(|account| account.banned || account.org != who.org) {
+            let why = format!("user {owner} is not a member of the organisation");
+            return Err(ErrorCode::BadRequest.error(why));
+        }
+    }
+    let after = edit(&call, who, &row.instance.key(), "update", |instance, object, now| {
+        let mut next = instance.clone();
+        next.owner = owner.clone().unwrap_or(next.owner);
+        next.spec.fields.extend(fields.iter().cloned());
+        if next == *instance {
+            return Ok((Change::default(), next));
+        }
+        let change = crate::decide::instance::instance_change(object, &next, "updated", now);
+        Ok((change, next))
+    })
+    .await?;
+    Ok(shown(&call, 200, &after))
+}
+
+pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
+    call.must_be_async()?;
+    call.fleet.index.catch_up().await?;
+    let id = call.args[0].clone();
+    let row = call.fleet.index.get(call.kind.name(), &id);
+    let may = |instance: &Instance| {
+        sees(who, instance) && (who.org_admin || instance.owner == who.subject)
+    };
+    let row = row.filter(|row| may(&row.instance)).ok_or_else(|| {
+        ErrorCode::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
+    })?;
+    deleted(&call, who, &row.instance.key()).await
+}
+
+/// Asks for an instance to go, and answers so that every generated client is content.
+pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
+    edit(call, who, key, "delete", |instance, object, now| {
+        let (mut change, next) = transition(object, instance, Event::Delete, now);
+        change.wakes.push(instance.wake(now));
+        Ok((change, next))
+    })
+    .await?;
+    let kind = &call.kind;
+    let id = &call.args[0];
+    let body = json!({
+        "reason": format!("{} is being deleted", kind.file.title),
+        "operation_id": call.context.request_id,
+        "id": id,
+        "kind": kind.file.title,
+        "href": kind.href(id),
+        "code": format!("{}-0", kind.file.codes),
+    });
+    Ok(call.json(202, &body))
+}
+
+pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
+    let body = Payload(call.object().await?);
+    call.must_be_async()?;
+    let field = call.kind.promotion_field();
+    let to = body.text(&field)?.or(body.text("desired_billing_model")?);
+    let to = to.unwrap_or_default().to_owned();
+    check_length(&field, &to, 1, 64)?;
+    let text = |name: &str| Ok::<_, Error>(body.text(name)?.unwrap_or_default().to_owned());
+    let marketplace = text("desired_marketplace")?;
+    let billing_cloud_account_id = text("desired_billing_cloud_account_id")?;
+    let row = visible(&call, who).await?;
+    if !who.org_admin && row.instance.owner != who.subject {
+        return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
+    }
+    let promotion = Promotion { to, marketplace, billing_cloud_account_id, failed: String::new() };
+    edit(&call, who, &row.instance.key(), "promote", |instance, object, now| {
+        promotion::check(&call.kind, instance, &promotion)?;
+        let mut next = instance.clone();
+        next.spec.promotion = Some(promotion.clone());
+        let mut change = crate::decide::instance::instance_change(object, &next, "promoting", now);
+        change.wakes.push(instance.wake(now));
+        Ok((change, next))
+    })
+    .await?;
+    Ok(reply::empty(&call.context, 202))
+}
+
+/// Changes an instance as it is now; reads again if someone else wrote meanwhile. A change without
+/// a write is none.
+pub async fn edit(
+    call: &Call,
+    who: &Principal,
+    key: &Key,
+    action: &str,
+    change: impl Fn(&Instance, &Object, Timestamp) -> Result<(Change, Instance)>,
+) -> Result<Instance> {
+    let edited = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
+        let object = object.ok_or_else(|| ErrorCode::NotFound.default_error())?;
+        let instance = Instance::from_object(object)?;
+        let (mut wanted, mut after) = change(&instance, object, now)?;
+        let Some(
+            Write::Create(mut instance_change)
+            | Write::Update(mut instance_change)
+            | Write::Transition(mut instance_change),
+        ) = wanted.write.take()
+        else {
+            return Ok((None, instance));
+        };
+        instance_change.generation += 1;
+        let action = format!("{}.{action}", key.kind());
+        let mut audit = call.context.audit(who, &action, key.as_str(), &object.org);
+        (audit.before, audit.after) = (object.spec.clone(), instance_change.spec.clone());
+        wanted.audit = Some(audit);
+        if wanted.event.is_none() {
+            wanted.event = Some(EventDraft::of(&instance_change, "updated"));
+        }
+        wanted.write = Some(Write::Update(instance_change));
+        after.updated_at = now;
+        Ok((Some(wanted), after))
+    };
+    kernel::store::edit(call.fleet.store.as_ref(), &call.fleet.ambient, key, edited).await
+}

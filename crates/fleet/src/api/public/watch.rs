@@ -1,0 +1,319 @@
+//! Watches: what changes, as it changes. As a stream of events (`?watch=true`), or as a list that
+//! waits until it has something new in it (`?wait=SECONDS&after=REVISION`).
+//!
+//! Whoever watches sleeps until a bell rings that is theirs alone. What is new is worked out when
+//! the client can take it, from where the client is: a slow one costs nothing but its place.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures::{Stream, StreamExt as _, stream};
+use kernel::Result;
+use kernel::http::Later;
+use kernel::identity::Principal;
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::list;
+use crate::Fleet;
+use crate::api::agent;
+use crate::api::router::Call;
+use crate::api::wire::reply;
+use crate::model::error_code::ErrorCode;
+use crate::model::kind::Kind;
+use crate::store::index::{Delta, Row};
+
+const WAIT_S_MAX: u64 = 60;
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Clients come back after this long, and show a token that is still good.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Whose instances.
+#[derive(Clone)]
+enum Audience {
+    Org(String),
+    /// Those that the agent of a cluster is told of.
+    Cluster(String),
+}
+
+pub async fn for_user(call: Call, who: &Principal) -> Result<Response> {
+    if !is_asked_for(&call)? {
+        return list::for_user(&call, who).await;
+    }
+    call.fleet.index.catch_up().await?;
+    // Whoever has no organisation was not let in.
+    respond(call, Audience::Org(who.org.clone()))
+}
+
+pub async fn for_agent(call: Call) -> Result<Response> {
+    if !is_asked_for(&call)? {
+        return agent::list(&call).await;
+    }
+    let cluster = agent::cluster(&call).await?;
+    respond(call, Audience::Cluster(cluster.id.clone()))
+}
+
+/// `?watch=false` is a list like any other.
+fn is_asked_for(call: &Call) -> Result<bool> {
+    if call.query("search").is_some() || call.query("orderBy").is_some() {
+        return Err(ErrorCode::Malformed.error("a watch takes neither search nor orderBy"));
+    }
+    match call.query("watch").as_deref() {
+        None => Ok(true),
+        Some("true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(call.query("wait").is_some()),
+        Some(_) => Err(ErrorCode::Malformed.error("watch must be true or false")),
+    }
+}
+
+/// From which revision on.
+pub fn after(call: &Call) -> Result<Option<i64>> {
+    let Some(text) = call.query("after") else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| *number >= 0);
+    number
+        .map(Some)
+        .ok_or_else(|| ErrorCode::Malformed.error("after must be the number of a revision"))
+}
+
+fn respond(call: Call, audience: Audience) -> Result<Response> {
+    let after = after(&call)?;
+    let closing = call.context.closing();
+    if let Some(wait) = call.query("wait") {
+        let wait = wait.parse().ok().filter(|wait| *wait <= WAIT_S_MAX).ok_or_else(|| {
+            ErrorCode::Malformed
+                .error(format!("wait must be a number of seconds, at most {WAIT_S_MAX}"))
+        })?;
+        let wait = Duration::from_secs(wait);
+        let watch = Watch::new(&call, audience, after);
+        return Ok(Later::new(wait, poll(call, watch, wait, closing)).into_response());
+    }
+    let last = call.header("last-event-id").and_then(|id| id.parse().ok());
+    let watch = Watch::new(&call, audience, last.or(after));
+    Ok(reply::with_operation(&call.context, streamed(watch, closing)))
+}
+
+/// Someone's way through the changes.
+struct Watch {
+    fleet: Arc<Fleet>,
+    kind: String,
+    audience: Audience,
+    /// The revision up to which they know everything.
+    after: Option<i64>,
+    changes: Receiver<i64>,
+    /// What to apply is told, too.
+    manifests: bool,
+}
+
+impl Watch {
+    fn new(call: &Call, audience: Audience, after: Option<i64>) -> Watch {
+        let (fleet, kind) = (call.fleet.clone(), call.kind.name().to_owned());
+        let changes = match &audience {
+            Audience::Org(org) => fleet.index.org_changes(&kind, org),
+            Audience::Cluster(id) => fleet.index.agent_changes(&kind, id),
+        };
+        let manifests = agent::wants_manifests(call);
+        let watch = Watch { fleet, kind, audience, after, changes, manifests };
+        watch.touch_agent();
+        watch
+    }
+
+    /// What is new, perhaps nothing. From then on it is known.
+    async fn poll_delta(&mut self) -> Delta {
+        // Changes come in batches: part of one has no revision that could be named.
+        let seq = *self.changes.borrow_and_update();
+        self.fleet.index.wait_for_seq(seq).await;
+        let index = &self.fleet.index;
+        let delta = match &self.audience {
+            Audience::Org(org) => index.for_org(&self.kind, org, self.after),
+            Audience::Cluster(id) => index.for_agent(&self.kind, id, self.after),
+        };
+        self.after = Some(delta.seq);
+        delta
+    }
+
+    /// Waits until there is something new. Nothing is lost if it is not waited to the end.
+    async fn next(&mut self) -> Delta {
+        loop {
+            let delta = self.poll_delta().await;
+            if delta.full || !delta.changed.is_empty() || !delta.gone.is_empty() {
+                return delta;
+            }
+            if self.changes.changed().await.is_err() {
+                // The index is gone, and with it the server.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// An agent that watches is there, though it says nothing.
+    fn touch_agent(&self) {
+        if let Audience::Cluster(id) = &self.audience {
+            self.fleet.touch_agent(id);
+        }
+    }
+
+    fn render(&self, kind: &Kind, row: &Row, out: &mut Vec<u8>) {
+        match self.audience {
+            Audience::Org(_) => {
+                kind.response.render_into(&self.fleet.scope(kind, &row.instance, None), out);
+            }
+            Audience::Cluster(_) => {
+                agent::render_for_agent(&self.fleet, kind, row, self.manifests, out)
+            }
+        }
+    }
+}
+
+/// A list as soon as there is something to list, or when the time is over.
+async fn poll(
+    call: Call,
+    mut watch: Watch,
+    wait: Duration,
+    closing: CancellationToken,
+) -> Result<Response> {
+    let delta = tokio::select! {
+        biased;
+        delta = watch.next() => delta,
+        () = closing.cancelled() => watch.poll_delta().await,
+        () = tokio::time::sleep(wait) => watch.poll_delta().await,
+    };
+    watch.touch_agent();
+    let kind = &call.kind;
+    let count = delta.changed.len();
+    let head = match watch.audience {
+        Audience::Org(_) => format!(
+            r#"{{"kind":"{}","page":1,"size":{count},"total":{count},"items":["#,
+            kind.file.list
+        ),
+        Audience::Cluster(_) => format!(r#"{{"kind":"Managed{}List","items":["#, kind.file.title),
+    };
+    let mut out = head.into_bytes();
+    for (i, row) in delta.changed.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        watch.render(kind, row, &mut out);
+    }
+    out.extend_from_slice(delta_suffix(&delta).as_bytes());
+    let mut response = reply::json_line(&call.context, 200, out);
+    let headers = response.headers_mut();
+    headers.insert(agent::REVISION, delta.seq.into());
+    if call.parts.headers.contains_key(header::ORIGIN) {
+        let any = HeaderValue::from_static("*");
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
+    }
+    Ok(response)
+}
+
+/// The end of a list of what is new.
+pub fn delta_suffix(delta: &Delta) -> String {
+    let Delta { seq, full, gone, .. } = delta;
+    let more = json!({ "revision": seq, "full": full, "gone": gone }).to_string();
+    format!("],{}", &more[1..])
+}
+
+fn streamed(watch: Watch, closing: CancellationToken) -> Response {
+    let headers = [
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that buffer would hold events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, Sse::new(events(watch, closing))).into_response()
+}
+
+/// A stream on its way through one delta after the other.
+struct SseState {
+    watch: Watch,
+    closing: CancellationToken,
+    until: Instant,
+    delta: Delta,
+    /// How many of the delta's events were sent.
+    sent: usize,
+    ended: bool,
+}
+
+fn events(
+    watch: Watch,
+    closing: CancellationToken,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let until = Instant::now() + LIFETIME;
+    let delta = Delta::default();
+    let state = SseState { watch, closing, until, delta, sent: 0, ended: false };
+    // The comment opens the stream at once, also when nothing happens for a while.
+    let hello = stream::iter([Ok(Event::default().comment("changes follow"))]);
+    hello.chain(stream::unfold(state, |mut state| async move {
+        let event = state.next().await?;
+        Some((Ok(event), state))
+    }))
+}
+
+impl SseState {
+    async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            if let Some(event) = self.next_event() {
+                return Some(event);
+            }
+            let said = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => Some((true, "the server is stopping")),
+                delta = self.watch.next() => {
+                    (self.delta, self.sent) = (delta, 0);
+                    None
+                }
+                () = tokio::time::sleep_until(self.until) => Some((true, "come back with Last-Event-ID")),
+                () = tokio::time::sleep(HEARTBEAT) => Some((false, "still here")),
+            };
+            if let Some((ended, said)) = said {
+                self.watch.touch_agent();
+                self.ended = ended;
+                return Some(Event::default().comment(said));
+            }
+        }
+    }
+
+    /// The next event of the delta: that it is full, what went, what changed. An id says that
+    /// everything up to it was sent; of a full one, only the last event can say that.
+    fn next_event(&mut self) -> Option<Event> {
+        let Delta { seq, full, changed, gone } = &self.delta;
+        let at = self.sent;
+        let head = usize::from(*full);
+        let count = head + gone.len() + changed.len();
+        if at >= count {
+            self.delta = Delta::default();
+            return None;
+        }
+        self.sent += 1;
+        let last = at + 1 == count;
+        let (event, id) = if at < head {
+            let about = json!({ "revision": seq, "count": changed.len() });
+            (Event::default().event("full").data(about.to_string()), None)
+        } else if let Some(id) = gone.get(at - head) {
+            (Event::default().event("gone").data(json!({ "id": id }).to_string()), None)
+        } else {
+            let row = &changed[at - head - gone.len()];
+            let catalogue = self.watch.fleet.catalogue();
+            let Some(kind) = catalogue.kind(&self.watch.kind) else {
+                self.ended = true;
+                return Some(Event::default().comment("there is no such kind any more"));
+            };
+            let mut out = Vec::with_capacity(1024);
+            self.watch.render(kind, row, &mut out);
+            let data = String::from_utf8_lossy(&out);
+            (Event::default().event("changed").data(data), (!full).then_some(row.seq))
+        };
+        let id = if last { Some(*seq) } else { id };
+        Some(match id {
+            Some(id) => event.id(id.to_string()),
+            None => event,
+        })
+    }
+}

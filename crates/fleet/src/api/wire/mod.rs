@@ -1,0 +1,4 @@
+//! Responses as they are on the wire.
+
+pub mod rendered;
+pub mod reply;

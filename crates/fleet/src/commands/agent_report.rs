@@ -1,0 +1,123 @@
+//! Ingests what an agent reports of its cluster and of its instances. Only what is new is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use kernel::store::edit;
+use kernel::{Change, Key, Object, Refusal, Result, Timestamp};
+use serde_json::Value;
+
+use crate::Fleet;
+use crate::decide::cluster::report;
+use crate::decide::instance::{instance_change, transition};
+use crate::decide::instance_report::{Report, Verdict, evaluate_report};
+use crate::model::cluster::{self, Cluster};
+use crate::model::instance::Instance;
+use crate::model::kind::Kind;
+
+/// Records what an agent reports of its cluster; refuses versions that cannot be used.
+pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) -> Result<()> {
+    report::check(kind, body)?;
+    fleet.touch_agent(id);
+    let stale_after = Duration::from_secs(fleet.config.agent.lost_after_s / 3);
+    let reported = |stored: Option<&Object>, now: Timestamp| {
+        let stored = stored.filter(|object| object.deleted_at.is_none());
+        let Some(object) = stored else { return Ok((None, ())) };
+        let waiting = || fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
+        Ok((report::change(object, kind, body, stale_after, waiting, now)?, ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &cluster::key(id), reported).await
+}
+
+/// How often what someone else wrote meanwhile is read again.
+const TRIES: usize = 5;
+
+/// Takes in an agent's reports. Says for each what came of it; only what is new is written.
+pub async fn ingest_reports(
+    fleet: &Fleet,
+    kind: &Kind,
+    cluster: &Cluster,
+    reports: &serde_json::Map<String, Value>,
+) -> Result<BTreeMap<String, &'static str>> {
+    let names = fleet.dns.is_some() && kind.file.dns.is_some();
+    let mut results = BTreeMap::new();
+    let mut open = Vec::new();
+    for (id, value) in reports {
+        let report = Report::read(kind, value);
+        let verdict = match fleet.index.get(kind.name(), id) {
+            Some(row) => evaluate_report(&row.instance, kind, cluster, &report, names, ""),
+            None => Verdict::Rejected("it does not exist"),
+        };
+        match verdict {
+            Verdict::Unchanged => drop(results.insert(id.clone(), "unchanged")),
+            Verdict::Rejected(why) => drop(results.insert(id.clone(), why)),
+            Verdict::Changed { .. } => open.push((id.clone(), report)),
+        }
+    }
+    for _ in 0..TRIES {
+        if open.is_empty() {
+            break;
+        }
+        open = commit_reports(fleet, kind, cluster, open, names, &mut results).await?;
+    }
+    results.extend(open.into_iter().map(|(id, _)| (id, "it is being changed; say it again")));
+    Ok(results)
+}
+
+/// Writes what is new; returns what someone else wrote meanwhile.
+async fn commit_reports(
+    fleet: &Fleet,
+    kind: &Kind,
+    cluster: &Cluster,
+    open: Vec<(String, Report)>,
+    names: bool,
+    results: &mut BTreeMap<String, &'static str>,
+) -> Result<Vec<(String, Report)>> {
+    let keys: Vec<Key> = open.iter().map(|(id, _)| Key::new(kind.name(), id)).collect();
+    let objects = fleet.store.get(&keys).await?;
+    let objects: HashMap<&str, &Object> =
+        objects.iter().map(|object| (object.key.id(), object)).collect();
+    let now = fleet.ambient.now();
+    let (mut changes, mut written_of) = (Vec::new(), Vec::new());
+    for (id, report) in open {
+        let object = objects.get(id.as_str()).copied();
+        let Some(object) = object.filter(|object| object.deleted_at.is_none()) else {
+            results.insert(id, "it does not exist");
+            continue;
+        };
+        let instance = Instance::from_object(object)?;
+        let fresh = fleet.ambient.id();
+        match evaluate_report(&instance, kind, cluster, &report, names, &fresh) {
+            Verdict::Unchanged => drop(results.insert(id, "unchanged")),
+            Verdict::Rejected(why) => drop(results.insert(id, why)),
+            Verdict::Changed { next, event, wake } => {
+                let mut change: Change = match event {
+                    Some(event) => transition(object, &next, event, now).0,
+                    None => instance_change(object, &next, "reported", now),
+                };
+                if next.status.cluster_id.is_empty() {
+                    let counter = instance.status.capacity_counter.clone();
+                    change.releases = instance.releases([counter]);
+                }
+                if wake {
+                    change.wakes.push(instance.wake(now));
+                }
+                changes.push(change);
+                written_of.push((id, report));
+            }
+        }
+    }
+    let verdicts = fleet.store.commit_all(changes, now).await?;
+    let mut again = Vec::new();
+    for ((id, report), verdict) in written_of.into_iter().zip(verdicts) {
+        match verdict {
+            Ok(_) => drop(results.insert(id, "updated")),
+            Err(Refusal::Stale { .. }) => again.push((id, report)),
+            Err(refusal) => {
+                tracing::warn!(%id, %refusal, "an agent's report could not be written");
+                results.insert(id, "it could not be written; say it again");
+            }
+        }
+    }
+    Ok(again)
+}

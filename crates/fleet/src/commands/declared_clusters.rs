@@ -1,0 +1,175 @@
+//! The clusters that the file declares: registered, kept as it says, and taken away when it does
+//! not name them any more.
+
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::store::edit;
+use kernel::{Change, Error, Json, Object, Result, Timestamp};
+
+use crate::Fleet;
+use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
+use crate::model::providers::ClusterEntry;
+use crate::store::clusters::{self, NewCluster};
+
+/// Makes the clusters as the file says. Also has those looked at on which we keep things, so that
+/// this process watches them.
+pub async fn sync(fleet: &Fleet) -> Result<()> {
+    fleet.index.catch_up().await?;
+    let catalogue = fleet.catalogue();
+    for entry in &catalogue.clusters {
+        upsert_declared(fleet, entry).await?;
+    }
+    for cluster in fleet.index.clusters() {
+        let declared = catalogue.clusters.iter().any(|entry| entry.cluster_id == cluster.id);
+        if cluster.spec.from_file && !cluster.spec.deleting && !declared {
+            remove_undeclared(fleet, &cluster).await?;
+        }
+        let kept = matches!(cluster.spec.provider, Provider::Standalone | Provider::Terraform);
+        if kept {
+            let now = fleet.ambient.now();
+            clusters::wake(fleet.store.as_ref(), &cluster.id, now, now).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
+    let key = cluster::key(&entry.cluster_id);
+    let label = entry.status.as_deref().unwrap_or(Phase::Accepted.label());
+    let phase = Phase::parse(label).ok_or_else(|| {
+        let known = Phase::ALL.map(Phase::label).join(", ");
+        let field = format!("clusters[{}].status", entry.cluster_id);
+        Error::invalid(field, format!("`{label}` is none; there are {known}"))
+    })?;
+    let upserted = |stored: Option<&Object>, now: Timestamp| {
+        let live = stored.filter(|object| object.deleted_at.is_none());
+        let (mut object, event) = match live {
+            Some(object) => {
+                let before = Cluster::from_object(object)?;
+                // It is registered again by the next sync after it is gone.
+                if before.spec.deleting {
+                    return Ok((None, ()));
+                }
+                let spec = Spec { from_file: true, ..updated_spec(fleet, &before, entry) };
+                if spec == before.spec && object.name == entry.name {
+                    return Ok((None, ()));
+                }
+                let mut object = object.clone();
+                object.spec = Json::encode(&spec);
+                object.generation += 1;
+                (object, "updated")
+            }
+            None => {
+                let new = NewCluster {
+                    id: &entry.cluster_id,
+                    org: "",
+                    owner: "mainstay",
+                    name: &entry.name,
+                    phase,
+                    spec: declared_spec(entry),
+                    reason: "",
+                };
+                let object = match stored {
+                    Some(deleted) => new.object_after(deleted, now),
+                    None => new.object(now),
+                };
+                (object, "registered")
+            }
+        };
+        object.name = entry.name.clone();
+        object.updated_at = now;
+        let mut wakes = fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
+        wakes.push(Wake::new(key.clone(), "", now));
+        let change = Change {
+            event: Some(EventDraft::of(&object, event)),
+            write: Some(match stored {
+                Some(_) => Write::Update(object),
+                None => Write::Create(object),
+            }),
+            wakes,
+            ..Change::default()
+        };
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &key, upserted).await
+}
+
+fn declared_spec(entry: &ClusterEntry) -> Spec {
+    Spec {
+        provider: entry.provider_type,
+        cloud_provider: entry.cloud_provider.clone(),
+        region: entry.region.clone(),
+        multi_az: entry.multi_az,
+        schedulable: entry.schedulable,
+        limit: entry.instance_limit,
+        instance_types: instance_types(entry),
+        dns_name: entry.cluster_dns.clone(),
+        from_file: true,
+        ..Spec::default()
+    }
+}
+
+fn instance_types(entry: &ClusterEntry) -> Vec<String> {
+    let types = entry.supported_instance_type.split(',').map(str::trim);
+    types.filter(|of| !of.is_empty()).map(str::to_owned).collect()
+}
+
+/// What the file may change of a cluster that is there.
+fn updated_spec(fleet: &Fleet, before: &Cluster, entry: &ClusterEntry) -> Spec {
+    let mut spec = before.spec.clone();
+    spec.schedulable = entry.schedulable;
+    spec.instance_types = instance_types(entry);
+    if !entry.cluster_dns.is_empty() {
+        spec.dns_name = entry.cluster_dns.clone();
+    }
+    // With and without a limit units are counted in different places: what is there would be lost.
+    let other_count = spec.limit.is_some() != entry.instance_limit.is_some();
+    if other_count && !fleet.index.on_cluster(&before.id).is_empty() {
+        tracing::warn!(
+            cluster = before.id,
+            "a limit can be added or taken away only while a cluster is empty; it stays as it was"
+        );
+    } else {
+        spec.limit = entry.instance_limit;
+    }
+    spec
+}
+
+/// The file does not name it any more: it goes, if it is empty.
+async fn remove_undeclared(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
+    let count = fleet.index.on_cluster(&cluster.id).len();
+    if count > 0 {
+        tracing::warn!(
+            cluster = cluster.id,
+            count,
+            "the file does not name this cluster any more, but instances are on it; it stays"
+        );
+        return Ok(());
+    }
+    request_delete(fleet, &cluster.id).await
+}
+
+/// Asks for a cluster to be deleted once it is empty.
+async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
+    let key = cluster::key(id);
+    let going = |there: Option<&Object>, now: Timestamp| {
+        let object = there.filter(|object| object.deleted_at.is_none());
+        let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
+        let mut cluster = Cluster::from_object(&object)?;
+        if cluster.spec.deleting {
+            return Ok((None, ()));
+        }
+        cluster.spec.deleting = true;
+        cluster.spec.schedulable = false;
+        object.spec = Json::encode(&cluster.spec);
+        object.generation += 1;
+        object.updated_at = now;
+        let change = Change {
+            event: Some(EventDraft::of(&object, "deleting")),
+            write: Some(Write::Update(object)),
+            wakes: vec![Wake::new(key.clone(), "", now)],
+            ..Change::default()
+        };
+        Ok((Some(change), ()))
+    };
+    edit(fleet.store.as_ref(), &fleet.ambient, &key, going).await
+}

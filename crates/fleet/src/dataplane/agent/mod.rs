@@ -1,0 +1,347 @@
+//! `mainstay agent`: the data plane of a Kubernetes cluster. What the control plane wants of the
+//! cluster becomes objects there, and what becomes of them is reported.
+//!
+//! The API server is the only memory: an agent that is killed begins where it was.
+
+mod control_plane;
+mod desired;
+pub mod health;
+mod object_cache;
+mod reconcile;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kernel::outbound::Outbound;
+use kernel::telemetry::Secret;
+use kernel::{Error, Result};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::model::kind::Summary;
+use crate::ports::kubernetes::{KubeClient, ObjectRef};
+use control_plane::{ControlPlane, Delta};
+use desired::DesiredInstance;
+use object_cache::ObjectCache;
+
+/// What an agent is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub control_plane_url: String,
+    pub cluster_id: String,
+    /// The issuer that gives tokens.
+    pub sso_url: String,
+    pub client_id: String,
+    pub client_secret: Secret,
+    /// Between two questions, where waiting for the answer is not possible.
+    pub poll: Duration,
+    /// Between two reports of everything.
+    pub resync: Duration,
+    /// Versions by kind and component; what is not named is `latest`.
+    pub offers: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+}
+
+impl Settings {
+    /// From values by the names that existing agents know.
+    pub fn from_values(value: impl Fn(&str) -> Option<String>) -> Result<Settings> {
+        let given = |name: &str| {
+            let value = value(name).map(|text| text.trim().to_owned());
+            value.filter(|text| !text.is_empty())
+        };
+        let needed = |name: &str| given(name).ok_or_else(|| Error::invalid(name, "must be given"));
+        let pause = |name: &str, or: u64| match given(name) {
+            None => Ok(Duration::from_secs(or)),
+            Some(text) => seconds(&text)
+                .ok_or_else(|| Error::invalid(name, format!("`{text}` must be like 15s"))),
+        };
+        let offers = given("offers").map(|text| serde_json::from_str(&text)).transpose();
+        Ok(Settings {
+            control_plane_url: needed("control-plane-url")?.trim_end_matches('/').to_owned(),
+            cluster_id: needed("cluster-id")?,
+            sso_url: needed("sso-auth-server-url")?.trim_end_matches('/').to_owned(),
+            client_id: needed("sso-client-id")?,
+            client_secret: Secret::new(needed("sso-secret")?),
+            poll: pause("poll-interval", 15)?,
+            resync: pause("resync-interval", 60)?,
+            offers: offers
+                .map_err(|e| Error::invalid("offers", e.to_string()))?
+                .unwrap_or_default(),
+        })
+    }
+
+    /// From a directory with a file for each.
+    pub fn from_dir(dir: &Path) -> Result<Settings> {
+        Settings::from_values(|name| std::fs::read_to_string(dir.join(name)).ok())
+    }
+}
+
+/// Reads `15s`, `2m`, `500ms`.
+fn seconds(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    match &text[digits..] {
+        "ms" => Some(Duration::from_millis(number)),
+        "" | "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number * 60)),
+        "h" => Some(Duration::from_secs(number * 3_600)),
+        _ => None,
+    }
+    .filter(|pause| !pause.is_zero())
+}
+
+/// After something could not be done.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Changes of the control plane that are not yet looked at: each holds a whole list at most.
+const DELTAS_MAX: usize = 8;
+/// Instances that are worked on at once.
+const AT_ONCE: usize = 16;
+
+/// Serves a cluster until `stop`.
+pub async fn run(
+    settings: Settings,
+    cluster: KubeClient,
+    outbound: &Outbound,
+    stop: CancellationToken,
+) -> Result<()> {
+    let tasks = TaskTracker::new();
+    let (deltas, desired) = mpsc::channel(DELTAS_MAX);
+    let control_plane = ControlPlane::new(&settings, outbound)?;
+    let cache =
+        ObjectCache::new(cluster.clone(), &settings.cluster_id, tasks.clone(), stop.clone());
+    let agent = Agent {
+        settings,
+        cluster,
+        control_plane,
+        cache,
+        instances: BTreeMap::new(),
+        reported: HashMap::new(),
+        kinds: BTreeMap::new(),
+        registered: false,
+    };
+    stop.run_until_cancelled(agent.serve(&deltas, desired, &tasks, &stop)).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+struct Agent {
+    settings: Settings,
+    cluster: KubeClient,
+    control_plane: ControlPlane,
+    cache: ObjectCache,
+    instances: BTreeMap<String, Arc<DesiredInstance>>,
+    /// What the control plane was last told of each.
+    reported: HashMap<String, Value>,
+    kinds: BTreeMap<String, Summary>,
+    /// The control plane knows of the cluster.
+    registered: bool,
+}
+
+impl Agent {
+    async fn serve(
+        mut self,
+        deltas: &mpsc::Sender<Delta>,
+        mut desired: mpsc::Receiver<Delta>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) {
+        let mut resync = tokio::time::interval(self.settings.resync);
+        let mut open: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let retry = !open.is_empty() || !self.registered;
+            tokio::select! {
+                Some(delta) = desired.recv() => open.extend(self.apply_delta(delta)),
+                ids = self.cache.changed() => open.extend(ids),
+                _ = resync.tick() => {
+                    self.register(deltas, tasks, stop).await;
+                    // Everything is said again, also what did not change.
+                    self.reported.clear();
+                    open.extend(self.instances.keys().cloned());
+                }
+                () = tokio::time::sleep(PAUSE), if retry => {
+                    if !self.registered {
+                        self.register(deltas, tasks, stop).await;
+                    }
+                }
+            }
+            open = self.reconcile(std::mem::take(&mut open)).await;
+        }
+    }
+
+    /// Asks which kinds there are, and says that the cluster is there.
+    async fn register(
+        &mut self,
+        deltas: &mpsc::Sender<Delta>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) {
+        let done = async {
+            self.follow_kinds(deltas, tasks, stop).await?;
+            self.report_cluster().await
+        };
+        let done: Result<()> = done.await;
+        self.registered = done.is_ok();
+        if let Err(error) = done {
+            tracing::warn!(%error, "the control plane does not know of this cluster");
+        }
+    }
+
+    /// Each kind is followed from now on.
+    async fn follow_kinds(
+        &mut self,
+        deltas: &mpsc::Sender<Delta>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        for kind in self.control_plane.kinds().await? {
+            if !self.kinds.contains_key(&kind.kind) {
+                let (control_plane, kind, deltas) =
+                    (self.control_plane.clone(), kind.clone(), deltas.clone());
+                let (poll, stop) = (self.settings.poll, stop.clone());
+                tasks.spawn(async move {
+                    stop.run_until_cancelled(control_plane.follow(kind, poll, deltas)).await;
+                });
+            }
+            self.kinds.insert(kind.kind.clone(), kind);
+        }
+        Ok(())
+    }
+
+    /// What is new; says whom that concerns.
+    fn apply_delta(&mut self, delta: Delta) -> Vec<String> {
+        let mut ids = Vec::new();
+        if delta.full {
+            let named: BTreeSet<&str> =
+                delta.items.iter().filter_map(|item| item["id"].as_str()).collect();
+            self.instances
+                .retain(|id, desired| desired.kind != delta.kind || named.contains(id.as_str()));
+        }
+        // Nobody told us to delete it: what is there stays.
+        for id in &delta.gone {
+            self.instances.remove(id);
+            self.reported.remove(id);
+        }
+        for item in &delta.items {
+            match DesiredInstance::read(&delta.kind, &self.settings.cluster_id, item) {
+                Ok(desired) => {
+                    ids.push(desired.id.clone());
+                    self.instances.insert(desired.id.clone(), Arc::new(desired));
+                }
+                Err(error) => tracing::warn!(%error, "an instance cannot be read"),
+            }
+        }
+        ids
+    }
+
+    /// Makes these so, and reports what changed. Returns those that need another look.
+    async fn reconcile(&mut self, ids: BTreeSet<String>) -> BTreeSet<String> {
+        let mut work = Vec::new();
+        for desired in ids.iter().filter_map(|id| self.instances.get(id).cloned()) {
+            let (cluster, cache) = (&self.cluster, &self.cache);
+            work.push(async move {
+                let done = reconcile::reconcile(&desired, cluster, cache).await;
+                (desired.id.clone(), desired.kind.clone(), done)
+            });
+        }
+        let reconciled: Vec<_> =
+            futures::stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
+        let mut open = BTreeSet::new();
+        let mut reports: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+        for (id, kind, done) in reconciled {
+            let status = match done {
+                Ok(Some(status)) => status,
+                Ok(None) => {
+                    open.insert(id);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%id, %error, "an instance is behind");
+                    open.insert(id);
+                    continue;
+                }
+            };
+            if self.reported.get(&id) != Some(&status) {
+                reports.entry(kind).or_default().insert(id, status);
+            }
+        }
+        for (kind, statuses) in reports {
+            let Some(kind) = self.kinds.get(&kind) else { continue };
+            match self.control_plane.report(kind, &statuses).await {
+                Ok(()) => self.reported.extend(statuses),
+                Err(error) => {
+                    tracing::warn!(%error, "what changed could not be reported");
+                    open.extend(statuses.into_iter().map(|(id, _)| id));
+                }
+            }
+        }
+        open
+    }
+
+    /// That the cluster is there, and what it can run.
+    async fn report_cluster(&self) -> Result<()> {
+        let (status, message) =
+            match self.cluster.get(&ObjectRef::new("v1", "Namespace", "", "default")).await {
+                Ok(_) => ("True", String::new()),
+                Err(error) => ("False", error.to_string()),
+            };
+        let ready = json!({ "type": "Ready", "status": status, "reason": "", "message": message });
+        for kind in self.kinds.values() {
+            let mut body = json!({ "conditions": [ready] });
+            if let Some(versions) = &kind.versions {
+                let offers = self.settings.offers.get(&kind.kind);
+                let offered = |component: &String| {
+                    let named = offers.and_then(|offers| offers.get(component)).cloned();
+                    named
+                        .filter(|versions| !versions.is_empty())
+                        .unwrap_or_else(|| vec!["latest".into()])
+                };
+                let mut operator = json!({ "ready": true });
+                operator["version"] = offered(&versions.operator).remove(0).into();
+                for (component, list) in &versions.components {
+                    operator[list] = offered(component).into();
+                }
+                body[&versions.operator] = json!([operator]);
+            }
+            self.control_plane.report_cluster(kind, &body).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_by_the_names_that_existing_agents_know() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        for (name, text) in [
+            ("control-plane-url", "https://x/\n"),
+            ("cluster-id", "c1"),
+            ("sso-auth-server-url", "https://sso"),
+            ("sso-client-id", "me"),
+            ("sso-secret", "hunter2"),
+            ("poll-interval", "15s"),
+        ] {
+            write(name, text);
+        }
+        let settings = Settings::from_dir(dir.path()).unwrap();
+        assert_eq!(settings.control_plane_url, "https://x");
+        assert_eq!(
+            (settings.poll, settings.resync),
+            (Duration::from_secs(15), Duration::from_secs(60))
+        );
+        assert!(!format!("{settings:?}").contains("hunter2"));
+        write("resync-interval", "soon");
+        assert!(
+            Settings::from_dir(dir.path()).unwrap_err().to_string().contains("resync-interval")
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! The program of a small HTTP service, run by the local data plane: enough to see an instance
+//! live and die.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use axum::Router;
+use axum::routing::get;
+use kernel::{Error, Result};
+use tokio::net::TcpListener;
+
+use super::local::write_facts;
+use super::until_sigterm;
+
+/// Serves on the loopback address until SIGTERM.
+pub async fn run(dir: impl AsRef<Path>, port: u16, name: &str) -> Result<()> {
+    let address = (Ipv4Addr::LOCALHOST, port);
+    let problem =
+        |error| Error::unavailable(format!("the service on 127.0.0.1:{port} ({error})"), error);
+    // Before anyone can connect and take it for ready.
+    let facts = [("flavour", "small HTTP service"), ("version", env!("CARGO_PKG_VERSION"))];
+    write_facts(dir.as_ref(), &facts).map_err(problem)?;
+    let listener = TcpListener::bind(address).await.map_err(problem)?;
+    let greeting = format!("This is {name}.\n");
+    let router = Router::new()
+        .route("/", get(|| async { greeting }))
+        .route("/healthz", get(|| async { "ok\n" }));
+    tokio::select! {
+        served = axum::serve(listener, router) => served.map_err(problem),
+        told = until_sigterm() => told.map_err(problem),
+    }
+}

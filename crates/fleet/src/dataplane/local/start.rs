@@ -1,0 +1,102 @@
+//! How an instance's process is started: with a group, an environment and a directory of its own,
+//! on its ports.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use kernel::{Error, Result};
+use tokio::process::{Child, Command};
+
+use super::output::Output;
+use super::readiness::FACTS;
+use super::record::{Attempt, Record};
+use super::{ProcessSpec, SupervisorInner};
+use crate::ports::process::{Identity, MARK};
+
+/// All that it inherits of the server's environment, where secrets may be.
+const INHERITED: [&str; 13] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "JAVA_HOME",
+    "KAFKA_HOME",
+    "MAINSTAY_KAFKA_HOME",
+];
+
+/// The names by which a command may call its ports, in their order.
+const PORTS: [&str; 3] = ["${port}", "${port2}", "${port3}"];
+
+/// Starts the process of `record` and notes it there and on disk. Nothing of an earlier one may
+/// run.
+pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> Result<Child> {
+    let count = ports_of(&record.spec);
+    inner.ports.ensure_count(&mut record.ports, count, &inner.ambient)?;
+    let problem = |what: &str| {
+        let what = format!("{what} of instance {}", record.spec.id);
+        move |error: std::io::Error| Error::unavailable(format!("{what} ({error})"), error)
+    };
+    std::fs::create_dir_all(dir).map_err(problem("the directory"))?;
+    let (output, output_from) = Output::in_dir(dir).open().map_err(problem("the output"))?;
+    let errors = output.try_clone().map_err(problem("the output"))?;
+    match std::fs::remove_file(dir.join(FACTS)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(problem("the facts")(error));
+        }
+        _ => {}
+    }
+    let nonce = format!("{:016x}", u64::from_le_bytes(inner.ambient.random_bytes()));
+    let fill = |text: &str| filled(text, inner, dir, record);
+    let words: Vec<String> = record.spec.command.iter().map(|word| fill(word)).collect();
+    let (program, arguments) = words.split_first().expect("a checked command has a program");
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(dir)
+        .env_clear()
+        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .envs(record.spec.env.iter().map(|(name, value)| (name, fill(value))))
+        .env(MARK, format!("{}:{nonce}", record.spec.id))
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        // Neither Ctrl-C nor the server's own end is meant for it.
+        .process_group(0);
+    record.attempt = Some(Attempt { nonce, process: None, output_from, ready: false });
+    // First the mark, then what carries it.
+    inner.write(record.clone()).await?;
+    let spawned = command.spawn().map_err(|error| {
+        Error::unavailable(format!("`{program}`: it cannot be started ({error})"), error)
+    });
+    let child = spawned.inspect_err(|_| record.attempt = None)?;
+    if let Some(attempt) = &mut record.attempt {
+        attempt.process = child.id().and_then(Identity::of_pid);
+    }
+    inner.write(record.clone()).await?;
+    tracing::info!(instance = record.spec.id, pid = child.id(), "an instance was started");
+    Ok(child)
+}
+
+fn ports_of(spec: &ProcessSpec) -> usize {
+    let texts = || spec.command.iter().chain(spec.env.values());
+    let named = |name: &str| texts().any(|text| text.contains(name));
+    // Also one that does not name its port has one: readiness is asked there.
+    PORTS.iter().rposition(|name| named(name)).map_or(1, |last| last + 1)
+}
+
+fn filled(text: &str, inner: &SupervisorInner, dir: &Path, record: &Record) -> String {
+    let mut text = text
+        .replace("${dir}", &dir.display().to_string())
+        .replace("${id}", &record.spec.id)
+        .replace("${mainstay}", &inner.executable.display().to_string());
+    for (name, port) in PORTS.iter().zip(&record.ports) {
+        text = text.replace(name, &port.to_string());
+    }
+    text
+}

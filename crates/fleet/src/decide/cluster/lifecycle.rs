@@ -1,0 +1,133 @@
+//! The life of a cluster as one table: status and event to status.
+
+use crate::decide::Transition;
+use crate::model::cluster::Phase;
+
+/// What can happen to a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Event {
+    /// Its provider was asked for it.
+    Asked,
+    /// It is there: made by its provider, or it was there before.
+    Made,
+    /// Only its agent is known: there is nothing to make and nothing to put on it.
+    Registered,
+    /// Everything that it needs is on it, its agent too.
+    AgentInstalled,
+    AgentReady,
+    AgentNotReady,
+    /// It could not be made, or not within its time.
+    GaveUp,
+    /// What is wanted of one that failed was changed.
+    Again,
+    /// It should go.
+    Delete,
+    /// Nothing is left at its provider.
+    Removed,
+    /// Nothing of it is left anywhere.
+    Cleaned,
+}
+
+impl Event {
+    pub const ALL: [Event; 11] = [
+        Event::Asked,
+        Event::Made,
+        Event::Registered,
+        Event::AgentInstalled,
+        Event::AgentReady,
+        Event::AgentNotReady,
+        Event::GaveUp,
+        Event::Again,
+        Event::Delete,
+        Event::Removed,
+        Event::Cleaned,
+    ];
+}
+
+pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
+    use Event as E;
+    use Phase as S;
+    match (phase, event) {
+        // On its way out there is one direction.
+        (S::Deprovisioning, E::Removed) => Transition::To(S::Cleanup),
+        (S::Cleanup, E::Cleaned) => Transition::Removed,
+        (S::Deprovisioning | S::Cleanup, _) => Transition::None,
+        (_, E::Delete) => Transition::To(S::Deprovisioning),
+        (S::Accepted, E::Asked) => Transition::To(S::Provisioning),
+        (S::Accepted | S::Provisioning, E::Made) => Transition::To(S::Provisioned),
+        (S::Accepted | S::Provisioning | S::Provisioned, E::Registered) => {
+            Transition::To(S::Waiting)
+        }
+        (S::Provisioned, E::AgentInstalled) => Transition::To(S::Waiting),
+        (S::Waiting, E::AgentReady) => Transition::To(S::Ready),
+        (S::Ready, E::AgentNotReady) => Transition::To(S::Waiting),
+        (S::Accepted | S::Provisioning | S::Provisioned, E::GaveUp) => Transition::To(S::Failed),
+        (S::Failed, E::Again) => Transition::To(S::Accepted),
+        _ => Transition::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that changes something. All other pairs of the 88 must stay.
+    const TABLE: &[(Phase, Event, Transition<Phase>)] = {
+        use Event as E;
+        use Phase as S;
+        &[
+            (S::Accepted, E::Asked, Transition::To(S::Provisioning)),
+            (S::Accepted, E::Made, Transition::To(S::Provisioned)),
+            (S::Accepted, E::Registered, Transition::To(S::Waiting)),
+            (S::Accepted, E::GaveUp, Transition::To(S::Failed)),
+            (S::Accepted, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Provisioning, E::Made, Transition::To(S::Provisioned)),
+            (S::Provisioning, E::Registered, Transition::To(S::Waiting)),
+            (S::Provisioning, E::GaveUp, Transition::To(S::Failed)),
+            (S::Provisioning, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Provisioned, E::Registered, Transition::To(S::Waiting)),
+            (S::Provisioned, E::AgentInstalled, Transition::To(S::Waiting)),
+            (S::Provisioned, E::GaveUp, Transition::To(S::Failed)),
+            (S::Provisioned, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Waiting, E::AgentReady, Transition::To(S::Ready)),
+            (S::Waiting, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Ready, E::AgentNotReady, Transition::To(S::Waiting)),
+            (S::Ready, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Failed, E::Again, Transition::To(S::Accepted)),
+            (S::Failed, E::Delete, Transition::To(S::Deprovisioning)),
+            (S::Deprovisioning, E::Removed, Transition::To(S::Cleanup)),
+            (S::Cleanup, E::Cleaned, Transition::Removed),
+        ]
+    };
+
+    #[test]
+    fn every_status_and_event_is_in_the_table_or_changes_nothing() {
+        for phase in Phase::ALL {
+            for event in Event::ALL {
+                let listed = TABLE.iter().find(|(s, e, _)| (*s, *e) == (phase, event));
+                let expected = listed.map_or(Transition::None, |(_, _, then)| *then);
+                assert_eq!(next_phase(phase, event), expected, "{phase:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_way_out_and_what_does_not_go_can_become_ready() {
+        for start in Phase::ALL {
+            let (mut reached, mut gone, mut i) = (vec![start], false, 0);
+            while let Some(&phase) = reached.get(i) {
+                for event in Event::ALL {
+                    match next_phase(phase, event) {
+                        Transition::To(next) if !reached.contains(&next) => reached.push(next),
+                        Transition::Removed => gone = true,
+                        _ => {}
+                    }
+                }
+                i += 1;
+            }
+            assert!(gone, "{start:?} has no way out");
+            let going = matches!(start, Phase::Deprovisioning | Phase::Cleanup);
+            assert_eq!(reached.contains(&Phase::Ready), !going, "{start:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Which cluster an instance goes to: filters, then the best fit; and why the others were not
+//! chosen.
+
+use std::sync::Arc;
+
+use crate::model::cluster::{Candidate, Cluster, Phase};
+use crate::model::settings::Scaling;
+
+/// What is to be placed.
+#[derive(Debug, Clone)]
+pub struct PlacementRequest<'a> {
+    pub kind: &'a str,
+    pub org: &'a str,
+    pub cloud_provider: &'a str,
+    pub region: &'a str,
+    pub multi_az: bool,
+    pub instance_type: &'a str,
+    pub units: i64,
+    /// The organisation's own cluster that it must go to; empty: one of ours.
+    pub own_cluster: &'a str,
+    pub rejected_by: &'a [String],
+    pub scaling: Scaling,
+}
+
+/// What was found about one cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementVerdict {
+    pub cluster: Arc<Cluster>,
+    /// Why not; none if it would do.
+    pub rejection: Option<Rejection>,
+    /// Units that would be free afterwards; none: no limit.
+    pub left: Option<i64>,
+}
+
+/// Why a cluster would not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    EnterpriseOnly,
+    NotRequested,
+    NotReady,
+    Deleting,
+    Unschedulable,
+    AgentLost,
+    RejectedIt,
+    OtherCloud,
+    OtherRegion,
+    SingleZone,
+    OtherTypes,
+    Full { used: i64, limit: i64 },
+}
+
+impl PlacementVerdict {
+    /// Why it would not do, in words.
+    pub fn why(&self) -> Option<String> {
+        let spec = &self.cluster.spec;
+        Some(match self.rejection? {
+            Rejection::EnterpriseOnly => "it belongs to an organisation".into(),
+            Rejection::NotRequested => "another cluster was asked for".into(),
+            Rejection::NotReady => format!("it is {}", self.cluster.phase.label()),
+            Rejection::Deleting => "it is being taken away".into(),
+            Rejection::Unschedulable => "it takes no new instances (schedulable: false)".into(),
+            Rejection::AgentLost => "its agent has been silent for too long".into(),
+            Rejection::RejectedIt => "it refused this instance: not enough resources".into(),
+            Rejection::OtherCloud => format!("it is in another cloud: {}", spec.cloud_provider),
+            Rejection::OtherRegion => format!("it is in another region: {}", spec.region),
+            Rejection::SingleZone => "it has one zone, and more are asked for".into(),
+            Rejection::OtherTypes => "it takes no instances of this kind and type".into(),
+            Rejection::Full { used, limit } => {
+                format!("it is full: {used} of {limit} units are used")
+            }
+        })
+    }
+}
+
+/// All clusters: those that would do first, the best fit before the others.
+pub fn rank_clusters(
+    request: &PlacementRequest<'_>,
+    candidates: impl IntoIterator<Item = Candidate>,
+) -> Vec<PlacementVerdict> {
+    let ranked = candidates.into_iter().map(|candidate| {
+        let limit = limit(request, &candidate.cluster);
+        let left = limit.map(|limit| limit - candidate.used - request.units);
+        let rejection = rejection(request, &candidate, limit);
+        PlacementVerdict { cluster: candidate.cluster, rejection, left }
+    });
+    let mut ranked: Vec<PlacementVerdict> = ranked.collect();
+    // The least room that is enough keeps large gaps for large instances.
+    ranked.sort_by(|a, b| {
+        let rank = |j: &PlacementVerdict| (j.rejection.is_some(), j.left.unwrap_or(i64::MAX));
+        rank(a).cmp(&rank(b)).then_with(|| a.cluster.id.cmp(&b.cluster.id))
+    });
+    ranked
+}
+
+fn limit(request: &PlacementRequest<'_>, cluster: &Cluster) -> Option<i64> {
+    match request.scaling {
+        Scaling::None if request.own_cluster.is_empty() => None,
+        _ => cluster.limit(request.instance_type),
+    }
+}
+
+fn rejection(
+    request: &PlacementRequest<'_>,
+    candidate: &Candidate,
+    limit: Option<i64>,
+) -> Option<Rejection> {
+    let Candidate { cluster, used } = candidate;
+    let spec = &cluster.spec;
+    let differs = |has: &str, asked: &str| !has.is_empty() && has != asked;
+    let own_asked = !request.own_cluster.is_empty();
+    let checks = [
+        (!own_asked && !cluster.org.is_empty(), Rejection::EnterpriseOnly),
+        (
+            own_asked && (request.own_cluster != cluster.id || cluster.org != request.org),
+            Rejection::NotRequested,
+        ),
+        (cluster.phase != Phase::Ready, Rejection::NotReady),
+        (spec.deleting, Rejection::Deleting),
+        (!spec.schedulable, Rejection::Unschedulable),
+        (cluster.status.agent_lost, Rejection::AgentLost),
+        (request.rejected_by.contains(&cluster.id), Rejection::RejectedIt),
+        (differs(&spec.cloud_provider, request.cloud_provider), Rejection::OtherCloud),
+        (differs(&spec.region, request.region), Rejection::OtherRegion),
+        (request.multi_az && !spec.multi_az, Rejection::SingleZone),
+        (!cluster.takes(request.kind, request.instance_type), Rejection::OtherTypes),
+    ];
+    if let Some((_, why)) = checks.into_iter().find(|(is, _)| *is) {
+        return Some(why);
+    }
+    let limit = limit.filter(|limit| used + request.units > *limit)?;
+    Some(Rejection::Full { used: *used, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cluster::{self, Spec, Status};
+    use kernel::Timestamp;
+
+    fn cluster(id: &str, limit: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
+        let spec = Spec {
+            cloud_provider: "aws".into(),
+            region: "r1".into(),
+            multi_az: true,
+            schedulable: true,
+            limit: Some(limit),
+            ..Spec::default()
+        };
+        let mut cluster = Cluster {
+            id: id.into(),
+            org: String::new(),
+            owner: String::new(),
+            name: id.into(),
+            phase: cluster::Phase::Ready,
+            created_at: Timestamp(0),
+            updated_at: Timestamp(0),
+            revision: 1,
+            spec,
+            status: Status::default(),
+        };
+        change(&mut cluster);
+        Candidate { cluster: Arc::new(cluster), used: 0 }
+    }
+
+    fn request() -> PlacementRequest<'static> {
+        PlacementRequest {
+            kind: "kafka",
+            org: "acme",
+            cloud_provider: "aws",
+            region: "r1",
+            multi_az: true,
+            instance_type: "standard",
+            units: 2,
+            own_cluster: "",
+            rejected_by: &[],
+            scaling: Scaling::Manual,
+        }
+    }
+
+    #[test]
+    fn the_least_room_that_is_enough_is_taken() {
+        let all = [cluster("a", 10, |_| {}), cluster("b", 2, |_| {}), cluster("c", 1, |_| {})];
+        let ranked = rank_clusters(&request(), all);
+        let order: Vec<&str> = ranked.iter().map(|j| j.cluster.id.as_str()).collect();
+        assert_eq!(order, ["b", "a", "c"]);
+        assert!(ranked[2].why().unwrap().contains("0 of 1 units are used"));
+    }
+
+    #[test]
+    fn each_reason_against_a_cluster_is_said() {
+        type Edit = fn(&mut Cluster);
+        let table: [(Edit, &str); 8] = [
+            (|c| c.org = "acme".into(), "belongs to an organisation"),
+            (|c| c.phase = Phase::Waiting, "waiting_for"),
+            (|c| c.spec.schedulable = false, "no new instances"),
+            (|c| c.status.agent_lost = true, "silent"),
+            (|c| c.spec.region = "r2".into(), "region: r2"),
+            (|c| c.spec.multi_az = false, "one zone"),
+            (|c| c.spec.instance_types = vec!["developer".into()], "this kind and type"),
+            (|c| c.spec.deleting = true, "taken away"),
+        ];
+        for (change, expected) in table {
+            let ranked = rank_clusters(&request(), [cluster("a", 10, change)]);
+            let why = ranked[0].why().unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+        let refused = PlacementRequest { rejected_by: &["a".to_owned()], ..request() };
+        assert!(rank_clusters(&refused, [cluster("a", 10, |_| {})])[0].rejection.is_some());
+    }
+
+    #[test]
+    fn an_own_cluster_is_the_only_one_and_only_for_its_organisation() {
+        let own = cluster("mine", 10, |c| c.org = "acme".into());
+        let asked = PlacementRequest { own_cluster: "mine", ..request() };
+        assert_eq!(rank_clusters(&asked, [own.clone()])[0].rejection, None);
+        let foreign = PlacementRequest { org: "other", ..asked.clone() };
+        assert!(rank_clusters(&foreign, [own])[0].rejection.is_some());
+        assert!(rank_clusters(&asked, [cluster("shared", 10, |_| {})])[0].rejection.is_some());
+    }
+
+    #[test]
+    fn without_scaling_no_limit_counts() {
+        let anything = PlacementRequest { scaling: Scaling::None, units: 99, ..request() };
+        assert_eq!(rank_clusters(&anything, [cluster("a", 1, |_| {})])[0].rejection, None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Bodies of requests: read leniently where clients rely on it, refused by the field where not.
+
+use kernel::Result;
+use serde_json::{Map, Value};
+
+use crate::model::error_code::ErrorCode;
+use crate::model::kind::Field;
+
+pub const NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
+
+/// Reads a JSON object, and says what is wrong with what is none.
+pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>> {
+    let wrong = |why: &str| ErrorCode::Malformed.error(format!("invalid request format: {why}"));
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(wrong("EOF"));
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(wrong("the body must be a JSON object")),
+        Err(error) if error.is_eof() => Err(wrong("unexpected EOF")),
+        Err(error) => Err(wrong(&error.to_string())),
+    }
+}
+
+/// Fields of a body. Null counts as not given, unknown ones are ignored.
+pub struct Payload(pub Map<String, Value>);
+
+impl Payload {
+    pub fn text(&self, name: &str) -> Result<Option<&str>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(ErrorCode::Malformed
+                .error(format!("invalid request format: {name} must be a string"))),
+        }
+    }
+
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(yes)) => Ok(Some(*yes)),
+            Some(_) => Err(ErrorCode::Malformed
+                .error(format!("invalid request format: {name} must be true or false"))),
+        }
+    }
+
+    pub fn integer(&self, name: &str) -> Result<Option<i64>> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) if number.is_i64() => Ok(number.as_i64()),
+            Some(_) => Err(ErrorCode::Malformed
+                .error(format!("invalid request format: {name} must be a whole number"))),
+        }
+    }
+}
+
+pub fn check_length(field: &str, text: &str, min: usize, max: usize) -> Result<()> {
+    let length = text.chars().count();
+    if length > max {
+        let why = format!("{field} is not valid, maximum length {max} is required");
+        return Err(ErrorCode::TooLong.error(why));
+    }
+    if length < min {
+        let why = format!("{field} is not valid, minimum length {min} is required");
+        return Err(ErrorCode::TooShort.error(why));
+    }
+    Ok(())
+}
+
+/// Lower-case letters, digits and `-`; begins with a letter, does not end with `-`.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && !text.ends_with('-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Whether a value may be a field of a kind's own.
+pub fn check_field(name: &str, field: &Field, value: &Value) -> Result<()> {
+    if value.is_null() {
+        return Ok(());
+    }
+    if !field.field_type.fits(value) {
+        let why = format!("invalid request format: {name} must be a {}", field.field_type.name());
+        return Err(ErrorCode::Malformed.error(why));
+    }
+    if let (Some(max), Some(text)) = (field.max_length, value.as_str()) {
+        check_length(name, text, 0, max)?;
+    }
+    if !field.values.is_empty() && !field.values.contains(value) {
+        let all: Vec<String> = field.values.iter().map(Value::to_string).collect();
+        let why = format!("Field validation failed: {name} must be one of {}", all.join(", "));
+        return Err(ErrorCode::Field.error(why));
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Secrets of clients, derived from one key: nothing secret is stored, and a client that was
+//! deleted by hand comes back with the secret that its users have.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use kernel::{Ambient, Error, Result};
+use sha2::Sha256;
+
+pub struct Secrets {
+    key: Vec<u8>,
+}
+
+const KEY_BYTES: usize = 32;
+
+impl Secrets {
+    pub fn from_key(key: Vec<u8>) -> Secrets {
+        Secrets { key }
+    }
+
+    /// Reads the key, or makes it on first start.
+    pub fn open(file: &Path, ambient: &Ambient) -> Result<Secrets> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => {
+                let key = URL_SAFE_NO_PAD.decode(text.trim()).unwrap_or_default();
+                if key.len() < KEY_BYTES {
+                    return Err(Error::invalid(
+                        "fleet.key_file",
+                        format!(
+                            "{} must hold {KEY_BYTES} bytes or more in base64url",
+                            file.display()
+                        ),
+                    ));
+                }
+                Ok(Secrets { key })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Secrets::create(file, ambient)
+            }
+            Err(error) => Err(unreadable(file, error)),
+        }
+    }
+
+    fn create(file: &Path, ambient: &Ambient) -> Result<Secrets> {
+        let key = ambient.random_bytes::<KEY_BYTES>().to_vec();
+        let mut options = std::fs::OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(file);
+        match made {
+            Ok(mut made) => {
+                let text = format!("{}\n", URL_SAFE_NO_PAD.encode(&key));
+                let written = made.write_all(text.as_bytes()).and_then(|()| made.sync_all());
+                written.map_err(|error| unreadable(file, error))?;
+                Ok(Secrets { key })
+            }
+            // Another process was quicker.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Secrets::open(file, ambient)
+            }
+            Err(error) => Err(unreadable(file, error)),
+        }
+    }
+
+    /// The secret of a client after so many changes of it.
+    pub fn derive(&self, client: &str, rotation: i64) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
+        mac.update(&rotation.to_be_bytes());
+        mac.update(client.as_bytes());
+        URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
+    }
+
+    /// Whether it is the client's secret. Takes as long whatever is offered.
+    pub fn verify(&self, client: &str, rotation: i64, offered: &str) -> bool {
+        let Ok(offered) = URL_SAFE_NO_PAD.decode(offered) else { return false };
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
+        mac.update(&rotation.to_be_bytes());
+        mac.update(client.as_bytes());
+        mac.verify_slice(&offered).is_ok()
+    }
+}
+
+fn unreadable(file: &Path, error: std::io::Error) -> Error {
+    Error::internal(format!("the key file {} cannot be used", file.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_follows_from_key_client_and_rotation() {
+        let secrets = Secrets::from_key(vec![7; 32]);
+        let secret = secrets.derive("a", 0);
+        assert_eq!(secret, secrets.derive("a", 0));
+        assert_ne!(secret, secrets.derive("a", 1));
+        assert_ne!(secret, secrets.derive("b", 0));
+        assert!(secrets.verify("a", 0, &secret));
+        assert!(
+            !secrets.verify("a", 1, &secret)
+                && !secrets.verify("a", 0, "x")
+                && !secrets.verify("a", 0, "")
+        );
+    }
+
+    #[test]
+    fn the_key_is_made_once_and_only_its_owner_can_read_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("fleet-key");
+        let ambient = Ambient::system();
+        let first = Secrets::open(&file, &ambient).unwrap().derive("a", 0);
+        assert_eq!(Secrets::open(&file, &ambient).unwrap().derive("a", 0), first);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&file, "short").unwrap();
+        assert!(Secrets::open(&file, &ambient).is_err());
+    }
+}

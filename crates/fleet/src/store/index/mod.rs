@@ -1,0 +1,469 @@
+//! A picture in memory of all live instances and clusters, kept by the feed of events. Lists,
+//! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
+//! store, and never older than the last commit ([`Index::fresh`]).
+
+mod columns;
+mod feed;
+mod lifecycle_counters;
+mod rows;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use kernel::change::Wake;
+use kernel::informer::Informer;
+use kernel::{Error, Key, Object, Result, Timestamp};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use columns::{CompiledFilter, StringTable};
+pub use feed::Delta;
+use feed::{ByName, Feed, delta};
+pub use lifecycle_counters::{LifecycleCounters, Operation, OperationCount};
+use rows::Rows;
+
+use crate::model::account::{self, Account};
+use crate::model::catalogue::Catalogue;
+use crate::model::cluster::{self, Candidate, Cluster};
+use crate::model::instance::{Instance, Interners, Phase};
+use crate::model::search::Filter;
+
+/// An instance, and the number of the event that it was last changed by.
+#[derive(Debug)]
+pub struct Row {
+    pub instance: Instance,
+    pub seq: i64,
+}
+
+#[derive(Default)]
+pub struct Index {
+    inner: RwLock<Inner>,
+    informer: OnceLock<Arc<Informer>>,
+    /// What came about since this process began.
+    pub counters: LifecycleCounters,
+}
+
+#[derive(Default)]
+struct Inner {
+    rows: Rows,
+    interners: Interners,
+    /// By kind and organisation.
+    orgs: HashMap<(String, String), Feed>,
+    /// By kind and cluster: what its agent is told.
+    agents: HashMap<(String, String), Feed>,
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    accounts: BTreeMap<String, Arc<Account>>,
+    /// Units by cluster and instance type.
+    used: HashMap<String, BTreeMap<String, i64>>,
+    /// Units by kind, cloud, region and instance type.
+    regions: HashMap<String, i64>,
+    counts: BTreeMap<(String, Phase), i64>,
+    /// Those that wait for a cluster or for a version.
+    waiting: BTreeSet<Key>,
+    strings: StringTable,
+    /// Instances by kind, cluster and status.
+    placed: BTreeMap<(String, String, Phase), i64>,
+}
+
+/// What someone may see: an organisation's, or only their own.
+#[derive(Debug, Clone)]
+pub enum Scope<'a> {
+    Org(&'a str),
+    Owner(&'a str),
+    All,
+}
+
+/// A part of a list, and how many there are in all.
+pub struct ListPage {
+    pub rows: Vec<Arc<Row>>,
+    pub total: usize,
+}
+
+impl Index {
+    pub fn attach(&self, informer: Arc<Informer>) {
+        let _ = self.informer.set(informer);
+    }
+
+    /// Returns once everything that was committed before is in the picture.
+    pub async fn catch_up(&self) -> Result<()> {
+        match self.informer.get() {
+            Some(informer) => informer.catch_up().await,
+            None => Err(Error::Unavailable { what: "the index".into(), source: None }),
+        }
+    }
+
+    /// Returns once the event of this number, and all before it, are in the picture.
+    pub async fn wait_for_seq(&self, seq: i64) {
+        futures::future::OptionFuture::from(self.informer.get().map(|m| m.wait_for_seq(seq))).await;
+    }
+
+    pub fn seq(&self) -> i64 {
+        self.informer.get().map_or(0, |informer| informer.seq())
+    }
+
+    /// Of what is in the picture, only these are left.
+    pub fn retain(&self, keys: &HashSet<Key>, seq: i64) {
+        let mut inner = self.inner.write();
+        inner.clusters.retain(|id, _| keys.contains(&cluster::key(id)));
+        inner.accounts.retain(|id, _| keys.contains(&account::key(id)));
+        let vanished = |row: &&Arc<Row>| !keys.contains(&row.instance.key());
+        let vanished: Vec<Arc<Row>> = inner.rows.all().filter(vanished).cloned().collect();
+        for old in vanished {
+            inner.rows.remove(&old.instance.kind, &old.instance.id);
+            inner.unlink(Some(&old), None, seq);
+        }
+    }
+
+    /// Takes in an object as an event, or the first reading, shows it.
+    pub fn apply(&self, object: &Object, seq: i64) {
+        let kind = object.key.kind();
+        let taken = match kind {
+            cluster::KIND => {
+                Cluster::from_object(object).map(|cluster| self.apply_cluster(object, cluster))
+            }
+            account::KIND => {
+                Account::from_object(object).map(|account| self.apply_account(object, account))
+            }
+            _ => match object.deleted_at {
+                Some(_) => {
+                    self.remove(object, seq);
+                    Ok(())
+                }
+                None => Instance::from_object(object).map(|instance| self.insert(instance, seq)),
+            },
+        };
+        if let Err(error) = taken {
+            tracing::error!(key = %object.key, %error, "an object that cannot be read is left out");
+        }
+    }
+
+    fn apply_cluster(&self, object: &Object, cluster: Cluster) {
+        let mut inner = self.inner.write();
+        let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
+        if !newer {
+            return;
+        }
+        let old = inner.clusters.remove(&cluster.id);
+        let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
+        self.counters.cluster(old.as_deref(), new.as_deref());
+        inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
+    }
+
+    fn apply_account(&self, object: &Object, account: Account) {
+        let mut inner = self.inner.write();
+        let newer = inner.accounts.get(&account.id).is_none_or(|a| a.revision < account.revision);
+        if !newer {
+            return;
+        }
+        if object.deleted_at.is_some() {
+            inner.accounts.remove(&account.id);
+        } else {
+            inner.accounts.insert(account.id.clone(), Arc::new(account));
+        }
+    }
+
+    fn insert(&self, mut instance: Instance, seq: i64) {
+        let mut inner = self.inner.write();
+        let old = inner.rows.get(&instance.kind, &instance.id).cloned();
+        if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
+            return;
+        }
+        instance.intern(&mut inner.interners);
+        let row = Arc::new(Row { instance, seq });
+        self.counters.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
+        inner.unlink(old.as_ref(), Some(&row), seq);
+        inner.link(&row);
+        inner.rows.insert(row);
+    }
+
+    fn remove(&self, object: &Object, seq: i64) {
+        let mut inner = self.inner.write();
+        let old = inner.rows.remove(object.key.kind(), object.key.id());
+        self.counters.instance(old.as_ref().map(|old| &old.instance), None);
+        inner.unlink(old.as_ref(), None, seq);
+    }
+
+    pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
+        self.inner.read().rows.get(kind, id).cloned()
+    }
+
+    pub fn cluster(&self, id: &str) -> Option<Arc<Cluster>> {
+        self.inner.read().clusters.get(id).cloned()
+    }
+
+    pub fn clusters(&self) -> Vec<Arc<Cluster>> {
+        self.inner.read().clusters.values().cloned().collect()
+    }
+
+    pub fn account(&self, id: &str) -> Option<Arc<Account>> {
+        self.inner.read().accounts.get(id).cloned()
+    }
+
+    /// An organisation's service accounts, oldest first.
+    pub fn accounts(&self, org: &str) -> Vec<Arc<Account>> {
+        let inner = self.inner.read();
+        let mut found: Vec<_> = inner.accounts.values().filter(|a| a.org == org).cloned().collect();
+        found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        found
+    }
+
+    /// Units of a type that a cluster holds.
+    pub fn used(&self, cluster: &str, instance_type: &str) -> i64 {
+        self.inner.read().used(cluster, instance_type)
+    }
+
+    /// Units of all types that a cluster holds.
+    pub fn used_total(&self, cluster: &str) -> i64 {
+        self.inner.read().used_total(cluster)
+    }
+
+    /// All clusters with the units that they hold: of this type, or of all where one limit is for
+    /// all.
+    pub fn candidates(&self, instance_type: &str) -> Vec<Candidate> {
+        let inner = self.inner.read();
+        let each = |cluster: &Arc<Cluster>| Candidate {
+            used: match cluster.spec.limit {
+                Some(_) => inner.used_total(&cluster.id),
+                None => inner.used(&cluster.id, instance_type),
+            },
+            cluster: cluster.clone(),
+        };
+        inner.clusters.values().map(each).collect()
+    }
+
+    /// Units of a type that a region holds, on clusters of ours.
+    pub fn used_in_region(&self, kind: &str, cloud: &str, region: &str, of: &str) -> i64 {
+        let key = format!("{kind}/{cloud}/{region}/{of}");
+        self.inner.read().regions.get(&key).copied().unwrap_or(0)
+    }
+
+    pub fn counts(&self) -> BTreeMap<(String, Phase), i64> {
+        self.inner.read().counts.clone()
+    }
+
+    /// Instances by kind, cluster and status; what is not there is none.
+    pub fn placed(&self) -> BTreeMap<(String, String, Phase), i64> {
+        self.inner.read().placed.clone()
+    }
+
+    /// All instances of a cluster, whether its agent is told of them or not.
+    pub fn on_cluster(&self, cluster: &str) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        let here = inner.rows.all().filter(|row| row.instance.status.cluster_id == cluster);
+        here.cloned().collect()
+    }
+
+    /// Whether an organisation has an instance of this name.
+    pub fn has_name(&self, kind: &str, org: &str, name: &str) -> bool {
+        let inner = self.inner.read();
+        let Some(feed) = inner.orgs.get(&(kind.to_owned(), org.to_owned())) else { return false };
+        feed.has_name(name)
+    }
+
+    /// Those of a kind that fit, in order, from `skip` on.
+    pub fn list(
+        &self,
+        kind: &str,
+        scope: &Scope<'_>,
+        filter: Option<&Filter>,
+        order: &crate::model::order::Order,
+        (skip, take): (usize, usize),
+    ) -> ListPage {
+        let inner = self.inner.read();
+        let feed = |org: &str| inner.orgs.get(&(kind.to_owned(), org.to_owned()));
+        let own = |row: &Row| match scope {
+            Scope::Owner(owner) => row.instance.owner == *owner,
+            _ => true,
+        };
+        let ready = filter.map(|filter| CompiledFilter::compile(filter, &inner.strings));
+        let fits = |one: &ByName| ready.as_ref().is_none_or(|ready| ready.fits(&one.columns));
+        let wanted = |one: &ByName| fits(one) && own(&one.row);
+        let one = match scope {
+            Scope::Org(org) => Some(feed(org)),
+            Scope::Owner(_) => Some(feed("")),
+            Scope::All => None,
+        };
+        if let (Some(feed), true) = (one, order.is_by_name()) {
+            let Some(feed) = feed else { return ListPage { rows: Vec::new(), total: 0 } };
+            if filter.is_none() && !matches!(scope, Scope::Owner(_)) {
+                let rows = feed.by_name.iter().skip(skip).take(take).map(|one| one.row.clone());
+                return ListPage { rows: rows.collect(), total: feed.by_name.len() };
+            }
+            let (mut rows, mut total) = (Vec::new(), 0);
+            for one in feed.by_name.iter().filter(|one| wanted(one)) {
+                if total >= skip && rows.len() < take {
+                    rows.push(one.row.clone());
+                }
+                total += 1;
+            }
+            return ListPage { rows, total };
+        }
+        let feeds: Vec<&Feed> = match one {
+            Some(feed) => feed.into_iter().collect(),
+            None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
+        };
+        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| wanted(one));
+        let mut all: Vec<&Arc<Row>> = all.map(|one| &one.row).collect();
+        let total = all.len();
+        let compare = |a: &&Arc<Row>, b: &&Arc<Row>| order.compare(&a.instance, &b.instance);
+        let end = skip.saturating_add(take).min(total);
+        if skip >= end {
+            return ListPage { rows: Vec::new(), total };
+        }
+        // Only the part that is asked for needs to be in order.
+        if end < total {
+            all.select_nth_unstable_by(end, compare);
+        }
+        all.truncate(end);
+        all.sort_unstable_by(compare);
+        ListPage { rows: all[skip..].iter().map(|row| (*row).clone()).collect(), total }
+    }
+
+    /// What an agent is told: all of it, or what changed after `after`.
+    pub fn for_agent(&self, kind: &str, cluster: &str, after: Option<i64>) -> Delta {
+        let inner = self.inner.read();
+        delta(inner.agents.get(&(kind.to_owned(), cluster.to_owned())), after, self.seq())
+    }
+
+    /// What changed for an organisation.
+    pub fn for_org(&self, kind: &str, org: &str, after: Option<i64>) -> Delta {
+        let inner = self.inner.read();
+        delta(inner.orgs.get(&(kind.to_owned(), org.to_owned())), after, self.seq())
+    }
+
+    /// Rings when something changes for an agent.
+    pub fn agent_changes(&self, kind: &str, cluster: &str) -> watch::Receiver<i64> {
+        let mut inner = self.inner.write();
+        let seq = self.seq();
+        let feed = inner.agents.entry((kind.into(), cluster.into()));
+        feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
+    }
+
+    /// Rings when something changes for an organisation.
+    pub fn org_changes(&self, kind: &str, org: &str) -> watch::Receiver<i64> {
+        let mut inner = self.inner.write();
+        let seq = self.seq();
+        let feed = inner.orgs.entry((kind.into(), org.into()));
+        feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
+    }
+
+    /// When the newest change of anything an agent is told was.
+    pub fn agent_seq(&self, kind: &str, cluster: &str) -> i64 {
+        let of = (kind.to_owned(), cluster.to_owned());
+        self.inner.read().agents.get(&of).map_or(0, Feed::newest)
+    }
+
+    /// When the newest change of an organisation's was.
+    pub fn org_seq(&self, kind: &str, org: &str) -> i64 {
+        let of = (kind.to_owned(), org.to_owned());
+        self.inner.read().orgs.get(&of).map_or(0, Feed::newest)
+    }
+
+    /// Instances that wait for a cluster or for a version.
+    pub fn waiting(&self) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        let row = |key: &Key| inner.rows.get(key.kind(), key.id()).cloned();
+        inner.waiting.iter().filter_map(row).collect()
+    }
+
+    /// Wake-ups of the instances that wait for a cluster or for a version, of kinds that there are.
+    pub fn wakes_of_waiting(&self, catalogue: &Catalogue, now: Timestamp) -> Vec<Wake> {
+        let waiting = self.waiting().into_iter();
+        let known = waiting.filter(|row| catalogue.kind(&row.instance.kind).is_some());
+        known.map(|row| row.instance.wake(now)).collect()
+    }
+
+    /// Since when each instance of a kind has its status, for the metrics.
+    pub fn each(&self, kind: &str, mut visit: impl FnMut(&Instance)) {
+        let inner = self.inner.read();
+        inner.rows.of_kind(kind).for_each(|row| visit(&row.instance));
+    }
+}
+
+impl Inner {
+    fn used(&self, cluster: &str, instance_type: &str) -> i64 {
+        self.used.get(cluster).and_then(|held| held.get(instance_type)).copied().unwrap_or(0)
+    }
+
+    fn used_total(&self, cluster: &str) -> i64 {
+        self.used.get(cluster).map_or(0, |held| held.values().sum())
+    }
+
+    fn link(&mut self, row: &Arc<Row>) {
+        let instance = &row.instance;
+        self.count(instance, 1);
+        if is_waiting(instance) {
+            self.waiting.insert(instance.key());
+        }
+        let org = (instance.kind.clone(), instance.org.clone());
+        self.orgs
+            .entry(org)
+            .or_insert_with(|| Feed::new(row.seq - 1))
+            .insert_listed(row, &mut self.strings);
+        if let Some(place) = agent_feed_key(instance) {
+            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        }
+    }
+
+    /// Takes the old row out of the feeds, and says where it went for good.
+    fn unlink(&mut self, old: Option<&Arc<Row>>, new: Option<&Arc<Row>>, seq: i64) {
+        let Some(old) = old else { return };
+        self.count(&old.instance, -1);
+        self.waiting.remove(&old.instance.key());
+        let org = (old.instance.kind.clone(), old.instance.org.clone());
+        if let Some(feed) = self.orgs.get_mut(&org) {
+            feed.remove(old);
+            if new.is_none() {
+                feed.record_removal(&old.instance.id, seq);
+            }
+        }
+        if let Some(place) = agent_feed_key(&old.instance) {
+            let stays = new.and_then(|new| agent_feed_key(&new.instance)).as_ref() == Some(&place);
+            if let Some(feed) = self.agents.get_mut(&place) {
+                feed.remove(old);
+                if !stays {
+                    feed.record_removal(&old.instance.id, seq);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, instance: &Instance, by: i64) {
+        *self.counts.entry((instance.kind.clone(), instance.phase)).or_default() += by;
+        let spec = &instance.spec;
+        if spec.own_cluster_id.is_empty() {
+            let (cloud, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
+            let key = format!("{}/{cloud}/{region}/{of}", instance.kind);
+            *self.regions.entry(key).or_default() += by * spec.units;
+        }
+        let cluster = &instance.status.cluster_id;
+        if !cluster.is_empty() {
+            let place = (instance.kind.clone(), cluster.clone(), instance.phase);
+            match self.placed.entry(place) {
+                Entry::Vacant(none) => {
+                    none.insert(by);
+                }
+                Entry::Occupied(last) if *last.get() + by == 0 => drop(last.remove()),
+                Entry::Occupied(mut some) => *some.get_mut() += by,
+            }
+        }
+        if !cluster.is_empty() && instance.phase != Phase::Deleting {
+            let held = self.used.entry(cluster.clone()).or_default();
+            *held.entry(spec.instance_type.clone()).or_default() += by * spec.units;
+        }
+    }
+}
+
+/// Whether it waits for a cluster or for a version.
+fn is_waiting(instance: &Instance) -> bool {
+    let unplaced = instance.status.cluster_id.is_empty();
+    instance.phase == Phase::Accepted || instance.phase == Phase::Provisioning && unplaced
+}
+
+/// The agent that is told of an instance.
+fn agent_feed_key(instance: &Instance) -> Option<(String, String)> {
+    let told = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
+    let cluster = &instance.status.cluster_id;
+    (told && !cluster.is_empty()).then(|| (instance.kind.clone(), cluster.clone()))
+}

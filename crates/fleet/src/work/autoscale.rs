@@ -1,0 +1,146 @@
+//! Clusters by the rules: one more where a region is short, one less where it is not.
+
+use std::time::Duration;
+
+use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::{Change, Error, Refusal, Result};
+
+use crate::Fleet;
+use crate::decide::cluster::plan::ScaleDown;
+use crate::decide::cluster::scaling::{RegionDemand, ScaleUp, counter, is_needed, scale_up_reason};
+use crate::model::cluster::{Cluster, Phase, Provider, Spec};
+use crate::model::instance::Instance;
+use crate::model::kind::Kind;
+use crate::model::providers::Offer;
+use crate::model::settings::Scaling;
+use crate::store::clusters::NewCluster;
+
+/// What the region of an instance that is being placed will be short of.
+pub fn scale_up(fleet: &Fleet, kind: &Kind, instance: &Instance) -> Option<ScaleUp> {
+    let spec = &instance.spec;
+    if fleet.config.scaling != Scaling::Auto || !spec.own_cluster_id.is_empty() {
+        return None;
+    }
+    let (cloud_provider, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
+    let (demand, offer) = demand(fleet, kind, cloud_provider, region, of)?;
+    let demand = RegionDemand { placing: spec.units, ..demand };
+    let why = scale_up_reason(&demand, &offer, &fleet.index.candidates(of))?;
+    Some(ScaleUp {
+        cloud_provider: cloud_provider.clone(),
+        region: region.clone(),
+        instance_type: of.clone(),
+        multi_az: demand.multi_az,
+        why,
+    })
+}
+
+fn demand<'a>(
+    fleet: &Fleet,
+    kind: &'a Kind,
+    cloud_provider: &'a str,
+    region: &'a str,
+    of: &'a str,
+) -> Option<(RegionDemand<'a>, Offer)> {
+    let catalogue = fleet.catalogue();
+    let offer = catalogue.providers.cloud(cloud_provider)?.region(region)?.offer(of)?;
+    let kind_of = kind.instance_type(of)?;
+    let demand = RegionDemand {
+        kind: kind.name(),
+        cloud_provider,
+        region,
+        instance_type: of,
+        multi_az: kind_of.multi_az,
+        biggest: kind_of.sizes.last().map_or(1, |size| size.units),
+        used: fleet.index.used_in_region(kind.name(), cloud_provider, region, of),
+        placing: 0,
+    };
+    Some((demand, offer))
+}
+
+/// Whether a cluster may go: the rules made it, nothing is on it, and no region needs it.
+pub fn scale_down_state(fleet: &Fleet, cluster: &Cluster, instances: usize) -> ScaleDown {
+    let theirs = fleet.config.scaling == Scaling::Auto
+        && cluster.spec.dynamic
+        && cluster.phase == Phase::Ready
+        && instances == 0;
+    if !theirs {
+        return ScaleDown::Never;
+    }
+    let catalogue = fleet.catalogue();
+    let spec = &cluster.spec;
+    let needed = catalogue.kinds.values().any(|kind| {
+        let types = kind.file.types.iter().filter(|of| cluster.takes(kind.name(), &of.id));
+        types.into_iter().any(|of| {
+            let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &of.id);
+            found.is_some_and(|(demand, offer)| {
+                // Where nobody has anything and nothing is to be kept free, nothing is needed.
+                let idle =
+                    demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
+                !idle && is_needed(&cluster.id, &demand, &offer, &fleet.index.candidates(&of.id))
+            })
+        })
+    });
+    let idle = Duration::from_secs(fleet.config.dynamic.idle_s);
+    if needed {
+        ScaleDown::Needed { idle }
+    } else {
+        ScaleDown::After { idle, dry_run: !fleet.config.dynamic.scale_down }
+    }
+}
+
+/// One more cluster, unless one is under way; only said, in a dry run.
+pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
+    let ScaleUp { cloud_provider, region, instance_type, multi_az, why } = scale_up;
+    if !fleet.config.dynamic.scale_up {
+        tracing::info!(
+            cloud_provider,
+            region,
+            instance_type,
+            why,
+            "dry run: a cluster would be made"
+        );
+        return Ok(());
+    }
+    let now = fleet.ambient.now();
+    let id = fleet.ambient.id();
+    let spec = Spec {
+        provider: Provider::Terraform,
+        cloud_provider: cloud_provider.clone(),
+        region: region.clone(),
+        multi_az: *multi_az,
+        schedulable: true,
+        limit: fleet.config.dynamic.instance_limit,
+        instance_types: vec![instance_type.clone()],
+        dynamic: true,
+        ..Spec::default()
+    };
+    let name = format!("{region}-{id}");
+    let new = NewCluster {
+        id: &id,
+        org: "",
+        owner: "mainstay",
+        name: &name,
+        phase: Phase::Accepted,
+        spec,
+        reason: why,
+    };
+    let object = new.object(now);
+    let key = object.key.clone();
+    let change = Change {
+        event: Some(EventDraft::of(&object, Phase::Accepted.label())),
+        write: Some(Write::Create(object)),
+        takes: vec![Take {
+            counter: counter(cloud_provider, region, instance_type),
+            holder: key.to_string(),
+            amount: 1,
+            limit: 1,
+        }],
+        wakes: vec![Wake::new(key, "", now)],
+        ..Change::default()
+    };
+    match kernel::store::commit(fleet.store.as_ref(), change, now).await {
+        // Someone else saw the same need.
+        Err(Error::Refused(Refusal::Limit { .. })) => Ok(()),
+        done => done.map(drop),
+    }
+}
