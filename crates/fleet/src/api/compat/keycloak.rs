@@ -14,7 +14,7 @@ use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::api::guard::User;
+use crate::api::access::{self, User};
 use crate::api::public::accounts::service::AccountService;
 use crate::api::public::accounts::{DESCRIPTION_MAX, NAME_MAX};
 use crate::model::account::Account;
@@ -29,11 +29,12 @@ const PAGE_MAX: usize = 100;
 pub fn routes() -> Routes {
     Routes::new()
         .errors(PATH, mapper())
-        .route(Action::Read, routes!(list))
-        .route(Action::Write, routes!(create))
-        .route(Action::Read, routes!(get))
-        .route(Action::Write, routes!(delete))
-        .route(Action::Write, routes!(reset))
+        .route(Action::OrgUser, routes!(list))
+        .route(Action::OrgUser, routes!(create))
+        .route(Action::OrgUser, routes!(get))
+        .route(Action::OrgUser, routes!(delete))
+        .route(Action::OrgUser, routes!(reset))
+        .deny_with(access::deny)
 }
 
 /// What its clients switch on is the name.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::api::guard::User;
+use crate::api::access::{self, User};
 use crate::api::public::create;
 use crate::decide::admission;
 use crate::model::kind::{Billing, InstanceType, Kind};
@@ -19,9 +19,10 @@ use crate::model::settings::QuotaType;
 
 pub fn routes() -> Routes {
     Routes::new()
-        .route(Action::Read, routes!(terms))
-        .route(Action::Read, routes!(account))
-        .route(Action::Read, routes!(quota))
+        .route(Action::OrgUser, routes!(terms))
+        .route(Action::OrgUser, routes!(account))
+        .route(Action::OrgUser, routes!(quota))
+        .deny_with(access::deny)
 }
 
 #[derive(Serialize, ToSchema)]

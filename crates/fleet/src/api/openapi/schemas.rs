@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::model::kind::{Extra, Kind};
 
-pub fn reference(name: &str) -> Value {
+fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 

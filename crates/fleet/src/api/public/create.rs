@@ -1,16 +1,17 @@
 //! `POST` of an instance: every rule in the order in which clients know them, then one transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
 use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
-use kernel::http::{Idempotency, carry_out};
+use kernel::http::{Idempotent, commit_idempotent};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
-use crate::api::router::Call;
-use crate::api::wire::reply;
+use crate::api::kind_api::Call;
+use crate::api::wire::request::require_async;
 use crate::decide::admission::{self, Admitted, limit_error, no_room};
 use crate::decide::instance::assign_cluster;
 use crate::model::error_code::ErrorCode;
@@ -19,26 +20,18 @@ use crate::model::kind::InstanceType;
 use crate::model::payload::{Payload, parse_object};
 use crate::model::settings::{QuotaType, Scaling};
 
-pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
-    let idempotency = idempotency(&mut call).await?;
-    let bytes = call.bytes().await?;
+pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let (bytes, idempotent) = call.idempotent().await?;
     let body = Payload(parse_object(&bytes)?);
-    call.must_be_async()?;
-    let once = idempotency.of(&bytes);
+    require_async(&call)?;
     let store = call.fleet.store.clone();
     let work = async {
         // Names, room and limits as they were when it was asked for, or later.
         call.fleet.index.catch_up().await?;
-        let admitted = validate(&call, who, &body).await?;
-        place_and_commit(&call, who, admitted, &once).await
+        let admitted = validate(&call, &who, &body).await?;
+        place_and_commit(&call, &who, admitted, &idempotent).await
     };
-    once.unless_done(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
-}
-
-/// The caller's `Idempotency-Key`; the guard has set who that is.
-async fn idempotency(call: &mut Call) -> Result<Idempotency> {
-    use axum::extract::FromRequestParts as _;
-    Idempotency::from_request_parts(&mut call.parts, &()).await
+    idempotent.run(store.as_ref(), work).await
 }
 
 async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitted> {
@@ -166,13 +159,13 @@ async fn place_and_commit(
     call: &Call,
     who: &Principal,
     admitted: Admitted,
-    once: &kernel::http::Once,
+    idempotent: &Idempotent,
 ) -> Result<Response> {
     let fleet = &call.fleet;
     let here =
         fleet.config.scaling != Scaling::Auto || !admitted.instance.spec.own_cluster_id.is_empty();
     if !here {
-        return commit(call, who, &admitted, admitted.instance.clone(), None, once).await;
+        return commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
     }
     // Another's instance may take the last room between the look and the commit.
     for verdict in fleet.rank_clusters(&admitted.instance) {
@@ -186,7 +179,7 @@ async fn place_and_commit(
             instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.status.capacity_counter.clone();
-        match commit(call, who, &admitted, instance, take, once).await {
+        match commit(call, who, &admitted, instance, take, idempotent).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
             Err(error) => return Err(limit_error(&call.kind, &admitted, error)),
             done => return done,
@@ -201,7 +194,7 @@ async fn commit(
     admitted: &Admitted,
     instance: Instance,
     capacity: Option<Take>,
-    once: &kernel::http::Once,
+    idempotent: &Idempotent,
 ) -> Result<Response> {
     let now = instance.created_at;
     let key = instance.key();
@@ -223,7 +216,7 @@ async fn commit(
     let text = String::from_utf8(call.kind.response.render(&view));
     let text = text.map_err(|error| Error::internal("an answer", error))?;
     let answer = CommandReply { status: 202, body: Json::stored(text)? };
-    let response = carry_out(&call.app, once, change, answer).await;
+    let response = commit_idempotent(&call.app, idempotent, change, answer).await;
     response.map_err(|error| match error {
         // Only a limit of the cluster is tried elsewhere.
         Error::Refused(Refusal::Limit { ref counter, .. })

@@ -4,8 +4,8 @@ use axum::response::Response;
 use kernel::identity::Principal;
 use kernel::{Error, Result};
 
-use crate::api::router::Call;
-use crate::api::wire::reply::ListEtag;
+use crate::api::kind_api::Call;
+use crate::api::wire::reply::{self, ListEtag};
 use crate::model::error_code::{ErrorCode, code_of};
 use crate::model::order::Order;
 use crate::model::search::Filter;
@@ -56,7 +56,7 @@ pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
     let newest = call.fleet.index.org_seq(call.kind.name(), &who.org);
     let tag = ListEtag::new(&call.fleet, newest);
     if tag.is_known(&call.parts.headers) {
-        return Ok(tag.unchanged(&call.context));
+        return Ok(tag.unchanged());
     }
     render(call, &scope(who), &call.kind.file.list, &call.kind.response).map(|r| tag.on(r))
 }
@@ -88,5 +88,5 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
         template.render_into(&call.fleet.scope(kind, &row.instance, None), &mut out);
     }
     out.extend_from_slice(b"]}");
-    Ok(crate::api::wire::reply::json_line(&call.context, 200, out))
+    Ok(reply::json_line(200, out))
 }

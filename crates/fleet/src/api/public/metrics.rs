@@ -1,5 +1,7 @@
 //! An instance's own metrics: what may be seen of it is part of the query.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -8,7 +10,7 @@ use kernel::{Error, Result};
 use serde_json::{Map, Number, Value, json};
 
 use super::instances::visible;
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::model::error_code::ErrorCode;
 use crate::model::exposition::exposition;
@@ -20,22 +22,22 @@ const DURATION_MAX_MIN: i64 = 4_320;
 const INTERVAL_MAX_S: i64 = 10_800;
 
 /// The newest values.
-pub async fn query(call: &Call, who: &Principal) -> Result<Response> {
-    let row = visible(call, who).await?;
-    let series = instant(call, &row.instance, &call.queries("filters")).await?;
+pub async fn query(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = visible(&call, &who).await?;
+    let series = instant(&call, &row.instance, &call.queries("filters")).await?;
     let items = series.iter().filter_map(|one| {
         let (at, value) = one.values.last()?;
         let value = number(*value)?;
         Some(json!({ "metric": labels(&call.kind, one), "timestamp": at, "value": value }))
     });
-    Ok(list(call, "MetricsInstantQueryList", &row.instance.id, items.collect()))
+    Ok(list("MetricsInstantQueryList", &row.instance.id, items.collect()))
 }
 
 /// Values over the last while.
-pub async fn query_range(call: &Call, who: &Principal) -> Result<Response> {
-    let minutes = whole(call, "duration", DURATION_MAX_MIN)?;
-    let step_s = whole(call, "interval", INTERVAL_MAX_S)?;
-    let row = visible(call, who).await?;
+pub async fn query_range(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let minutes = whole(&call, "duration", DURATION_MAX_MIN)?;
+    let step_s = whole(&call, "interval", INTERVAL_MAX_S)?;
+    let row = visible(&call, &who).await?;
     let selector = selector(&call.kind, &row.instance, &call.queries("filters"));
     let end_s = call.fleet.ambient.now().seconds();
     let series = match (&call.fleet.metrics, selector) {
@@ -52,13 +54,13 @@ pub async fn query_range(call: &Call, who: &Principal) -> Result<Response> {
             .filter_map(|(at, value)| Some(json!({ "timestamp": at, "value": number(*value)? })));
         json!({ "metric": labels(&call.kind, one), "values": values.collect::<Vec<_>>() })
     });
-    Ok(list(call, "MetricsRangeQueryList", &row.instance.id, items.collect()))
+    Ok(list("MetricsRangeQueryList", &row.instance.id, items.collect()))
 }
 
 /// The newest values for a Prometheus of the caller's own.
-pub async fn federate(call: &Call, who: &Principal) -> Result<Response> {
-    let row = visible(call, who).await?;
-    let mut series = instant(call, &row.instance, &[]).await?;
+pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = visible(&call, &who).await?;
+    let mut series = instant(&call, &row.instance, &[]).await?;
     for one in &mut series {
         one.labels.retain(|name, _| is_shown(&call.kind, name));
     }
@@ -66,7 +68,7 @@ pub async fn federate(call: &Call, who: &Principal) -> Result<Response> {
     let mut response = Response::new(Body::from(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
-    Ok(reply::with_operation(&call.context, response))
+    Ok(response)
 }
 
 async fn instant(call: &Call, instance: &Instance, filters: &[String]) -> Result<Vec<Series>> {
@@ -143,12 +145,12 @@ fn bad_request(error: Error) -> Error {
 }
 
 /// Without items when there are none.
-fn list(call: &Call, kind: &str, id: &str, items: Vec<Value>) -> Response {
+fn list(kind: &str, id: &str, items: Vec<Value>) -> Response {
     let mut list = json!({ "kind": kind, "id": id });
     if !items.is_empty() {
         list["items"] = Value::Array(items);
     }
-    call.json(200, &list)
+    reply::json(200, &list)
 }
 
 #[cfg(test)]

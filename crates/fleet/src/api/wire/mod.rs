@@ -2,3 +2,4 @@
 
 pub mod rendered;
 pub mod reply;
+pub mod request;

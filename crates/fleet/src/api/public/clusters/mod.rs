@@ -13,51 +13,52 @@ use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 use serde_json::json;
 
 use self::check::{ClusterRegistration, check};
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
+use crate::api::wire::reply;
+use crate::api::wire::request::{read_payload, require_async};
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};
-use crate::model::payload::Payload;
 use crate::model::settings::QuotaType;
 use crate::store::clusters::NewCluster;
 
-pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
+pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
+    entitled(&call, &who).await?;
     call.fleet.index.catch_up().await?;
     let mut own = call.fleet.index.clusters();
-    own.retain(|cluster| is_own(cluster, who));
-    let items: Vec<_> = own.iter().map(|cluster| wire::one(call, cluster)).collect();
+    own.retain(|cluster| is_own(cluster, &who));
+    let items: Vec<_> = own.iter().map(|cluster| wire::one(&call, cluster)).collect();
     let total = items.len();
     let list = json!({
         "kind": "ClusterList", "page": 1, "size": total, "total": total, "items": items,
     });
-    Ok(call.json(200, &list))
+    Ok(reply::json(200, &list))
 }
 
-pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
-    let cluster = own(call, who).await?;
-    Ok(call.json(200, &wire::one(call, &cluster)))
+pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
+    entitled(&call, &who).await?;
+    let cluster = own(&call, &who).await?;
+    Ok(reply::json(200, &wire::one(&call, &cluster)))
 }
 
 /// What the cluster's agent is to be installed with. It holds a secret, so reading it is put on
 /// record.
-pub async fn addon_parameters(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
-    must_administer(who)?;
-    let cluster = own(call, who).await?;
+pub async fn addon_parameters(call: Call, who: Arc<Principal>) -> Result<Response> {
+    entitled(&call, &who).await?;
+    must_administer(&who)?;
+    let cluster = own(&call, &who).await?;
     let key = cluster.key();
-    let audit = call.context.audit(who, "cluster.addon_parameters", key.as_str(), &cluster.org);
+    let audit = call.context.audit(&who, "cluster.addon_parameters", key.as_str(), &cluster.org);
     let change = Change { audit: Some(audit), ..Change::default() };
     kernel::store::commit(call.fleet.store.as_ref(), change, call.fleet.ambient.now()).await?;
-    Ok(call.json(200, &wire::addon_parameters(call, &cluster)))
+    Ok(reply::json(200, &wire::addon_parameters(&call, &cluster)))
 }
 
-pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
-    entitled(&call, who).await?;
-    let body = Payload(call.object().await?);
+pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    entitled(&call, &who).await?;
+    let body = read_payload(&mut call).await?;
     let registration = check(&body)?;
-    must_administer(who)?;
+    must_administer(&who)?;
     let fleet = &call.fleet;
     let now = fleet.ambient.now();
     let key = cluster::key(&registration.id);
@@ -90,7 +91,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
         Some(deleted) => new.object_after(deleted, now),
         None => new.object(now),
     };
-    let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
+    let mut audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
     let event = EventDraft::of(&object, &object.phase);
     let wakes = vec![Wake::for_object(&object, now)];
@@ -110,7 +111,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
         Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. }) => taken(),
         error => error,
     })?;
-    Ok(call.json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
+    Ok(reply::json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
 }
 
 /// The spec of a registered cluster.
@@ -134,14 +135,14 @@ fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i6
     }
 }
 
-pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
-    entitled(&call, who).await?;
-    call.must_be_async()?;
-    must_administer(who)?;
+pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
+    entitled(&call, &who).await?;
+    require_async(&call)?;
+    must_administer(&who)?;
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
-    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, who))?;
-    if !is_own(&cluster, who) {
+    let id = call.param("id");
+    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, &who))?;
+    if !is_own(&cluster, &who) {
         let why = "unable to deregister cluster from different organization";
         return Err(ErrorCode::Forbidden.error(why));
     }
@@ -153,8 +154,8 @@ pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
         );
         return Err(ErrorCode::Forbidden.error(why));
     }
-    leave(&call, who, &cluster).await?;
-    Ok(call.json(202, &wire::deleted(&call, &cluster)))
+    leave(&call, &who, &cluster).await?;
+    Ok(reply::json(202, &wire::deleted(&call, &cluster)))
 }
 
 /// Asks for a cluster to go; the worker does the rest, once it is empty.
@@ -192,7 +193,7 @@ fn is_own(cluster: &Cluster, who: &Principal) -> bool {
 /// The cluster of the path, if it is the caller's organisation's.
 async fn own(call: &Call, who: &Principal) -> Result<Arc<Cluster>> {
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
+    let id = call.param("id");
     let cluster = call.fleet.index.cluster(id).filter(|cluster| is_own(cluster, who));
     cluster.ok_or_else(|| missing(id, who))
 }

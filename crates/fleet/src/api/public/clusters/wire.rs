@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::api::kind_api::Call;
 use crate::api::public::catalogue;
-use crate::api::router::Call;
 use crate::model::cluster::Cluster;
 use crate::model::kind::InstanceType;
 
