@@ -1,4 +1,4 @@
-//! The agents' API: what a cluster should run, and what it says of it.
+//! The agents' API: desired instances of a cluster, and reports about them.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::model::payload::parse_object;
 use crate::model::{UUID_PATTERN, is_uuid};
 use crate::store::index::Row;
 
-/// What the cluster's agent is configured with.
+/// Returns the configuration of the cluster's agent.
 pub async fn config(call: Call, _: Arc<Principal>) -> Result<Response> {
     let cluster = cluster(&call).await?;
     let agent = &call.fleet.config.agent;
     let mut spec = serde_json::Map::new();
-    // Agents of kinds without clusters of one's own do not know of networks and nodes.
+    // Agents of kinds without enterprise clusters do not know these fields.
     if call.kind.has(Extra::Clusters) {
         spec.insert("net".into(), json!({ "private": cluster.spec.private_network }));
         if !cluster.spec.max_nodes.is_empty() {
@@ -52,8 +52,8 @@ pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
         .ok_or_else(|| ErrorCode::NotFound.default_error())
 }
 
-/// All instances of the cluster, or those that changed after `?after=`. A client that knows the
-/// ETag of the list is told when it is still the same.
+/// Lists the instances of the cluster, or those that changed after `?after=`. Responds with 304 if
+/// the client's ETag is current.
 pub async fn list(call: &Call) -> Result<Response> {
     let cluster = cluster(call).await?;
     let kind = &call.kind;
@@ -81,15 +81,15 @@ pub async fn list(call: &Call) -> Result<Response> {
     Ok(tag.on(response))
 }
 
-/// The number to give as `after` next time.
+/// The `after` of the next request.
 pub const REVISION: HeaderName = HeaderName::from_static("x-revision");
 
-/// Whether the agent is our own: it is told what to apply, too.
+/// Whether the agent asks for manifests, too, as our own does.
 pub fn wants_manifests(call: &Call) -> bool {
     call.query("manifests").as_deref() == Some("true")
 }
 
-/// Writes an instance as the agent of its cluster is told of it.
+/// Renders an instance for the agent of its cluster.
 pub fn render_for_agent(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, out: &mut Vec<u8>) {
     let instance = &row.instance;
     let secrets = fleet.agent_secrets(instance);
@@ -115,7 +115,7 @@ pub fn render_for_agent(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, 
     out.extend_from_slice(format!(r#","mainstay":{more}}}"#).as_bytes());
 }
 
-/// What the agent says of its instances: all that is new is written in one go.
+/// Ingests the agent's report on its instances; everything new is written in one commit.
 pub async fn report(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = parse_object(&bytes)?;
@@ -128,7 +128,7 @@ pub async fn report(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     }
 }
 
-/// What the agent says of its cluster.
+/// Ingests the agent's report on its cluster.
 pub async fn status(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = Value::Object(parse_object(&bytes)?);
@@ -137,7 +137,7 @@ pub async fn status(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     Ok(reply::empty(204))
 }
 
-/// Whether the agent's cluster has this external id.
+/// Verifies that the agent's cluster has this external id.
 pub async fn verify(call: Call, who: Arc<Principal>) -> Result<Response> {
     let id = call.param("id");
     if !is_uuid(id) {

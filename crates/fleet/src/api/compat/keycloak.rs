@@ -1,5 +1,4 @@
-//! Service accounts where clients of the existing sign-in system look for them, in its shapes. The
-//! existing command line knows no others.
+//! Service accounts in the API and wire format of Keycloak, which the existing command line uses.
 
 use std::sync::Arc;
 
@@ -37,7 +36,7 @@ pub fn routes() -> Routes {
         .deny_with(access::deny)
 }
 
-/// What its clients switch on is the name.
+/// Writes errors with the names that clients of this API compare.
 fn mapper() -> ErrorMapper {
     Arc::new(|error, _| {
         let (status, name) = named(error);
@@ -66,8 +65,8 @@ fn named(error: &Error) -> (u16, &'static str) {
     }
 }
 
-/// What can be no id is nobody's: clients of this API know no other answer.
-fn known(id: &str) -> Result<&str> {
+/// Rejects an invalid id as an unknown one, as clients of this API expect.
+fn check_id(id: &str) -> Result<&str> {
     if is_uuid(id) { Ok(id) } else { Err(ErrorCode::AccountNotFound.default_error()) }
 }
 
@@ -164,7 +163,7 @@ async fn create(user: User, body: Body<New>) -> Result<Json<ServiceAccount>> {
     params(("id" = String, Path)), responses((status = 200, body = ServiceAccount)))]
 async fn get(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
     user.service()
-        .get(known(&id)?)
+        .get(check_id(&id)?)
         .await
         .map(|account| Json(ServiceAccount::from_account(&account)))
 }
@@ -173,7 +172,7 @@ async fn get(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
 #[utoipa::path(delete, path = "/auth/realms/mainstay/apis/service_accounts/v1/{id}", tag = "oauth",
     params(("id" = String, Path)), responses((status = 204)))]
 async fn delete(user: User, PathId(id): PathId) -> Result<StatusCode> {
-    user.service().delete(known(&id)?).await.map(|()| StatusCode::NO_CONTENT)
+    user.service().delete(check_id(&id)?).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Give a service account a new secret
@@ -182,6 +181,6 @@ async fn delete(user: User, PathId(id): PathId) -> Result<StatusCode> {
     responses((status = 200, body = ServiceAccount)))]
 async fn reset(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
     let service = user.service();
-    let account = service.reset(known(&id)?).await?;
+    let account = service.reset(check_id(&id)?).await?;
     Ok(ServiceAccount::with_secret(&service, &account))
 }

@@ -1,6 +1,5 @@
-//! What stands beside the existing fleet manager behind its gateway, as far as its command line asks
-//! before it creates anything: who the caller is, whether terms are to be accepted, what quota
-//! their organisation has.
+//! The account services behind the existing fleet manager's gateway, as far as its command line
+//! calls them before a create: the caller's account, the terms to accept, and the quota.
 
 use axum::Json;
 use kernel::http::{PathId, Routes};
@@ -139,7 +138,7 @@ async fn quota(user: User, PathId(id): PathId) -> Result<Json<Costs>> {
     Ok(Json(Costs { kind: "QuotaCostList", page: 1, size, total: size, items }))
 }
 
-/// How much of a type the caller may have, and how much is in use; none, if they may have none.
+/// Returns how much of a type the caller may have, and how much is in use.
 async fn held(
     user: &User,
     kind: &Kind,

@@ -1,4 +1,4 @@
-//! The OpenAPI document of a kind's public API: what the kernel does not write from the routes.
+//! The OpenAPI document of a kind's API, around the paths that the kernel writes from the routes.
 
 mod schemas;
 

@@ -1,4 +1,4 @@
-//! What there is: the API itself, clouds, regions, instance types, sign-in systems.
+//! The catalogue: the API itself, clouds, regions, instance types, sign-in systems.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub async fn sso_providers(call: Call) -> Result<Response> {
     Ok(reply::json(200, &body))
 }
 
-/// Whether another instance could be had at all.
+/// Returns whether there is capacity for another instance.
 pub async fn status(call: Call, _: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
@@ -120,7 +120,7 @@ pub async fn regions(call: Call, _: Arc<Principal>) -> Result<Response> {
     Ok(list("CloudRegionList", items.collect()))
 }
 
-/// The sizes that still fit somewhere in the region.
+/// Returns the sizes for which a cluster of the region has capacity.
 fn available<'k>(
     call: &Call,
     cloud: &Cloud,
@@ -146,7 +146,7 @@ fn available<'k>(
         }
     });
     let most = left.max().unwrap_or(match call.fleet.config.scaling {
-        // A cluster comes when it is asked for.
+        // A cluster is created on demand.
         Scaling::Auto => i64::MAX,
         _ => 0,
     });

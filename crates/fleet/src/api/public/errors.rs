@@ -1,4 +1,4 @@
-//! The error codes, for whoever wants to look one up.
+//! The list of error codes.
 
 use axum::response::Response;
 use kernel::Result;
@@ -18,7 +18,7 @@ fn all(call: &Call) -> Vec<ErrorBody<'static>> {
         .collect()
 }
 
-/// A page of them; a window outside the list shows all.
+/// Returns a page of the list; a page outside of it returns all.
 pub async fn list(call: Call) -> Result<Response> {
     let all = all(&call);
     let total = all.len();

@@ -20,20 +20,20 @@ use crate::model::payload::{Payload, check_field, check_length, parse_object};
 use crate::model::template_scope::InstanceScope;
 use crate::store::index::Row;
 
-/// Whether the caller may see it: their organisation's, or their own if they have none.
-pub fn sees(who: &Principal, instance: &Instance) -> bool {
+/// Whether the instance is visible to the caller: their organisation's, or their own without one.
+pub fn can_see(who: &Principal, instance: &Instance) -> bool {
     match who.org.as_str() {
         "" => instance.owner == who.subject,
         org => instance.org == org,
     }
 }
 
-/// The instance of the path, if the caller may see it.
+/// Returns the instance of the path, if it is visible to the caller.
 pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
     call.fleet.index.catch_up().await?;
     let id = call.param("id");
     let row = call.fleet.index.get(call.kind.name(), id);
-    row.filter(|row| sees(who, &row.instance)).ok_or_else(|| {
+    row.filter(|row| can_see(who, &row.instance)).ok_or_else(|| {
         let resource = &call.kind.file.resource;
         let user = &who.subject;
         ErrorCode::NotFound.error(format!("{resource} for user {user} with id='{id}' not found"))
@@ -43,17 +43,17 @@ pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
 pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
     let row = visible(&call, &who).await?;
     let render =
-        || reply::append_newline(call.kind.response.render(&view(&call, &row.instance))).into();
+        || reply::append_newline(call.kind.response.render(&scope(&call, &row.instance))).into();
     let bytes = call.fleet.rendered.get(&call.kind, &row, render);
     Ok(reply::json_body(200, bytes))
 }
 
-fn view<'c>(call: &'c Call, instance: &'c Instance) -> InstanceScope<'c> {
+fn scope<'c>(call: &'c Call, instance: &'c Instance) -> InstanceScope<'c> {
     call.fleet.scope(&call.kind, instance, None)
 }
 
-pub fn shown(call: &Call, status: u16, instance: &Instance) -> Response {
-    reply::json_line(status, call.kind.response.render(&view(call, instance)))
+fn respond(call: &Call, status: u16, instance: &Instance) -> Response {
+    reply::json_line(status, call.kind.response.render(&scope(call, instance)))
 }
 
 pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -94,7 +94,7 @@ pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
         Ok((change, next))
     })
     .await?;
-    Ok(shown(&call, 200, &after))
+    Ok(respond(&call, 200, &after))
 }
 
 pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -103,16 +103,16 @@ pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
     let id = call.param("id").to_owned();
     let row = call.fleet.index.get(call.kind.name(), &id);
     let may = |instance: &Instance| {
-        sees(&who, instance) && (who.org_admin || instance.owner == who.subject)
+        can_see(&who, instance) && (who.org_admin || instance.owner == who.subject)
     };
     let row = row.filter(|row| may(&row.instance)).ok_or_else(|| {
         ErrorCode::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
     })?;
-    deleted(&call, &who, &row.instance.key()).await
+    request_delete(&call, &who, &row.instance.key()).await
 }
 
-/// Asks for an instance to go, and answers so that every generated client is content.
-pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
+/// Requests the deletion of an instance. The body satisfies every generated client.
+pub async fn request_delete(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
     edit(call, who, key, "delete", |instance, object, now| {
         let (mut change, next) = transition(object, instance, Event::Delete, now);
         change.wakes.push(instance.wake(now));
@@ -159,8 +159,8 @@ pub async fn promote(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     Ok(reply::empty(202))
 }
 
-/// Changes an instance as it is now; reads again if someone else wrote meanwhile. A change without
-/// a write is none.
+/// Changes an instance; reads it again after a concurrent write. A change without a write is not
+/// committed.
 pub async fn edit(
     call: &Call,
     who: &Principal,

@@ -1,8 +1,8 @@
-//! Watches: what changes, as it changes. As a stream of events (`?watch=true`), or as a list that
-//! waits until it has something new in it (`?wait=SECONDS&after=REVISION`).
+//! Watches: a stream of changes (`?watch=true`), or a list that waits until something in it is new
+//! (`?wait=SECONDS&after=REVISION`).
 //!
-//! Whoever watches sleeps until a bell rings that is theirs alone. What is new is worked out when
-//! the client can take it, from where the client is: a slow one costs nothing but its place.
+//! Every organisation and every agent has its own notification. The delta is computed when the
+//! client can take it, from the client's revision, so a slow client costs no buffer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,11 @@ use crate::store::index::{Delta, Row};
 
 const WAIT_S_MAX: u64 = 60;
 
-/// Whose instances.
+/// Whose instances are watched.
 #[derive(Clone)]
 enum Audience {
     Org(String),
-    /// Those that the agent of a cluster is told of.
+    /// Those of a cluster, for its agent.
     Cluster(String),
 }
 
@@ -69,7 +69,7 @@ fn is_watch(call: &Call) -> Result<bool> {
     }
 }
 
-/// From which revision on.
+/// Returns the revision after which the client reads.
 pub fn after(call: &Call) -> Result<Option<i64>> {
     let Some(text) = call.query("after") else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number >= 0);
@@ -96,15 +96,15 @@ fn respond(call: Call, audience: Audience) -> Result<Response> {
     Ok(event_stream("changes follow", source, closing))
 }
 
-/// Someone's way through the changes.
+/// A client's position in the changes.
 struct Watch {
     fleet: Arc<Fleet>,
     kind: String,
     audience: Audience,
-    /// The revision up to which they know everything.
+    /// The revision up to which the client has everything.
     after: Option<i64>,
     changes: Receiver<i64>,
-    /// What to apply is told, too.
+    /// Whether manifests are sent, too.
     manifests: bool,
 }
 
@@ -121,9 +121,9 @@ impl Watch {
         watch
     }
 
-    /// What is new, perhaps nothing. From then on it is known.
+    /// Returns what is new, which may be nothing, and advances the position.
     async fn poll_delta(&mut self) -> Delta {
-        // Changes come in batches: part of one has no revision that could be named.
+        // Changes come in batches: part of a batch has no revision.
         let seq = *self.changes.borrow_and_update();
         self.fleet.index.wait_for_seq(seq).await;
         let index = &self.fleet.index;
@@ -135,7 +135,7 @@ impl Watch {
         delta
     }
 
-    /// Waits until there is something new. Nothing is lost if it is not waited to the end.
+    /// Waits until there is something new. Nothing is lost if the future is dropped.
     async fn next(&mut self) -> Delta {
         loop {
             let delta = self.poll_delta().await;
@@ -143,13 +143,13 @@ impl Watch {
                 return delta;
             }
             if self.changes.changed().await.is_err() {
-                // The index is gone, and with it the server.
+                // The index is gone: the server is stopping.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// An agent that watches is there, though it says nothing.
+    /// An agent that watches is alive, even if it reports nothing.
     fn touch_agent(&self) {
         if let Audience::Cluster(id) = &self.audience {
             self.fleet.touch_agent(id);
@@ -168,7 +168,7 @@ impl Watch {
     }
 }
 
-/// A list as soon as there is something to list, or when the time is over.
+/// Responds with a list as soon as something is new, or at the timeout.
 async fn poll(
     call: Call,
     mut watch: Watch,
@@ -204,7 +204,7 @@ async fn poll(
     Ok(response)
 }
 
-/// The end of a list of what is new.
+/// Returns the end of a delta list.
 pub fn delta_suffix(delta: &Delta) -> String {
     let Delta { seq, full, gone, .. } = delta;
     let more = json!({ "revision": seq, "full": full, "gone": gone }).to_string();

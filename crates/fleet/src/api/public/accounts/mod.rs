@@ -1,4 +1,4 @@
-//! Service accounts of an organisation: programs that sign in as themselves.
+//! Service accounts of an organisation.
 
 pub mod service;
 mod wire;
@@ -56,7 +56,7 @@ fn with_secret(call: &Call, who: &Principal, status: u16, account: &Account) -> 
     reply::json(status, &ServiceAccountView::new(&call.kind, account).with_secret(secret))
 }
 
-/// Lengths before patterns, the name before the description.
+/// Checks lengths before patterns, and the name before the description.
 fn check(name: &str, description: &str) -> Result<()> {
     check_length("name", name, 1, NAME_MAX)?;
     check_length("description", description, 0, DESCRIPTION_MAX)?;
