@@ -89,7 +89,12 @@ fn respond(call: &Call, instance: &Instance) -> Response {
 }
 
 /// Returns the instance of the path, of any organisation. Audited even if it does not exist.
-async fn audited_instance(call: &Call, who: &Principal, action: &str, asked: &Value) -> Result<Arc<Row>> {
+async fn audited_instance(
+    call: &Call,
+    who: &Principal,
+    action: &str,
+    asked: &Value,
+) -> Result<Arc<Row>> {
     call.fleet.index.catch_up().await?;
     let id = call.param("id");
     let row = call.fleet.index.get(call.kind.name(), id);

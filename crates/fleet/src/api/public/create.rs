@@ -213,7 +213,8 @@ async fn commit(
     };
     let view = call.fleet.scope(&call.kind, &instance, None);
     let text = String::from_utf8(call.kind.response.render(&view));
-    let text = text.map_err(|error| Error::internal("the rendered instance is not UTF-8", error))?;
+    let text =
+        text.map_err(|error| Error::internal("the rendered instance is not UTF-8", error))?;
     let reply = CommandReply { status: 202, body: Json::stored(text)? };
     let response = commit_idempotent(&call.app, idempotent, change, reply).await;
     response.map_err(|error| match error {
