@@ -67,7 +67,7 @@ impl World {
         let dir = tempfile::tempdir_in(".")?;
         let crds = dir.path().join("crds");
         std::fs::create_dir(&crds)?;
-        std::fs::write(crds.join("operator.yaml"), streams::crd::yaml())?;
+        std::fs::write(crds.join("operator.yaml"), streams::model::crd::yaml())?;
         std::fs::write(crds.join("bench.yaml"), serde_json::to_string(&stream_crd())?)?;
         let crds = std::fs::canonicalize(crds)?;
         let server = shared.private(&[("crds", &crds.display().to_string())]).await;
@@ -194,9 +194,10 @@ impl World {
         let streams = &self.streams().api;
         let patched = futures::stream::iter(patches).map(|(name, patch, status)| async move {
             let params = PatchParams::default();
-            match status {
-                true => streams.patch_status(&name, &params, &Patch::Merge(patch)).await?,
-                false => streams.patch(&name, &params, &Patch::Merge(patch)).await?,
+            if status {
+                streams.patch_status(&name, &params, &Patch::Merge(patch)).await?
+            } else {
+                streams.patch(&name, &params, &Patch::Merge(patch)).await?
             };
             anyhow::Ok(())
         });

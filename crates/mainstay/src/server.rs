@@ -11,7 +11,8 @@ use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, AppState, Domain, Store};
-use streams::api::StreamsDomain;
+
+use streams::reporting::api::StreamsDomain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
