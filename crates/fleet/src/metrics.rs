@@ -64,7 +64,9 @@ impl Counts {
         }
     }
 
-    fn answered(&self, labels_: RequestLabels, took: Duration) {
+    /// Counts a request to the API of a kind. `path` is the route's template.
+    pub fn request(&self, method: &'static str, path: Arc<str>, code: u16, took: Duration) {
+        let labels_ = RequestLabels { method, path, code };
         let known = self.requests.read().get(&labels_).cloned();
         let requests = known.unwrap_or_else(|| {
             let new = || {
@@ -88,15 +90,7 @@ impl std::fmt::Debug for Scrape {
 }
 
 impl MetricsObserver for Scrape {
-    fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
-        if self.0.serves(route) {
-            self.0
-                .counts
-                .answered(RequestLabels { method, path: route.clone(), code: status }, took);
-        }
-    }
-
-    fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
+    fn attempt(&self, kind: &str, outcome: &'static str, seconds: f64) {
         let mut looks = self.0.counts.looks.lock();
         let looks = looks.entry(kind.to_owned()).or_default();
         match outcome {

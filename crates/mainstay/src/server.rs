@@ -149,7 +149,7 @@ fn bind(listen: SocketAddr) -> Result<TcpListener> {
 fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
     let metrics = metrics.clone();
     Arc::new(move |kind, end, took, late| {
-        metrics.look(kind, end.label(), took.as_secs_f64());
+        metrics.attempt(kind, end.label(), took.as_secs_f64());
         metrics.wake(late.as_secs_f64());
     })
 }

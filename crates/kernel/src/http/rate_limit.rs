@@ -1,14 +1,14 @@
-//! How often one principal may call: a token bucket each. Pure; the time is passed in.
+//! A token bucket for each principal. Pure; the time is passed in.
 
 use std::collections::HashMap;
 
 use crate::Timestamp;
 
-/// How many principals have a bucket of their own. A bucket is 40 bytes or so; past this many
-/// that were busy within one burst, newcomers share one.
+/// The most principals that have a bucket of their own, of about 40 bytes. More than this many
+/// active principals share one bucket.
 const BUCKETS_MAX: usize = 20_000;
 
-/// Buckets that are full again are forgotten at most this often.
+/// Full buckets are removed at most this often.
 const SWEEP_MS: i64 = 1000;
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ struct Bucket {
 
 impl Bucket {
     fn tokens(self, now: Timestamp, per_s: f64, burst: f64) -> f64 {
-        // A clock that jumps back gives nothing and takes nothing.
+        // A clock that jumps back adds nothing and removes nothing.
         (self.tokens + self.at.until(now).as_secs_f64() * per_s).min(burst)
     }
 
-    /// Takes a token, or says in how many seconds there is one.
+    /// Takes a token, or returns the number of seconds until there is one.
     fn take(&mut self, now: Timestamp, per_s: f64, burst: f64) -> Result<(), u64> {
         let tokens = self.tokens(now, per_s, burst);
         self.at = now;
@@ -47,7 +47,7 @@ impl Bucket {
 }
 
 impl Limiter {
-    /// `None` if there is to be no limit.
+    /// Returns `None` for a rate of zero, which means no limit.
     pub(super) fn new(per_s: u32, burst: u32) -> Option<Limiter> {
         let (burst, start) = (f64::from(burst), Timestamp(0));
         (per_s > 0).then(|| Limiter {
@@ -60,7 +60,7 @@ impl Limiter {
         })
     }
 
-    /// `who` calls. An error says in how many seconds to come back.
+    /// Counts a request of `who`. The error is the number of seconds to wait.
     pub(super) fn take(&mut self, who: u64, now: Timestamp) -> Result<(), u64> {
         let (per_s, burst) = (self.per_s, self.burst);
         if let Some(bucket) = self.buckets.get_mut(&who) {
@@ -76,7 +76,7 @@ impl Limiter {
         self.buckets.entry(who).or_insert(full).take(now, per_s, burst)
     }
 
-    /// A full bucket says nothing that its absence does not.
+    /// Removes full buckets, which are equivalent to missing ones.
     fn sweep(&mut self, now: Timestamp) {
         if self.swept.until(now).as_millis() < SWEEP_MS as u128 {
             return;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_principal_does_not_use_up_what_another_has() {
+    fn one_principal_does_not_use_up_the_rate_of_another() {
         let mut limiter = Limiter::new(1, 1).unwrap();
         assert_eq!(limiter.take(1, START), Ok(()));
         assert!(limiter.take(1, START).is_err());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_buckets_than_allowed_and_idle_ones_make_room() {
+    fn there_are_never_more_buckets_than_allowed_and_full_ones_are_removed() {
         let mut limiter = Limiter::new(1, 2).unwrap();
         limiter.buckets_max = 10;
         for who in 0..100 {
@@ -128,11 +128,11 @@ mod tests {
         }
         assert!(limiter.take(100, START).is_err(), "the shared bucket is empty by now");
         assert_eq!(limiter.take(100, after(5000)), Ok(()));
-        assert_eq!(limiter.buckets.len(), 1, "the ten were full again and went");
+        assert_eq!(limiter.buckets.len(), 1, "the ten full buckets were removed");
     }
 
     #[test]
-    fn a_clock_that_jumps_back_gives_no_tokens() {
+    fn a_clock_that_jumps_back_adds_no_tokens() {
         let mut limiter = Limiter::new(1, 1).unwrap();
         assert_eq!(limiter.take(1, START), Ok(()));
         assert!(limiter.take(1, after(-60_000)).is_err());

@@ -1,4 +1,4 @@
-//! `/api/v1/self/…` and `/metrics`: how this process is.
+//! `/api/v1/self/…` and `/metrics`: health of this process.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::identity::Action;
 use crate::telemetry::build;
 use crate::{App, Timestamp};
 
-/// A store that takes longer than this is as good as gone to whoever routes requests here.
+/// A store that takes longer than this counts as unreachable.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes(config: &Config) -> Routes {
@@ -36,7 +36,7 @@ struct Info {
     version: &'static str,
 }
 
-/// What is running.
+/// Version and build of the server.
 #[utoipa::path(get, path = "/api/v1/self/info", tag = "self", responses((status = 200, body = Info)))]
 async fn info() -> Json<Info> {
     let (buildtime, revision) = (build::BUILD_TIME, build::REVISION);
@@ -48,7 +48,7 @@ struct Pong {
     response: String,
 }
 
-/// Whether anyone is there.
+/// Responds if the server is reachable.
 #[utoipa::path(get, path = "/api/v1/self/ping", tag = "self", responses((status = 200, body = Pong)))]
 async fn ping(State(app): State<App>) -> Json<Pong> {
     Json(Pong { response: format!("Pong - {}", app.ambient.now()) })
@@ -57,8 +57,8 @@ async fn ping(State(app): State<App>) -> Json<Pong> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Ask {
-    /// How much to tell.
+struct HealthParams {
+    /// How much detail to return.
     #[serde(default, rename = "type")]
     #[param(inline)]
     detail: Detail,
@@ -99,9 +99,15 @@ struct Check {
     timestamp: Option<Timestamp>,
 }
 
-/// One check of one thing; more about it if more was asked for.
-fn health(app: &App, ask: &Ask, name: &'static str, fault: Option<String>, good: String) -> Health {
-    let (time, detailed) = (app.ambient.now(), ask.detail == Detail::Detailed);
+/// Returns the result of one check, with details if they were requested.
+fn health(
+    app: &App,
+    params: &HealthParams,
+    name: &'static str,
+    fault: Option<String>,
+    good: String,
+) -> Health {
+    let (time, detailed) = (app.ambient.now(), params.detail == Detail::Detailed);
     let status = if fault.is_none() { Status::Success } else { Status::Failed };
     let description = detailed.then(|| fault.unwrap_or(good));
     let check = Check { name, status, description, timestamp: detailed.then_some(time) };
@@ -113,18 +119,18 @@ fn respond(health: Health, failed: StatusCode) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], (status, Json(health))).into_response()
 }
 
-/// Whether the process is alive. If this does not answer, restart it.
-#[utoipa::path(get, path = "/api/v1/self/liveliness", tag = "self", params(Ask),
+/// Liveness: the process responds. If it does not, restart it.
+#[utoipa::path(get, path = "/api/v1/self/liveliness", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 500, body = Health)))]
-async fn liveliness(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
-    let health = health(&app, &ask, "process", None, "answers requests".into());
+async fn liveliness(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
+    let health = health(&app, &params, "process", None, "answers requests".into());
     respond(health, StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Whether the process can do its work: it writes to its store and reads it back.
-#[utoipa::path(get, path = "/api/v1/self/readiness", tag = "self", params(Ask),
+/// Readiness: the process can write to its store and read from it.
+#[utoipa::path(get, path = "/api/v1/self/readiness", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
-async fn readiness(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
+async fn readiness(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
     let fault = match tokio::time::timeout(STORE_TIMEOUT, app.store.ping()).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
@@ -133,22 +139,22 @@ async fn readiness(State(app): State<App>, Params(ask): Params<Ask>) -> Response
         }
         Err(_) => Some(format!("no answer within {} s", STORE_TIMEOUT.as_secs())),
     };
-    // Only the kind of store: where it is would be for admins.
+    // Only the kind of store: its address is for admins.
     let good = app.store.describe().split(' ').next().unwrap_or("store").to_owned();
-    let health = health(&app, &ask, "store", fault, good);
+    let health = health(&app, &params, "store", fault, good);
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
-/// Whether start-up is over.
-#[utoipa::path(get, path = "/api/v1/self/started", tag = "self", params(Ask),
+/// Startup: whether the process has started.
+#[utoipa::path(get, path = "/api/v1/self/started", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
-async fn started(State(app): State<App>, Params(ask): Params<Ask>) -> Response {
+async fn started(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
     let fault = (!app.metrics.started()).then(|| "still starting".to_owned());
-    let health = health(&app, &ask, "started", fault, "start-up is over".into());
+    let health = health(&app, &params, "started", fault, "start-up is over".into());
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
-/// Everything that is counted, in the OpenMetrics text format.
+/// All metrics, in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", tag = "self",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<App>) -> Response {
@@ -156,8 +162,8 @@ async fn metrics(State(app): State<App>) -> Response {
     let asked = async { tokio::try_join!(store.work_counts(), store.head()) };
     match tokio::time::timeout(STORE_TIMEOUT, asked).await {
         Ok(Ok((counts, head))) => app.metrics.store(&counts, &head),
-        Ok(Err(error)) => tracing::warn!(%error, "metrics of the store are not current"),
-        Err(_) => tracing::warn!("metrics of the store are not current: it does not answer"),
+        Ok(Err(error)) => tracing::warn!(%error, "store metrics are stale"),
+        Err(_) => tracing::warn!("store metrics are stale: the store does not answer"),
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.metrics.encode()).into_response()

@@ -1,10 +1,10 @@
-//! How far a caller can see, applied to objects and searches.
+//! A caller's visibility, applied to objects and queries.
 
 use crate::identity::{Principal, Visibility};
 use crate::{Object, ObjectQuery};
 
-/// Whether the caller may know of this object.
-pub fn sees(who: &Principal, object: &Object) -> bool {
+/// Whether the object is visible to the caller.
+pub fn can_see(who: &Principal, object: &Object) -> bool {
     match who.visibility() {
         Visibility::All => true,
         Visibility::Org(org) => object.org == org,
@@ -12,11 +12,11 @@ pub fn sees(who: &Principal, object: &Object) -> bool {
     }
 }
 
-/// Narrows a search to what the caller may know of. `None`: it asks for others' things only.
-pub fn narrow(who: &Principal, mut find: ObjectQuery) -> Option<ObjectQuery> {
-    fn only(wanted: &mut Option<String>, allowed: String) -> bool {
-        let fits = wanted.as_ref().is_none_or(|wanted| *wanted == allowed);
-        *wanted = Some(allowed);
+/// Restricts a query to what is visible to the caller. `None` if nothing of it can be.
+pub fn restrict(who: &Principal, mut find: ObjectQuery) -> Option<ObjectQuery> {
+    fn only(filter: &mut Option<String>, allowed: String) -> bool {
+        let fits = filter.as_ref().is_none_or(|filter| *filter == allowed);
+        *filter = Some(allowed);
         fits
     }
     let fits = match who.visibility() {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrowed_search_finds_exactly_what_the_caller_sees() {
+    fn a_restricted_query_finds_exactly_what_the_caller_can_see() {
         let callers = [
             who("acme", "alice", &[]),
             who("other", "alice", &[]),
@@ -61,8 +61,8 @@ mod tests {
                     let find =
                         ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
                     let matches = find.matches(&object, &[]);
-                    let found = narrow(caller, find).is_some_and(|f| f.matches(&object, &[]));
-                    assert_eq!(found, matches && sees(caller, &object), "{caller:?} {object:?}");
+                    let found = restrict(caller, find).is_some_and(|f| f.matches(&object, &[]));
+                    assert_eq!(found, matches && can_see(caller, &object), "{caller:?} {object:?}");
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Turns what serde says about bad input into what a person can act on: the field, what was
-//! expected, the nearest valid name.
+//! Turns serde's messages about bad input into errors that a person can act on: the field, what
+//! was expected, the nearest valid name.
 
 use axum::extract::rejection::QueryRejection;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde_json::error::Category;
 
 use crate::{Error, Result};
 
-/// Reads a JSON body.
+/// Parses a JSON body.
 pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let body = |message: String| Error::invalid("body", message);
     let text = std::str::from_utf8(bytes)
@@ -32,7 +32,7 @@ pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     Ok(value)
 }
 
-/// NUL cannot be stored as text everywhere; here it can still be refused by what it is.
+/// Not every store can hold NUL in text; here the error can still name it.
 fn escapes_nul(text: &str) -> bool {
     text.match_indices(r"\u0000").any(|(at, _)| {
         let slashes = text[..at].bytes().rev().take_while(|b| *b == b'\\').count();
@@ -40,7 +40,7 @@ fn escapes_nul(text: &str) -> bool {
     })
 }
 
-/// Explains a query that does not fit.
+/// Returns the error for an invalid query.
 pub(super) fn query(rejection: &QueryRejection) -> Error {
     let text = rejection.body_text();
     let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
@@ -51,7 +51,7 @@ pub(super) fn query(rejection: &QueryRejection) -> Error {
 }
 
 fn field_error(path: &str, whole: &str, message: &str) -> Error {
-    // serde_json appends the place; the path says more.
+    // serde_json appends line and column; the path says more.
     let message = match message.rfind(" at line ") {
         Some(at) => &message[..at],
         None => message,
@@ -98,7 +98,7 @@ fn unknown_message(unknown: &str, what: &str, rest: &str) -> String {
     format!("`{unknown}` is not a {what} here{hint}{end} are: {there}")
 }
 
-/// What number parsers and serde say, in words of the interface.
+/// Rewrites messages of number parsers and serde in terms of the API.
 fn plain(message: &str) -> String {
     match message {
         "invalid digit found in string" => "must be a whole number, 0 or more".into(),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bad_body_gets_its_own_clear_answer() {
+    fn each_bad_body_gets_its_own_clear_error() {
         let table: [(&[u8], &str); 15] = [
             (b"", "body: is empty, a JSON object was expected"),
             (b" \n", "body: is empty, a JSON object was expected"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_further_in_is_named_with_its_path() {
+    fn a_nested_unknown_field_is_named_with_its_path() {
         let message = refused(br#"{"name":"a","parts":[{"sise":1}]}"#);
         assert!(message.starts_with("parts[0].sise: `sise` is not a field here"), "{message}");
         let message = refused(br#"{"name":"a","parts":[{}]}"#);
@@ -195,14 +195,14 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "read by serde only")]
-    struct Ask {
+    struct Params {
         page: Option<u32>,
         #[serde(default)]
         deleted: bool,
     }
 
     #[test]
-    fn each_bad_query_gets_its_own_clear_answer() {
+    fn each_bad_query_gets_its_own_clear_error() {
         let table = [
             ("page=-1", "page: must be a whole number, 0 or more"),
             ("page=", "page: must be a number, it is empty"),
@@ -215,7 +215,7 @@ mod tests {
         ];
         for (text, expected) in table {
             let uri: axum::http::Uri = format!("/x?{text}").parse().unwrap();
-            let rejection = Query::<Ask>::try_from_uri(&uri).expect_err(text);
+            let rejection = Query::<Params>::try_from_uri(&uri).expect_err(text);
             assert_eq!(query(&rejection).to_string(), expected);
         }
     }

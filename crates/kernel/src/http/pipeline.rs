@@ -1,4 +1,4 @@
-//! Around every request: its id and trace, limits, panics, errors in the right shape, metrics.
+//! What happens to every request: id and trace, limits, routing, panics, errors, headers, metrics.
 //! One function rather than eight layers: it runs for every request, and the order matters.
 
 use std::convert::Infallible;
@@ -20,9 +20,9 @@ use tower_http::cors::CorsLayer;
 use tracing::Instrument as _;
 
 use super::context::Server;
+use super::deferred::Deferred;
 use super::failure::{self, Failure};
-use super::later::Later;
-use super::routes::{OwnSurface, Take};
+use super::mount::{AnyMount, MountedApi};
 use super::{Config, ErrorMapper, RequestContext};
 use crate::telemetry::{Trace, with_trace};
 use crate::{App, Error};
@@ -30,23 +30,26 @@ use crate::{App, Error};
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-type Answer = Result<Response, Infallible>;
-
-pub(super) struct Envelope {
+pub(super) struct RequestPipeline {
     pub app: App,
     pub router: Router,
-    pub surfaces: Vec<OwnSurface>,
+    pub mounts: Vec<Arc<dyn AnyMount>>,
     pub cors: Option<CorsLayer>,
     pub config: Config,
     pub server: Arc<Server>,
-    pub mappers: Vec<(Take, ErrorMapper)>,
-    pub slots: Semaphore,
+    /// By prefix of the path.
+    pub mappers: Vec<(String, ErrorMapper)>,
+    pub permits: Semaphore,
+    /// The metric label of requests that no route matched.
     pub unmatched: Arc<str>,
 }
 
-impl Envelope {
-    /// Answers a request that came from this address.
-    pub async fn answer(&self, mut request: Request, origin: Option<IpAddr>) -> Response {
+/// The mounted API that serves a request; none if axum's router does.
+type Resolved = Option<Arc<dyn MountedApi>>;
+
+impl RequestPipeline {
+    /// Handles a request that came from this address.
+    pub async fn handle(&self, mut request: Request, origin: Option<IpAddr>) -> Response {
         let began = Instant::now();
         let app = &self.app;
         let in_flight = app.metrics.in_flight();
@@ -57,78 +60,106 @@ impl Envelope {
             request_id = tracing::field::Empty,
             status = tracing::field::Empty,
         );
-        let trace = self.place(&span, request.headers());
+        let trace = self.trace_of(&span, request.headers());
         let server = self.server.clone();
         let context = RequestContext::of(&request, origin, trace, &app.ambient, server);
         let context = Arc::new(context);
         span.record("request_id", &context.request_id);
         request.extensions_mut().insert(context.clone());
 
-        let answer = with_trace(trace, self.admitted(&context, request));
-        let mut response = answer.instrument(span.clone()).await;
-        self.finish(&context, &mut response);
+        let api = self.mounts.iter().find_map(|mount| mount.resolve(&context.path));
+        let response = with_trace(trace, self.run_limited(&context, &api, request));
+        let mut response = response.instrument(span.clone()).await;
+        self.finalize(&context, &api, &mut response);
         let (status, route) = (response.status().as_u16(), context.route.get());
         let route = route.unwrap_or(&self.unmatched);
         span.record("route", &**route).record("status", status);
         drop(in_flight);
         let took = began.elapsed();
         tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
-        app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        let method = app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        if let Some(api) = api
+            && context.routed()
+        {
+            api.observe(method, route, status, took);
+        }
         response
     }
 
-    /// Where in which trace the request is: a new place in the caller's trace or in one of its own.
-    fn place(&self, span: &tracing::Span, headers: &HeaderMap) -> Trace {
-        let theirs = headers.get(&TRACEPARENT).and_then(|v| Trace::parse(v.to_str().ok()?));
-        if let Some(theirs) = theirs
+    /// Returns the request's trace: a child of the caller's, or a new one.
+    fn trace_of(&self, span: &tracing::Span, headers: &HeaderMap) -> Trace {
+        let parent = headers.get(&TRACEPARENT).and_then(|v| Trace::parse(v.to_str().ok()?));
+        if let Some(parent) = parent
             && !span.is_disabled()
         {
-            theirs.adopt(span);
+            parent.adopt(span);
         }
-        Trace::of_span(span).unwrap_or_else(|| match theirs {
-            Some(theirs) => theirs.child(&self.app.ambient),
+        Trace::of_span(span).unwrap_or_else(|| match parent {
+            Some(parent) => parent.child(&self.app.ambient),
             None => Trace::new(&self.app.ambient),
         })
     }
 
-    async fn admitted(&self, context: &Arc<RequestContext>, mut request: Request) -> Response {
-        if let Err(error) = self.check(&request) {
+    /// Runs the request within the limits on size, concurrency and time.
+    async fn run_limited(
+        &self,
+        context: &Arc<RequestContext>,
+        api: &Resolved,
+        mut request: Request,
+    ) -> Response {
+        if let Err(error) = self.check_size(&request) {
             return error.into_response();
         }
-        // Whoever asks whether this process is well must get an answer when it is busy.
+        // Probes and scrapes must succeed on a busy server.
         let vital = context.path.starts_with("/api/v1/self/") || context.path == "/metrics";
-        let tracked = self.slots.try_acquire();
-        if tracked.is_err() && !vital {
-            return Error::Unavailable { what: "room for more requests".into(), source: None }
-                .into_response();
+        let permit = self.permits.try_acquire();
+        if permit.is_err() && !vital {
+            return Error::Unavailable {
+                what: "capacity for more concurrent requests".into(),
+                source: None,
+            }
+            .into_response();
         }
         if !request.body().is_end_stream() {
             DefaultBodyLimit::max(self.config.body_bytes_max).apply(&mut request);
         }
         let timeout = self.config.request_timeout();
         let mut response = match &self.cors {
-            None => bounded(timeout, self.route(context, request)).await,
+            None => bounded(timeout, self.route(context, api, request)).await,
             Some(cors) => {
-                let inner =
-                    service_fn(async |request| Answer::Ok(self.route(context, request).await));
-                let answer = cors.layer(inner).oneshot(request).map(|Ok(response)| response);
-                bounded(timeout, answer).await
+                let inner = service_fn(async |request| {
+                    Ok::<_, Infallible>(self.route(context, api, request).await)
+                });
+                let response = cors.layer(inner).oneshot(request).map(|Ok(response)| response);
+                bounded(timeout, response).await
             }
         };
-        drop(tracked);
-        match Later::take(&mut response) {
-            Some((wait, answer)) => bounded(wait + timeout, answer).await,
+        drop(permit);
+        match Deferred::take(&mut response) {
+            Some((wait, deferred)) => {
+                let mut deferred = bounded(wait + timeout, deferred).await;
+                // The CORS layer saw only the placeholder.
+                let placeholder = std::mem::take(response.headers_mut()).into_iter();
+                let cors = placeholder.filter(|(name, _)| *name != Some(header::CONTENT_LENGTH));
+                deferred.headers_mut().extend(cors);
+                deferred
+            }
             None => response,
         }
     }
 
-    /// To whoever takes the path: a domain's own surface, or axum's router.
-    async fn route(&self, context: &Arc<RequestContext>, request: Request) -> Response {
-        if let Some(own) = self.surfaces.iter().find(|own| (own.take)(&context.path)) {
-            return (own.answer)(self.app.clone(), context.clone(), request).await;
+    /// Dispatches to the mounted API, or to axum's router.
+    async fn route(
+        &self,
+        context: &Arc<RequestContext>,
+        api: &Resolved,
+        request: Request,
+    ) -> Response {
+        if let Some(api) = api {
+            return api.clone().dispatch(self.app.clone(), context.clone(), request).await;
         }
         let Ok(mut response) = self.router.clone().call(request).await;
-        // axum's own answer to a method that a path does not have.
+        // axum itself responds to a method that a path does not have.
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             let method = context.method.to_string();
             let failure = || Failure::new(Error::MethodNotAllowed { method });
@@ -137,8 +168,8 @@ impl Envelope {
         response
     }
 
-    /// Limits that can be decided before anything is read.
-    fn check(&self, request: &Request) -> Result<(), Error> {
+    /// Checks the limits that hold before anything is read.
+    fn check_size(&self, request: &Request) -> Result<(), Error> {
         let headers = request.headers();
         let header_bytes: usize = headers.iter().map(|(k, v)| k.as_str().len() + v.len()).sum();
         let header_bytes_max = self.config.header_bytes_max;
@@ -154,16 +185,17 @@ impl Envelope {
         }
     }
 
-    /// Writes errors down and adds what every response has.
-    fn finish(&self, context: &RequestContext, response: &mut Response) {
+    /// Writes errors, and adds the headers that every response has.
+    fn finalize(&self, context: &RequestContext, api: &Resolved, response: &mut Response) {
         if let Some(failure) = response.extensions_mut().remove::<Failure>() {
             failure::log(&failure.error, context);
-            let mut rendered = match self.mapper(&context.path) {
-                Some(mapper) => mapper(&failure.error, context),
-                None => failure.render(context),
+            let mut rendered = match (api, self.mapper(&context.path)) {
+                (Some(api), _) => api.error(&failure.error, context),
+                (None, Some(mapper)) => mapper(&failure.error, context),
+                (None, None) => failure.render(context),
             };
             failure::add_headers(rendered.headers_mut(), &failure.error, context);
-            // What the layers between have added, such as `allow` and CORS, stays.
+            // Headers that layers have added, such as `allow` and those of CORS, stay.
             response.headers_mut().remove(header::CONTENT_LENGTH);
             for (name, value) in response.headers() {
                 rendered.headers_mut().entry(name).or_insert_with(|| value.clone());
@@ -171,6 +203,11 @@ impl Envelope {
             *response = rendered;
         }
         let headers = response.headers_mut();
+        if let Some(api) = api
+            && context.routed()
+        {
+            api.add_headers(context, headers);
+        }
         if let Ok(id) = HeaderValue::from_str(&context.request_id) {
             headers.insert(&REQUEST_ID, id);
         }
@@ -188,17 +225,18 @@ impl Envelope {
     }
 
     fn mapper(&self, path: &str) -> Option<&ErrorMapper> {
-        self.mappers.iter().find(|(take, _)| take(path)).map(|(_, mapper)| mapper)
+        let mapper = self.mappers.iter().find(|(prefix, _)| path.starts_with(prefix));
+        mapper.map(|(_, mapper)| mapper)
     }
 }
 
-/// The answer, or what to say if it takes too long or panics. Most are there at once: only those
-/// that are not cost a timer.
-async fn bounded(timeout: Duration, answer: impl Future<Output = Response>) -> Response {
-    let mut answer = std::pin::pin!(AssertUnwindSafe(answer).catch_unwind());
-    let in_time = match poll_immediate(&mut answer).await {
-        Some(answer) => Ok(answer),
-        None => tokio::time::timeout(timeout, answer).await,
+/// Waits for a response, and replaces it if it takes too long or panics. A response that is ready
+/// at once costs no timer.
+async fn bounded(timeout: Duration, response: impl Future<Output = Response>) -> Response {
+    let mut response = std::pin::pin!(AssertUnwindSafe(response).catch_unwind());
+    let in_time = match poll_immediate(&mut response).await {
+        Some(response) => Ok(response),
+        None => tokio::time::timeout(timeout, response).await,
     };
     match in_time {
         Ok(Ok(response)) => response,
@@ -211,10 +249,10 @@ async fn bounded(timeout: Duration, answer: impl Future<Output = Response>) -> R
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
-    let said = panic
+    let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned());
-    let said = said.unwrap_or_else(|| "no message".into());
-    Error::internal("a handler panicked", said).into_response()
+    let message = message.unwrap_or_else(|| "no message".into());
+    Error::internal("a handler panicked", message).into_response()
 }

@@ -1,4 +1,4 @@
-//! In front of every route that is not public: who is calling, may they, and not too often.
+//! Authenticates callers, authorises them for a route's action, and limits their request rate.
 
 use std::convert::Infallible;
 use std::hash::BuildHasher as _;
@@ -16,21 +16,21 @@ use parking_lot::Mutex;
 use tower::{Layer, Service};
 
 use super::RequestContext;
-use super::rate::Limiter;
+use super::rate_limit::Limiter;
 use crate::identity::{Action, Principal, TokenProblem};
 use crate::{App, Error, Result, Timestamp};
 
-/// How often one principal may call, whichever way they come in.
+/// Limits how often one principal may call, over all routes together.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct RateGate {
     limiter: Option<Mutex<Limiter>>,
     hasher: std::hash::RandomState,
 }
 
-impl Gate {
-    pub(super) fn new(config: &super::Config) -> Gate {
+impl RateGate {
+    pub(super) fn new(config: &super::Config) -> RateGate {
         let limiter = Limiter::new(config.rate_per_s, config.rate_burst).map(Mutex::new);
-        Gate { limiter, hasher: std::hash::RandomState::new() }
+        RateGate { limiter, hasher: std::hash::RandomState::new() }
     }
 
     fn limit(&self, principal: &Principal, now: Timestamp) -> Result<()> {
@@ -41,72 +41,83 @@ impl Gate {
     }
 }
 
-/// Who sent the request, for a surface that does its own dispatch: counts it against their rate,
-/// and they are the request's caller from then on. Waits only for a token that was not seen before.
-pub async fn sign_in(
-    app: &App,
-    context: &RequestContext,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Result<Arc<Principal>> {
-    let token = bearer(method, headers)?;
-    let principal = match app.identity.known(token) {
-        Some(principal) => principal,
-        None => Box::pin(app.identity.authenticate(token)).await?,
-    };
-    let_in(app, context, principal.clone())?;
-    Ok(principal)
+/// The caller of a request, as far as it is known without waiting.
+pub(super) enum Cached<'a> {
+    Known(Arc<Principal>),
+    /// A token that was not verified before.
+    Unverified(&'a str),
 }
 
-/// They are the request's caller, if they have not called too often.
-fn let_in(app: &App, context: &RequestContext, principal: Arc<Principal>) -> Result<()> {
-    context.server.gate.limit(&principal, app.ambient.now())?;
+/// Looks up the request's token among those that were verified before.
+pub(super) fn authenticate_cached<'a>(
+    app: &App,
+    method: &Method,
+    headers: &'a HeaderMap,
+) -> Result<Cached<'a>> {
+    let token = bearer(method, headers)?;
+    Ok(match app.identity.known(token) {
+        Some(principal) => Cached::Known(principal),
+        None => Cached::Unverified(token),
+    })
+}
+
+/// Counts the request against the principal's rate, and makes them its caller.
+pub(super) fn admit(app: &App, context: &RequestContext, principal: Arc<Principal>) -> Result<()> {
+    context.server.rate_gate.limit(&principal, app.ambient.now())?;
     let _ = context.caller.set(principal);
     Ok(())
 }
 
-/// Stands in front of one route.
+/// Makes the error for a caller whose roles do not allow an action.
+pub type DenyWith = fn(Action, &Principal) -> Error;
+
+pub(super) fn forbidden(_: Action, who: &Principal) -> Error {
+    Error::Forbidden(format!("{} has no role that allows this", who.subject))
+}
+
+/// The layer of each of axum's routes.
 #[derive(Clone)]
-pub(super) struct Guard {
+pub(super) struct AuthLayer {
     pub app: App,
     pub action: Action,
     /// The route's template.
     pub route: Arc<str>,
+    pub deny_with: DenyWith,
 }
 
-impl Layer<Route> for Guard {
-    type Service = Guarded;
-    fn layer(&self, inner: Route) -> Guarded {
-        Guarded { guard: self.clone(), inner }
+impl Layer<Route> for AuthLayer {
+    type Service = AuthService;
+    fn layer(&self, inner: Route) -> AuthService {
+        AuthService { auth: self.clone(), inner }
     }
 }
 
-/// A route with its guard. Who was seen before is let in at once; only the first look at a token
-/// waits for anything.
+/// A route that checks its callers. Only a token that was not verified before costs a future.
 #[derive(Clone)]
-pub(super) struct Guarded {
-    guard: Guard,
+pub(super) struct AuthService {
+    auth: AuthLayer,
     inner: Route,
 }
 
-type Answer = std::result::Result<Response, Infallible>;
-
-impl Service<Request> for Guarded {
+impl Service<Request> for AuthService {
     type Response = Response;
     type Error = Infallible;
-    type Future = Either<RouteFuture<Infallible>, BoxFuture<'static, Answer>>;
+    type Future = Either<
+        RouteFuture<Infallible>,
+        BoxFuture<'static, std::result::Result<Response, Infallible>>,
+    >;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match self.guard.recognise(&request) {
+        match self.auth.authenticate_cached(&request) {
             Ok(None) => Either::Left(self.inner.call(request)),
-            Ok(Some(stranger)) => {
-                let Guarded { guard, mut inner } = self.clone();
+            Ok(Some(caller)) => {
+                let AuthService { auth, mut inner } = self.clone();
                 Either::Right(Box::pin(async move {
-                    match guard.look_at(stranger).await {
+                    match auth.authenticate(caller).await {
                         Ok(()) => inner.call(request).await,
                         Err(error) => Ok(error.into_response()),
                     }
@@ -117,49 +128,50 @@ impl Service<Request> for Guarded {
     }
 }
 
-/// A caller whose token was not seen before.
-struct Stranger {
+/// A caller whose token was not verified before.
+struct UnverifiedCaller {
     token: String,
     context: Arc<RequestContext>,
 }
 
-impl Guard {
-    /// Lets the request in, if it is clear who sent it and that they may.
-    fn recognise(&self, request: &Request) -> Result<Option<Stranger>> {
+impl AuthLayer {
+    /// Admits the request if the route is public or its token was verified before.
+    fn authenticate_cached(&self, request: &Request) -> Result<Option<UnverifiedCaller>> {
         let context = request.extensions().get::<Arc<RequestContext>>();
         let missing = || Error::internal("the request has no context", "not behind http::router");
         let context = context.ok_or_else(missing)?;
-        // A request is routed once, so this is empty.
         context.set_route(self.route.clone());
         if self.action == Action::Public {
             return Ok(None);
         }
-        let token = bearer(request.method(), request.headers())?;
-        match self.app.identity.known(token) {
-            Some(principal) => self.admit(principal, context).map(|()| None),
-            None => Ok(Some(Stranger { token: token.into(), context: context.clone() })),
+        match authenticate_cached(&self.app, request.method(), request.headers())? {
+            Cached::Known(principal) => self.authorize(principal, context).map(|()| None),
+            Cached::Unverified(token) => {
+                Ok(Some(UnverifiedCaller { token: token.into(), context: context.clone() }))
+            }
         }
     }
 
-    async fn look_at(&self, Stranger { token, context }: Stranger) -> Result<()> {
+    async fn authenticate(
+        &self,
+        UnverifiedCaller { token, context }: UnverifiedCaller,
+    ) -> Result<()> {
         let principal = self.app.identity.authenticate(&token).await?;
-        self.admit(principal, &context)
+        self.authorize(principal, &context)
     }
 
-    /// Lets the principal in, if they may do this and have not done too much of it.
-    fn admit(&self, principal: Arc<Principal>, context: &RequestContext) -> Result<()> {
+    fn authorize(&self, principal: Arc<Principal>, context: &RequestContext) -> Result<()> {
         if !self.action.allows(&principal) {
-            let who = &principal.subject;
-            return Err(Error::Forbidden(format!("{who} has no role that allows this")));
+            return Err((self.deny_with)(self.action, &principal));
         }
-        let_in(&self.app, context, principal)
+        admit(&self.app, context, principal)
     }
 }
 
-/// The token of a request, if it may be used for it.
+/// Returns the request's token, unless a page of another site sent it.
 fn bearer<'a>(method: &Method, headers: &'a HeaderMap) -> Result<&'a str> {
-    let token = token(headers).ok_or_else(|| absent(headers))?;
-    if token.from_cookie && forged(method, headers) {
+    let token = token(headers).ok_or_else(|| missing_token(headers))?;
+    if token.from_cookie && is_cross_site(method, headers) {
         return Err(Error::Forbidden("a page of another site may not do this".into()));
     }
     std::str::from_utf8(token.text).map_err(|_| Error::Unauthenticated {
@@ -168,7 +180,7 @@ fn bearer<'a>(method: &Method, headers: &'a HeaderMap) -> Result<&'a str> {
     })
 }
 
-fn absent(headers: &HeaderMap) -> Error {
+fn missing_token(headers: &HeaderMap) -> Error {
     let problem = match headers.get(header::AUTHORIZATION) {
         None => TokenProblem::Missing,
         Some(value) if is_bearer(value.as_bytes()) => TokenProblem::Malformed,
@@ -188,7 +200,7 @@ pub(super) struct Token<'a> {
     from_cookie: bool,
 }
 
-/// The bearer token of a request: from `Authorization`, else from the cookie `cs_jwt`.
+/// Returns the bearer token of a request: from `Authorization`, else from the cookie `cs_jwt`.
 pub(super) fn token(headers: &HeaderMap) -> Option<Token<'_>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let (scheme, text) = value.as_bytes().split_at_checked("bearer ".len())?;
@@ -203,8 +215,8 @@ pub(super) fn token(headers: &HeaderMap) -> Option<Token<'_>> {
     (!text.is_empty()).then_some(Token { text: text.as_bytes(), from_cookie: true })
 }
 
-/// Browsers send cookies along whoever's page it is; they also say whose it is.
-fn forged(method: &Method, headers: &HeaderMap) -> bool {
+/// Whether a page of another site sent the request. Browsers attach cookies to such requests, too.
+fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let site = headers.get("sec-fetch-site").and_then(|v| v.to_str().ok());
     !safe && matches!(site, Some("cross-site" | "same-site"))
@@ -233,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_token_is_told_apart() {
+    fn the_reasons_for_a_missing_token_are_distinguished() {
         let problem = |value: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(value) = value {
@@ -254,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_page_cannot_write_with_a_cookie() {
-        let forged = |method: Method, site: &str| {
+    fn a_page_of_another_site_cannot_write_with_a_cookie() {
+        let refused = |method: Method, site: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("sec-fetch-site", site.parse().unwrap());
-            forged(&method, &headers)
+            is_cross_site(&method, &headers)
         };
-        assert!(forged(Method::POST, "cross-site"));
-        assert!(!forged(Method::POST, "same-origin"));
-        assert!(!forged(Method::GET, "cross-site"));
+        assert!(refused(Method::POST, "cross-site"));
+        assert!(!refused(Method::POST, "same-origin"));
+        assert!(!refused(Method::GET, "cross-site"));
     }
 }

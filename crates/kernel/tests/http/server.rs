@@ -1,4 +1,4 @@
-//! A whole REST surface in process, with a few routes that misbehave on demand.
+//! A whole server in process, with a few routes that misbehave on demand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use kernel::change::{Change, EventDraft, Write};
-use kernel::http::{self, Body, Caller, Config, RequestContext, Routes, Surface};
+use kernel::http::{self, Body, Caller, Config, HttpService, RequestContext, Routes};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
 use kernel::log::{AuditEntry, AuditFilter};
@@ -25,22 +25,22 @@ use testkit::stores::Fresh;
 use tower::ServiceExt as _;
 use utoipa_axum::routes;
 
-pub struct World {
+pub struct TestServer {
     tokens: HashMap<&'static str, String>,
     pub store: Arc<dyn Store>,
     pub app: App,
     pub config: Config,
-    pub router: Surface,
+    pub router: HttpService,
 }
 
-pub struct Answer {
+pub struct TestResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
     pub body: Value,
 }
 
-/// Whoever calls: alice and bob of acme, carol of globex, dave of no organisation, and two admins.
+/// The callers: alice and bob of acme, carol of globex, dave of no organisation, and two admins.
 fn people() -> [Principal; 6] {
     let person = |subject: &str, org: &str, roles: &[&str]| Principal {
         subject: subject.into(),
@@ -58,7 +58,7 @@ fn people() -> [Principal; 6] {
     ]
 }
 
-/// The built-in issuer, and a token of it for everyone.
+/// Starts the built-in issuer, and issues a token for every caller.
 fn identity(ambient: &Ambient, outbound: &Outbound) -> (Identity, HashMap<&'static str, String>) {
     let dir = tempfile::tempdir().unwrap();
     let url = "http://localhost";
@@ -84,47 +84,52 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     (App::new(AppState { store, ambient, identity, outbound, metrics, url }), tokens)
 }
 
-impl World {
-    pub fn new() -> World {
-        World::with(Config::default(), Ambient::system())
+impl TestServer {
+    pub fn new() -> TestServer {
+        TestServer::with(Config::default(), Ambient::system())
     }
 
-    pub fn with(config: Config, ambient: Ambient) -> World {
-        World::over(Arc::new(Memory::default()), config, ambient)
+    pub fn with(config: Config, ambient: Ambient) -> TestServer {
+        TestServer::over(Arc::new(Memory::default()), config, ambient)
     }
 
     /// On a store of any kind.
-    pub fn on(fresh: &Fresh) -> World {
-        World::over(fresh.store.clone(), Config::default(), Ambient::system())
+    pub fn on(fresh: &Fresh) -> TestServer {
+        TestServer::over(fresh.store.clone(), Config::default(), Ambient::system())
     }
 
-    pub fn over(store: Arc<dyn Store>, config: Config, ambient: Ambient) -> World {
-        World::around(store, misbehaving(), config, ambient)
+    pub fn over(store: Arc<dyn Store>, config: Config, ambient: Ambient) -> TestServer {
+        TestServer::around(store, misbehaving_routes(), config, ambient)
     }
 
     /// With other routes.
-    pub fn routing(routes: Routes, config: Config) -> World {
-        World::around(Arc::new(Memory::default()), routes, config, Ambient::system())
+    pub fn routing(routes: Routes, config: Config) -> TestServer {
+        TestServer::around(Arc::new(Memory::default()), routes, config, Ambient::system())
     }
 
-    fn around(store: Arc<dyn Store>, routes: Routes, config: Config, ambient: Ambient) -> World {
+    fn around(
+        store: Arc<dyn Store>,
+        routes: Routes,
+        config: Config,
+        ambient: Ambient,
+    ) -> TestServer {
         let (app, tokens) = app(store.clone(), ambient);
         let router = http::router(app.clone(), routes, &config).expect("a router");
-        World { tokens, store, app, config, router }
+        TestServer { tokens, store, app, config, router }
     }
 
     /// The same surface over another store. Its tokens are its own.
-    pub fn router_over(&self, store: Arc<dyn Store>) -> Surface {
+    pub fn router_over(&self, store: Arc<dyn Store>) -> HttpService {
         let (app, _) = app(store, self.app.ambient.clone());
-        http::router(app, misbehaving(), &self.config).expect("a router")
+        http::router(app, misbehaving_routes(), &self.config).expect("a router")
     }
 
-    pub async fn send(&self, request: Request<Raw>) -> Answer {
+    pub async fn send(&self, request: Request<Raw>) -> TestResponse {
         let response = self.router.clone().oneshot(request).await.expect("infallible");
-        Answer::read(response).await
+        TestResponse::read(response).await
     }
 
-    /// A request of someone; of nobody if `who` is empty, with a wrong token if it is unknown.
+    /// A request of `who`; without a token if empty, with an invalid one if unknown.
     pub fn request(&self, method: &str, who: &str, path: &str) -> Builder {
         let request = Request::builder().method(method).uri(path);
         match who {
@@ -137,11 +142,11 @@ impl World {
         self.tokens.get(who).map_or(who, String::as_str)
     }
 
-    pub async fn get(&self, who: &str, path: &str) -> Answer {
+    pub async fn get(&self, who: &str, path: &str) -> TestResponse {
         self.send(self.request("GET", who, path).body(Raw::empty()).unwrap()).await
     }
 
-    pub async fn post(&self, who: &str, path: &str, body: &str) -> Answer {
+    pub async fn post(&self, who: &str, path: &str, body: &str) -> TestResponse {
         let request = self.request("POST", who, path).header("content-type", "application/json");
         self.send(request.body(Raw::from(body.to_owned())).unwrap()).await
     }
@@ -191,13 +196,13 @@ impl World {
     }
 }
 
-impl Answer {
-    pub async fn read(response: Response) -> Answer {
+impl TestResponse {
+    pub async fn read(response: Response) -> TestResponse {
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, 10 << 20).await.expect("the body");
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Answer { status: parts.status.as_u16(), headers: parts.headers, text, body }
+        TestResponse { status: parts.status.as_u16(), headers: parts.headers, text, body }
     }
 
     pub fn header(&self, name: &str) -> &str {
@@ -209,7 +214,7 @@ impl Answer {
     }
 }
 
-/// Waits for a condition; fails the test if it does not come about.
+/// Waits for a condition; fails the test if it is not met in time.
 pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !condition().await {
@@ -218,7 +223,7 @@ pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     }
 }
 
-fn misbehaving() -> Routes {
+fn misbehaving_routes() -> Routes {
     let own_shape = |error: &Error, context: &RequestContext| {
         let reason = format!("own: {error} ({})", context.request_id);
         (http::status(error), reason).into_response()
