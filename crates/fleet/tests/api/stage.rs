@@ -283,7 +283,7 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
     let mut object = Object::new(cluster::key(id), "", "", name, Phase::Ready.label(), now);
     object.spec = Json::encode(&spec);
     object.status = Json::encode(&seen);
-    let event = Some(EventDraft::of(&object, "registered"));
+    let event = Some(EventDraft::for_object(&object, "registered"));
     let change = Change { write: Some(Write::Create(object)), event, ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, now).await.expect("a cluster");
 }

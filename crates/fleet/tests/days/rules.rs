@@ -171,7 +171,7 @@ async fn days_pass(stage: &Stage, id: &str) {
         object.spec = Json::encode(&instance.spec);
         let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };
         let change = Change {
-            event: Some(EventDraft::of(&object, "updated")),
+            event: Some(EventDraft::for_object(&object, "updated")),
             write: Some(Write::Update(object)),
             wakes: vec![wake],
             ..Change::default()

@@ -74,7 +74,7 @@ impl AccountService<'_> {
         let change = Change {
             takes: vec![take],
             wakes: self.deferred_wake(&object, now),
-            event: Some(EventDraft::of(&object, phase)),
+            event: Some(EventDraft::for_object(&object, phase)),
             audit: Some(audit),
             write: Some(Write::Create(object.clone())),
             ..Change::default()
@@ -103,7 +103,7 @@ impl AccountService<'_> {
                 object.updated_at = now;
                 object.observed = object.generation;
                 Change {
-                    event: Some(EventDraft::of(object, account::READY)),
+                    event: Some(EventDraft::for_object(object, account::READY)),
                     write: Some(Write::Transition(object.clone())),
                     ..Change::default()
                 }
@@ -132,7 +132,7 @@ impl AccountService<'_> {
             object.phase = account::DELETING.into();
             object.spec = Json::encode(&Spec { deleting: true, ..account.spec.clone() });
             Change {
-                event: Some(EventDraft::of(object, account::DELETING)),
+                event: Some(EventDraft::for_object(object, account::DELETING)),
                 wakes: vec![Wake::for_object(object, now)],
                 write: Some(Write::Update(object.clone())),
                 ..Change::default()
@@ -150,7 +150,7 @@ impl AccountService<'_> {
                 let rotation = account.spec.rotation + 1;
                 object.spec = Json::encode(&Spec { rotation, ..account.spec.clone() });
                 Change {
-                    event: Some(EventDraft::of(object, "reset")),
+                    event: Some(EventDraft::for_object(object, "reset")),
                     wakes: self.deferred_wake(object, now),
                     write: Some(Write::Update(object.clone())),
                     ..Change::default()
