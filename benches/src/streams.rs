@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Figures, Target, percentile};
 use crate::server;
-use crate::streams_world::{NAMESPACE, PATIENCE, World, pod, stream};
+use crate::streams_world::{NAMESPACE, TIMEOUT, World, pod, stream};
 
 pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     let wanted = |name: &str| part.is_empty() || part == name;
@@ -38,7 +38,7 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
 async fn until(what: &str, mut there: impl FnMut() -> bool) -> anyhow::Result<()> {
     let begun = Instant::now();
     while !there() {
-        anyhow::ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        anyhow::ensure!(begun.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! A cluster of its own for each part of the streams' figures: classes, templates, streams, the
-//! operator as a process, and a bare client beside it.
+//! operator as a process, and a bare client as the baseline.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::server;
 pub const NAMESPACE: &str = "bench";
 const CONNECTIONS: usize = 20;
 /// Nothing here takes so long.
-pub const PATIENCE: Duration = Duration::from_secs(900);
+pub const TIMEOUT: Duration = Duration::from_secs(900);
 
 pub struct World {
     pub client: kube::Client,
@@ -138,7 +138,7 @@ impl World {
                 && operator.calls().await.is_ok_and(|calls| calls.contains_key("leading"))
         };
         while !leading().await {
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "the operator is not ready");
+            anyhow::ensure!(begun.elapsed() < TIMEOUT, "the operator is not ready");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok((operator, begun.elapsed()))
@@ -218,7 +218,7 @@ impl World {
 }
 
 impl Operator {
-    /// Told to stop, it ends by itself and gives its Lease back.
+    /// Stops it gracefully: it exits and releases its Lease.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;

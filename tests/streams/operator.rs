@@ -40,12 +40,12 @@ async fn an_operator_runs_streams_and_carries_out_requests() {
         stage.run(&["logs", "orders"]).stdout.contains("what a pod says")
     })
     .await;
-    let told = stage.ok(&["describe", "orders"]);
+    let output = stage.ok(&["describe", "orders"]);
     has(
-        &told,
+        &output,
         &["It runs since", "Backfill requests", "completed", "What happened", "rich (Ready)"],
     );
-    assert!(!told.contains("->"), "nothing needs to change: {told}");
+    assert!(!output.contains("->"), "nothing needs to change: {output}");
 
     has(&stage.ok(&["stop", "orders", "--wait"]), &["orders is Suspended"]);
     has(&stage.ok(&["start", "orders", "--wait"]), &["orders is Running"]);

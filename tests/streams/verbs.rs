@@ -33,9 +33,9 @@ async fn streams_are_found_changed_and_explained_without_a_server_or_an_operator
 
     has(&stage.ok(&["stop", "orders"]), &["FlatStream/orders is being suspended"]);
     assert_eq!(stage.get("flat-streams", "orders")["spec"]["suspended"], true);
-    let told = stage.ok(&["describe", "orders"]);
+    let output = stage.ok(&["describe", "orders"]);
     has(
-        &told,
+        &output,
         &["spec.suspended is true", "stream start FlatStream/orders -n prod", "No operator"],
     );
     has(
@@ -50,9 +50,9 @@ async fn streams_are_found_changed_and_explained_without_a_server_or_an_operator
     assert!(restart.is_string(), "{restart}");
 
     stage.phase("rich-streams", "rich", "Failed", "The stream has failed: exit code 1.");
-    let told = stage.run(&["describe", "rich", "-o", "json"]).json();
+    let output = stage.run(&["describe", "rich", "-o", "json"]).json();
     let codes: Vec<&str> =
-        told["reasons"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
+        output["reasons"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
     has(&codes.join(" "), &["class-not-ready", "failed"]);
     let logs = stage.run(&["logs", "rich"]);
     assert_eq!(logs.code, 5, "{logs:?}");
@@ -118,9 +118,9 @@ async fn the_result_of_a_backfill_is_the_exit_code() {
             None => drop(stage.kubectl(&["delete", name, "-n", "prod"], "")),
         }
         let ended = child.wait().unwrap();
-        let told = std::fs::read_to_string(&log).unwrap();
-        assert_eq!(ended.code(), Some(code), "{told}");
-        has(&told, &[said]);
+        let output = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(ended.code(), Some(code), "{output}");
+        has(&output, &[said]);
         stage.kubectl(&["delete", "bfr", "--all", "-n", "prod"], "");
     }
 }

@@ -448,12 +448,12 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_that_watches_is_told_of_looks() {
-        let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+    fn an_observer_receives_attempts() {
+        let (metrics, observed) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
         metrics.look("widget", "retry", 0.1);
-        metrics.watch(told.clone());
+        metrics.watch(observed.clone());
         metrics.look("widget", "done", 0.1);
-        assert_eq!(*told.lock(), ["widget done"]);
+        assert_eq!(*observed.lock(), ["widget done"]);
     }
 
     #[test]
