@@ -75,7 +75,7 @@ async fn nonsense_is_never_our_fault_and_changes_nothing_of_others() {
     let stage = Stage::new().await;
     for api in [KAFKA, DINOSAUR] {
         let id = stage.create(api, "alice", "demo").await;
-        stage.agent(api).until_told(&id).await;
+        stage.agent(api).until_listed(&id).await;
         let other = stage.create_ready(api, "bob", "other").await;
         let before = object(&stage, api, &other).await;
         for value in nonsense() {
@@ -102,7 +102,7 @@ async fn of_what_is_not_its_own_an_agent_can_say_nothing() {
     let stage = Stage::new().await;
     let ready = stage.create_ready(KAFKA, "alice", "demo").await;
     let young = stage.create(KAFKA, "alice", "young").await;
-    stage.agent(KAFKA).until_told(&young).await;
+    stage.agent(KAFKA).until_listed(&young).await;
     let other_kind = stage.create_ready(DINOSAUR, "alice", "demo").await;
     let all = async || {
         [
@@ -137,7 +137,7 @@ async fn of_what_is_not_its_own_an_agent_can_say_nothing() {
 async fn thousands_of_unknown_instances_are_answered_one_by_one_and_write_nothing() {
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     let before = stage.store.newest_event().await.unwrap();
     let mut body: Map<String, Value> =
         (0..5_000).map(|i| (format!("unknown-{i}"), says("True", ""))).collect();
@@ -215,7 +215,7 @@ async fn what_comes_out_of_order_moves_nothing() {
 
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     assert_eq!(
         told(&stage, KAFKA, &id, says("False", "Deleted")).await,
         "it should not have been deleted"
@@ -274,7 +274,7 @@ async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
     })
     .await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     let route =
         |prefix: &str, router: &str| json!({ "name": "x", "prefix": prefix, "router": router });
     let own = "router-1.apps.c1.example.com";

@@ -75,7 +75,7 @@ async fn the_names_are_away_in_every_phase() {
 
     outside.dns.cut();
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     stage.agent(KAFKA).round().await;
     until_it_fails(&*stage.store, &id).await;
     is_served(&stage, &id, "provisioning").await;

@@ -121,7 +121,7 @@ async fn with_eval(change: impl FnOnce(&mut Config)) -> (Stage, String, String, 
     let ready = stage.create_with(KAFKA, "alice", eval("ready")).await;
     stage.agent(KAFKA).make_ready(&ready).await;
     let young = stage.create_with(KAFKA, "alice", eval("young")).await;
-    stage.agent(KAFKA).until_told(&young).await;
+    stage.agent(KAFKA).until_listed(&young).await;
     quota(&stage, "2020-01-01");
     reload(&stage).await;
     (stage, kept, ready, young)

@@ -35,7 +35,7 @@ async fn what_was_on_a_cluster_that_vanished_comes_to_an_end_and_nothing_is_left
     let young = stage.create(KAFKA, "alice", "young").await;
     // This one has names already, and no data plane that says that it runs.
     let named = stage.create(KAFKA, "alice", "named").await;
-    stage.agent(KAFKA).until_told(&named).await;
+    stage.agent(KAFKA).until_listed(&named).await;
     let installing = |item: &Value| {
         let mut says = obedient(item);
         says["conditions"][0] =

@@ -159,10 +159,10 @@ impl AccountService<'_> {
             .await?;
         let fleet = self.fleet;
         if fleet.sso_is_external {
-            let told =
+            let updated =
                 with_timeout(fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)))
                     .await;
-            told.map_err(|error| {
+            updated.map_err(|error| {
                 tracing::warn!(error = ?error, id = account.id, "updating the secret in the sign-in system failed");
                 ErrorCode::SsoSecret.error(
                     "failed to reset the service account's credentials: the old secret ends as \
@@ -228,7 +228,7 @@ impl AccountService<'_> {
 fn full(org: &str, limit: i64) -> Error {
     ErrorCode::AccountLimit.error(format!(
         "Max allowed number:{limit} of service accounts has reached: the limit counts all service \
-         accounts of the whole organisation {org}, whoever created them"
+         accounts of the whole organisation {org}, regardless of who created them"
     ))
 }
 
