@@ -143,12 +143,12 @@ async fn a_corrupt_configuration_is_refused_with_its_key_and_line() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_told_and_never_a_panic() {
+async fn a_damaged_database_is_an_error_and_never_a_panic() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path());
     left_behind(&plan).await;
     let file = plan.data().join("mainstay.db");
-    // All in the one file, so that nothing beside it can make up for the damage.
+    // All in the one file, so that no other file can make up for the damage.
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
     drop(connection);
@@ -164,8 +164,8 @@ async fn a_damaged_database_is_told_and_never_a_panic() {
         let mut bytes = whole.clone();
         damage(&mut bytes);
         std::fs::write(&file, bytes).unwrap();
-        for beside in ["mainstay.db-wal", "mainstay.db-shm"] {
-            let _ = std::fs::remove_file(plan.data().join(beside));
+        for extra in ["mainstay.db-wal", "mainstay.db-shm"] {
+            let _ = std::fs::remove_file(plan.data().join(extra));
         }
         let ran = plan.refused();
         println!("{what}: exit code {}, {}", ran.code, ran.stderr.trim());
@@ -241,14 +241,14 @@ fn outage_s() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_under_load_answers_what_is_under_way_and_ends_well() {
+async fn sigterm_under_load_completes_requests_in_flight_and_exits_cleanly() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path());
     let mut server = plan.start().await;
     let (client, token) = (plan.client(), plan.token());
     let load = Load::start(std::slice::from_ref(&client), 4);
     goes_on(&load).await;
-    let body = br#"{"name":"under way","size":5}"#;
+    let body = br#"{"name":"in flight","size":5}"#;
     let whole = request("POST", "/api/v1/widgets", &token, body);
     let (begin, rest) = whole.split_at(whole.len() - 9);
     let mut half = TcpStream::connect(("127.0.0.1", plan.port)).await.unwrap();
@@ -304,7 +304,7 @@ async fn a_replica_that_is_paused_for_longer_than_its_lease_writes_nothing_stale
         wait_for("the other to take over", async || {
             let sql = "SELECT fence FROM queue WHERE state = 2 AND fence = ANY($1)";
             let rows = queue.query(sql, &[&fences]).await.unwrap();
-            // Whoever is still there after a second was the paused one's.
+            // Connections that remain after a second belonged to the paused one.
             if stopped.elapsed() > Duration::from_secs(1) {
                 held += fences.len() - rows.len();
             }

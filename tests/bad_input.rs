@@ -48,7 +48,7 @@ impl World {
         exchange(self.plan.port, bytes.as_ref(), false).await
     }
 
-    /// All wrong answers are told at the end, not only the first.
+    /// All wrong responses are reported at the end, not only the first.
     fn check(&mut self, what: &str, reply: &Reply, right: Right) {
         let (status, field, message) = right;
         let id = reply.header("x-request-id");

@@ -31,7 +31,7 @@ async fn until(plan: &Plan, args: &[&str], holds: impl Fn(&Value) -> bool) -> Va
 }
 
 #[tokio::test]
-async fn the_way_from_nothing_to_a_ready_widget_and_back() {
+async fn from_nothing_to_a_ready_widget_and_back() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path());
     let url = plan.url();
@@ -45,7 +45,7 @@ async fn the_way_from_nothing_to_a_ready_widget_and_back() {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     let ran = plan.run(&["list", "widget", "--server", &url]);
-    assert_eq!(ran.code, 0, "whoever can read the key need not sign in: {ran:?}");
+    assert_eq!(ran.code, 0, "a user who can read the key need not sign in: {ran:?}");
     let ran = plan.run_elsewhere(&["list", "widget", "--server", &url]);
     assert_eq!(ran.code, 3, "not signed in: {ran:?}");
     assert!(ran.stderr.contains(" login`"), "{ran:?}");
@@ -85,7 +85,7 @@ async fn the_way_from_nothing_to_a_ready_widget_and_back() {
     assert!(ran.stdout.starts_with(&format!("{count}:")), "{ran:?}");
 
     let bob = done(plan.run(&["token", "--subject", "bob"])).stdout;
-    assert_eq!(plan.run(&["work", "--token", bob.trim()]).code, 4, "bob is no admin");
+    assert_eq!(plan.run(&["work", "--token", bob.trim()]).code, 4, "bob is not an admin");
     assert_eq!(plan.run(&["list", "widget", "--token", "nonsense"]).code, 3);
     let (status, took) = server.stop();
     assert_eq!(status.code(), Some(0));

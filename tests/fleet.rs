@@ -29,7 +29,7 @@ async fn produce_and_consume(at: &str, text: &str) {
             .create()
             .unwrap();
         consumer.subscribe(&["demo"]).unwrap();
-        // What is not there yet is told as an error, and comes.
+        // A missing file is reported as an error, and picked up later.
         let message = (0..600).find_map(|_| consumer.poll(Duration::from_millis(100))?.ok());
         assert_eq!(message.expect("a message").payload(), Some(text.as_bytes()));
     });
@@ -48,9 +48,9 @@ async fn a_kafka_in_a_moment_and_messages_through_it() {
     assert_eq!((&made["status"], &made["instance_type"]), (&"ready".into(), &"developer".into()));
     let at = made["bootstrap_server_host"].as_str().expect("it can be reached");
     produce_and_consume(at, "hello").await;
-    let told = plan.run(&["kafka", "describe", "demo"]);
+    let output = plan.run(&["kafka", "describe", "demo"]);
     for part in ["ready", "What happened", "accepted", "provisioning", at] {
-        assert!(told.stdout.contains(part), "{part} is not in {told:?}");
+        assert!(output.stdout.contains(part), "{part} is not in {output:?}");
     }
     let again = plan.run(&["kafka", "create", "--name", "demo"]);
     assert_eq!(again.code, 6, "{again:?}");

@@ -79,7 +79,7 @@ async fn a_mistake_in_a_kind_file_is_named_and_the_last_good_one_stays() {
         .set("fleet.local.enabled", true);
     let _server = plan.start().await;
     assert_eq!(plan.run(&["login", "--local"]).code, 0);
-    assert_eq!(plan.run(&["parrot", "list"]).code, 2, "nobody has told it of parrots");
+    assert_eq!(plan.run(&["parrot", "list"]).code, 2, "no file declares parrots");
     std::fs::write(kinds.join("parrot.yaml"), &good).unwrap();
     let client = plan.client();
     let reload = async || {

@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Starts an agent for each cluster; they end soon after `stop` is set. Returns when each has
-    /// been told of everything that was there, and has said what it makes of it.
+    /// received all existing instances, and has reported their state.
     async fn agents(&self, stop: &Arc<AtomicBool>) -> JoinSet<anyhow::Result<()>> {
         let mut agents = JoinSet::new();
         let up = Arc::new(Semaphore::new(0));
@@ -170,7 +170,7 @@ async fn instant_agent(
     Ok(())
 }
 
-/// What such an agent says of an instance that it is told of.
+/// The report of such an agent about a desired instance.
 fn instant_report(item: &Value) -> (String, Value) {
     let id = item["id"].as_str().unwrap_or_default().to_owned();
     let gone = item["spec"]["deleted"] == true;

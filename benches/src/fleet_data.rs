@@ -10,7 +10,7 @@ use kernel::{Ambient, Change, Json, Key, Object, Store, Timestamp};
 
 pub const ORG: &str = "bench";
 
-/// What the server is told about quota: much of it.
+/// The server's quota file: generous.
 pub fn quota_file(dir: &Path) -> anyhow::Result<String> {
     let path = dir.join("quota.yaml");
     let text = format!(

@@ -129,7 +129,7 @@ impl Load {
     }
 }
 
-/// Whoever watches the list knows at once what is ready.
+/// A watcher of the list learns at once what is ready.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<Known>>);
 
@@ -139,12 +139,12 @@ struct Known {
     ready: HashMap<String, Instant>,
     waiting: HashMap<String, oneshot::Sender<Instant>>,
     /// A watch tells of what is ready more than once.
-    told: HashSet<String>,
+    reported: HashSet<String>,
 }
 
 impl Known {
     fn ready(&mut self, id: String, at: Instant) {
-        if !self.told.insert(id.clone()) {
+        if !self.reported.insert(id.clone()) {
             return;
         }
         match self.waiting.remove(&id) {

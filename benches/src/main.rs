@@ -1,4 +1,4 @@
-//! The benchmark suite: each figure beside its baseline from the same run. `cargo xtask bench
+//! The benchmark suite: each figure with its baseline from the same run. `cargo xtask bench
 //! kernel` builds and runs it; nothing here is a test, and no test depends on a time.
 
 mod figures;

@@ -53,7 +53,7 @@ pub async fn start_with(
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let begun = Instant::now();
     let mut command = Command::new(binary);
-    // What says where the benchmark's own things are is no configuration of the server.
+    // The benchmark's own variables are not configuration of the server.
     let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("MAINSTAY_"));
     for name in ours {
         command.env_remove(name);

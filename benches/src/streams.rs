@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::figures::{Figures, Target, percentile};
 use crate::server;
-use crate::streams_world::{NAMESPACE, PATIENCE, World, pod, stream};
+use crate::streams_world::{NAMESPACE, TIMEOUT, World, pod, stream};
 
 pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     let wanted = |name: &str| part.is_empty() || part == name;
@@ -38,7 +38,7 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
 async fn until(what: &str, mut there: impl FnMut() -> bool) -> anyhow::Result<()> {
     let begun = Instant::now();
     while !there() {
-        anyhow::ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        anyhow::ensure!(begun.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())
@@ -152,7 +152,7 @@ async fn resumed(figures: &mut Figures) -> anyhow::Result<()> {
 
 /// Streams and Jobs as an operator left them that ran before.
 async fn at_rest(figures: &mut Figures, many: usize, most_mib: f64) -> anyhow::Result<()> {
-    use streams::model::hash::{go_json, md5_hex};
+    use streams::model::hash::{go_compatible_json, md5_hex};
     let world = World::new().await?;
     let all: Vec<Value> = (0..many).map(|i| stream(&format!("s{i}"), false)).collect();
     let made = world.make_all(&world.streams(), all).await?;
@@ -160,12 +160,12 @@ async fn at_rest(figures: &mut Figures, many: usize, most_mib: f64) -> anyhow::R
     for object in made {
         let name = object.metadata.name.context("a name")?;
         let spec = &object.data["spec"];
-        let hash = md5_hex(go_json(spec).as_bytes());
+        let hash = md5_hex(go_compatible_json(spec).as_bytes());
         let mut pod = pod("hang");
         pod["spec"]["containers"][0]["env"] = json!([
             { "name": "STREAMCONTEXT__STREAM_ID", "value": name },
             { "name": "STREAMCONTEXT__STREAM_KIND", "value": "BenchStream" },
-            { "name": "STREAMCONTEXT__SPEC", "value": go_json(spec) },
+            { "name": "STREAMCONTEXT__SPEC", "value": go_compatible_json(spec) },
             { "name": "STREAMCONTEXT__BACKFILL", "value": "false" },
         ]);
         jobs.push(json!({

@@ -1,5 +1,5 @@
 //! A cluster of its own for each part of the streams' figures: classes, templates, streams, the
-//! operator as a process, and a bare client beside it.
+//! operator as a process, and a bare client as the baseline.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::server;
 pub const NAMESPACE: &str = "bench";
 const CONNECTIONS: usize = 20;
 /// Nothing here takes so long.
-pub const PATIENCE: Duration = Duration::from_secs(900);
+pub const TIMEOUT: Duration = Duration::from_secs(900);
 
 pub struct World {
     pub client: kube::Client,
@@ -67,7 +67,7 @@ impl World {
         let dir = tempfile::tempdir_in(".")?;
         let crds = dir.path().join("crds");
         std::fs::create_dir(&crds)?;
-        std::fs::write(crds.join("operator.yaml"), streams::crd::yaml())?;
+        std::fs::write(crds.join("operator.yaml"), streams::model::crd::yaml())?;
         std::fs::write(crds.join("bench.yaml"), serde_json::to_string(&stream_crd())?)?;
         let crds = std::fs::canonicalize(crds)?;
         let server = shared.private(&[("crds", &crds.display().to_string())]).await;
@@ -138,7 +138,7 @@ impl World {
                 && operator.calls().await.is_ok_and(|calls| calls.contains_key("leading"))
         };
         while !leading().await {
-            anyhow::ensure!(begun.elapsed() < PATIENCE, "the operator is not ready");
+            anyhow::ensure!(begun.elapsed() < TIMEOUT, "the operator is not ready");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok((operator, begun.elapsed()))
@@ -194,9 +194,10 @@ impl World {
         let streams = &self.streams().api;
         let patched = futures::stream::iter(patches).map(|(name, patch, status)| async move {
             let params = PatchParams::default();
-            match status {
-                true => streams.patch_status(&name, &params, &Patch::Merge(patch)).await?,
-                false => streams.patch(&name, &params, &Patch::Merge(patch)).await?,
+            if status {
+                streams.patch_status(&name, &params, &Patch::Merge(patch)).await?
+            } else {
+                streams.patch(&name, &params, &Patch::Merge(patch)).await?
             };
             anyhow::Ok(())
         });
@@ -217,7 +218,7 @@ impl World {
 }
 
 impl Operator {
-    /// Told to stop, it ends by itself and gives its Lease back.
+    /// Stops it gracefully: it exits and releases its Lease.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;

@@ -1,4 +1,4 @@
-//! The verbs for streams as a person uses them, on a real API server.
+//! The stream verbs on a real API server.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

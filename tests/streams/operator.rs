@@ -1,4 +1,4 @@
-//! The same with an operator in a process of its own, and with a server.
+//! The stream verbs with an operator process, and with a Mainstay server.
 
 use serde_json::{Value, json};
 use support::wait_for;
@@ -6,7 +6,7 @@ use support::wait_for;
 use crate::stage::{GROUP, Operator, Stage, flat, has, object, plugin, template, v1};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
+async fn an_operator_runs_streams_and_carries_out_requests() {
     let Some(stage) = Stage::new().await else { return };
     stage.kubectl(&["delete", "streamclasses", "ghost"], "");
     let ok = object("StreamingJobTemplate", "prod", "quick", template("mock:ok"));
@@ -32,25 +32,25 @@ async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
             "Lease mainstay-operator",
             "health   nowhere",
             "this one acts",
-            "a backfill is started",
-            "its Job is started",
+            "started a backfill",
+            "started the Job",
         ],
     );
     wait_for("what its pod says", async || {
         stage.run(&["logs", "orders"]).stdout.contains("what a pod says")
     })
     .await;
-    let told = stage.ok(&["describe", "orders"]);
+    let output = stage.ok(&["describe", "orders"]);
     has(
-        &told,
+        &output,
         &["It runs since", "Backfill requests", "completed", "What happened", "rich (Ready)"],
     );
-    assert!(!told.contains("->"), "nothing needs to change: {told}");
+    assert!(!output.contains("->"), "nothing needs to change: {output}");
 
     has(&stage.ok(&["stop", "orders", "--wait"]), &["orders is Suspended"]);
     has(&stage.ok(&["start", "orders", "--wait"]), &["orders is Running"]);
     let before = stage.get("jobs", "orders")["metadata"]["uid"].clone();
-    has(&stage.ok(&["restart", "orders", "--wait"]), &["started anew"]);
+    has(&stage.ok(&["restart", "orders", "--wait"]), &["being restarted"]);
     assert_ne!(stage.get("jobs", "orders")["metadata"]["uid"], before);
     has(&stage.ok(&["backfill", "orders", "--wait"]), &["has been backfilled"]);
 
@@ -76,12 +76,12 @@ async fn with_an_operator_streams_run_and_what_is_asked_of_them_comes_about() {
     assert_eq!(operator.stop(), Some(0));
     has(
         &stage.ok(&["describe", "orders"]),
-        &["No operator is running: the last one gave back the Lease"],
+        &["No operator is running: the last one released the Lease"],
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connected_to_a_server_streams_appear_there_and_go() {
+async fn streams_appear_on_a_connected_server_and_are_removed() {
     let Some(stage) = Stage::new().await else { return };
     stage.apply(&[
         object("RichStream", "prod", "orders", v1(true)),
@@ -119,7 +119,7 @@ async fn connected_to_a_server_streams_appear_there_and_go() {
         &events.stdout,
         &["mainstay.stream.created", "mainstay.stream.deleted", "mainstay.stream-class.created"],
     );
-    // Nothing happens, so nothing is written.
+    // Without changes nothing is written.
     let before = stage.plan.run(&["events", "-o", "json"]).stdout;
     let other = object("StreamingJobTemplate", "prod", "unused", template("mock:ok"));
     stage.apply(&[other]);
@@ -127,7 +127,7 @@ async fn connected_to_a_server_streams_appear_there_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_of_v1beta1_are_asked_by_their_annotation() {
+async fn streams_of_v1beta1_are_controlled_by_their_annotation() {
     let beta = |kind: &str, plural: &str| {
         let mut crd = plugin(kind, plural);
         crd["spec"]["versions"][0]["name"] = "v1beta1".into();
@@ -157,7 +157,7 @@ async fn streams_of_v1beta1_are_asked_by_their_annotation() {
         || stage.get("json-streams", "orders")["metadata"]["annotations"]["arcane/state"].clone();
     stage.ok(&["stop", "orders"]);
     assert_eq!(state(), "suspended");
-    has(&stage.ok(&["describe", "orders"]), &["the annotation arcane/state says so"]);
+    has(&stage.ok(&["describe", "orders"]), &["the annotation arcane/state requests it"]);
     stage.ok(&["start", "orders"]);
     assert_eq!(state(), Value::Null);
     let mut operator = Operator::start(&stage, &[]);
@@ -169,7 +169,7 @@ async fn streams_of_v1beta1_are_asked_by_their_annotation() {
     has(&stage.ok(&["list", "-A"]), &["orders", "JsonStream", "change-capture"]);
     stage.ok(&["stop", "orders", "--wait"]);
     assert_eq!(stage.get("json-streams", "orders")["status"]["phase"], "SUSPENDED");
-    has(&stage.ok(&["backfill", "orders"]), &["asked for"]);
+    has(&stage.ok(&["backfill", "orders"]), &["requested a backfill"]);
     wait_for("a backfill", async || {
         stage.get("json-streams", "orders")["status"]["phase"] == "RELOADING"
     })

@@ -1,4 +1,4 @@
-//! A cluster with streams, someone at a command line, and an operator.
+//! A cluster with streams, a command line, and an operator.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use testkit::kubernetes::{Kubernetes, open_crd};
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
-/// A cluster with streams, and someone at a command line.
+/// A cluster with streams and the command line.
 pub struct Stage {
     pub plan: Plan,
     pub kubeconfig: PathBuf,
@@ -17,7 +17,7 @@ pub struct Stage {
     _dir: tempfile::TempDir,
 }
 
-/// A kind of streams that keeps everything.
+/// A kind of streams that preserves unknown fields.
 pub fn plugin(kind: &str, plural: &str) -> Value {
     open_crd(GROUP, kind, plural)
 }
@@ -78,7 +78,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// With these definitions, and the namespace `prod`.
+    /// A server with these CRDs and the namespace `prod`.
     pub async fn with(crds: &[Value]) -> Option<Stage> {
         let shared = testkit::kubernetes()?;
         let dir = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ pub fn has(said: &str, parts: &[&str]) {
     }
 }
 
-/// An operator in a process of its own; ended with the value.
+/// An operator process; killed when dropped.
 pub struct Operator(std::process::Child);
 
 impl Operator {
@@ -168,7 +168,7 @@ impl Operator {
         Operator(command.spawn().unwrap())
     }
 
-    /// As a person ends it.
+    /// Stops it with SIGTERM.
     pub fn stop(&mut self) -> Option<i32> {
         let pid = self.0.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().unwrap();

@@ -1,4 +1,4 @@
-//! What people ask, with nobody there but the API server.
+//! The stream verbs with only an API server.
 
 use std::path::Path;
 
@@ -33,23 +33,26 @@ async fn streams_are_found_changed_and_explained_without_a_server_or_an_operator
 
     has(&stage.ok(&["stop", "orders"]), &["FlatStream/orders is being suspended"]);
     assert_eq!(stage.get("flat-streams", "orders")["spec"]["suspended"], true);
-    let told = stage.ok(&["describe", "orders"]);
+    let output = stage.ok(&["describe", "orders"]);
     has(
-        &told,
+        &output,
         &["spec.suspended is true", "stream start FlatStream/orders -n prod", "No operator"],
     );
-    has(&stage.ok(&["start", "orders", "rich"]), &["orders goes on", "rich goes on"]);
+    has(
+        &stage.ok(&["start", "orders", "rich"]),
+        &["orders is being resumed", "rich is being resumed"],
+    );
     assert_eq!(stage.get("flat-streams", "orders")["spec"]["suspended"], false);
     assert_eq!(stage.get("rich-streams", "rich")["spec"]["execution"]["suspended"], false);
-    has(&stage.ok(&["restart", "orders"]), &["started anew"]);
+    has(&stage.ok(&["restart", "orders"]), &["being restarted"]);
     let restart =
         &stage.get("flat-streams", "orders")["metadata"]["annotations"]["mainstay.io/restart"];
     assert!(restart.is_string(), "{restart}");
 
     stage.phase("rich-streams", "rich", "Failed", "The stream has failed: exit code 1.");
-    let told = stage.run(&["describe", "rich", "-o", "json"]).json();
+    let output = stage.run(&["describe", "rich", "-o", "json"]).json();
     let codes: Vec<&str> =
-        told["reasons"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
+        output["reasons"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
     has(&codes.join(" "), &["class-not-ready", "failed"]);
     let logs = stage.run(&["logs", "rich"]);
     assert_eq!(logs.code, 5, "{logs:?}");
@@ -57,7 +60,7 @@ async fn streams_are_found_changed_and_explained_without_a_server_or_an_operator
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backfill_is_asked_for_waited_for_and_its_end_is_the_exit_code() {
+async fn the_result_of_a_backfill_is_the_exit_code() {
     let Some(stage) = Stage::new().await else { return };
     stage.apply(&[object("RichStream", "prod", "orders", v1(false))]);
     let bad = stage.run(&["backfill", "orders", "--payload", "[1]"]);
@@ -78,7 +81,7 @@ async fn a_backfill_is_asked_for_waited_for_and_its_end_is_the_exit_code() {
     has(&late.stderr, &["No operator is running"]);
     stage.kubectl(&["delete", "bfr", "--all", "-n", "prod"], "");
 
-    // Someone plays the operator: well, then badly, then by removing it.
+    // The test plays the operator: completes, then fails, then deletes the request.
     for (patch, code, said) in [
         (Some(json!({ "spec": { "completed": true } })), 0, "has been backfilled"),
         (
@@ -89,7 +92,7 @@ async fn a_backfill_is_asked_for_waited_for_and_its_end_is_the_exit_code() {
             6,
             "no such class",
         ),
-        (None, 6, "was removed"),
+        (None, 6, "was deleted"),
     ] {
         let mut command =
             stage.plan.command(&["stream", "backfill", "orders", "--wait", "-n", "prod"]);
@@ -115,15 +118,15 @@ async fn a_backfill_is_asked_for_waited_for_and_its_end_is_the_exit_code() {
             None => drop(stage.kubectl(&["delete", name, "-n", "prod"], "")),
         }
         let ended = child.wait().unwrap();
-        let told = std::fs::read_to_string(&log).unwrap();
-        assert_eq!(ended.code(), Some(code), "{told}");
-        has(&told, &[said]);
+        let output = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(ended.code(), Some(code), "{output}");
+        has(&output, &[said]);
         stage.kubectl(&["delete", "bfr", "--all", "-n", "prod"], "");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_downtime_suspends_many_and_lets_the_same_ones_go_on() {
+async fn a_downtime_suspends_many_streams_and_resumes_the_same_ones() {
     let Some(stage) = Stage::new().await else { return };
     stage.apply(&[
         object("FlatStream", "prod", "sales-a", flat(false)),
@@ -150,7 +153,7 @@ async fn a_downtime_suspends_many_and_lets_the_same_ones_go_on() {
     let details = stage.ok(&["downtime", "details", "move"]);
     has(&details, &["sales-a", "sales-b"]);
     assert!(!details.contains("other") && !details.contains("sales-off"), "{details}");
-    has(&stage.ok(&["downtime", "stop", "move"]), &["2 streams go on"]);
+    has(&stage.ok(&["downtime", "stop", "move"]), &["resumed 2 streams"]);
     let one = stage.get("rich-streams", "sales-b");
     assert_eq!(one["spec"]["execution"]["suspended"], false);
     assert!(one["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty));
@@ -160,7 +163,7 @@ async fn a_downtime_suspends_many_and_lets_the_same_ones_go_on() {
 }
 
 #[test]
-fn without_a_kubeconfig_it_says_where_to_get_one() {
+fn without_a_kubeconfig_the_error_names_the_options() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan::new(env!("CARGO_BIN_EXE_e2e"), dir.path());
     let ran = plan.run(&["stream", "list"]);

@@ -36,7 +36,7 @@ impl Known {
     }
 }
 
-/// What all clients together were told.
+/// The responses that all clients received.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub widgets: Vec<Known>,
@@ -45,7 +45,7 @@ pub struct Ledger {
     pub replays: u64,
     /// Tries that ended without an answer.
     pub unanswered: u64,
-    /// Tries that were told to come back later, and the longest that one took.
+    /// Requests that were throttled, and the longest one.
     pub put_off: u64,
     pub put_off_longest: Duration,
     /// Answers that must not be.
@@ -100,11 +100,11 @@ impl Load {
 
     /// So far, by all clients.
     pub fn acknowledged(&self) -> u64 {
-        assert_eq!(self.state.fault.get(), None, "a client was told something wrong");
+        assert_eq!(self.state.fault.get(), None, "a client got a wrong response");
         self.state.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Tries so far that were told to come back later.
+    /// Requests that were throttled so far.
     pub fn put_off(&self) -> u64 {
         self.state.put_off.load(Ordering::Relaxed)
     }
@@ -185,7 +185,7 @@ impl One {
             let server = &self.servers[self.random.random_range(0..self.servers.len())];
             let tried = Instant::now();
             match server.send(method.clone(), path, Some(&key), body).await {
-                // A dependency that changed meanwhile is read anew with the next try.
+                // A dependency that changed meanwhile is read again with the next try.
                 Ok(answer) if answer.later() || answer.body["error"]["code"] == "stale" => {
                     self.ledger.put_off += 1;
                     let longest = &mut self.ledger.put_off_longest;

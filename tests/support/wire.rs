@@ -59,7 +59,7 @@ pub async fn exchange(port: u16, bytes: &[u8], last: bool) -> Reply {
     let mut text = Vec::new();
     let talk = async {
         let send = async {
-            // The server may have heard enough before all is sent.
+            // The server may close before all is sent.
             let _ = to.write_all(bytes).await;
             if last {
                 let _ = to.shutdown().await;

@@ -56,8 +56,8 @@ impl Counts {
     }
 }
 
-/// Runs tests: what they print is passed on, and their results are added to `counts`. `begun` is
-/// told the process.
+/// Runs tests: what they print is passed on, and their results are added to `counts`. `begun`
+/// gets the process id.
 pub fn test(
     args: &[&str],
     env: &[(String, String)],

@@ -24,14 +24,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Everything, from nothing: format, lints, servers, tests, simulator, dependencies
+    /// Run everything from a clean checkout: format, lints, servers, tests, simulator, dependencies
     Test(test::Test),
     /// What CI runs: the same
     Ci(test::Test),
     /// The real servers that the tests use
     #[command(subcommand)]
     Servers(servers::ServersVerb),
-    /// A benchmark, as a release build, beside its baseline
+    /// A benchmark, as a release build, with its baseline
     Bench(Bench),
     /// The simulator, on every core
     Sim(Sim),

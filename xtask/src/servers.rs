@@ -40,7 +40,7 @@ pub enum ServersVerb {
         #[arg(long, default_value_t = 100)]
         lines: usize,
     },
-    /// Start them, run a command that is told where they are, and stop them
+    /// Start them, run a command with their addresses in its environment, and stop them
     Run {
         /// Only these, as in `kafka,postgres` [default: all]
         #[arg(long, value_delimiter = ',', value_name = "SERVERS")]
@@ -206,7 +206,7 @@ fn start(run: &Run, servers: &[&'static Server], durable: bool) -> Result<()> {
 fn env(run: &Run) -> Result<Vec<(String, String)>> {
     let mut env = Vec::new();
     for place in run.places()? {
-        env.extend(place.told()?.env(place.server.name));
+        env.extend(place.connection_info()?.env(place.server.name));
     }
     Ok(env)
 }
@@ -226,7 +226,7 @@ fn status(cache: &Cache, kept: &Run) -> Result<()> {
     for server in kinds::ALL {
         let runs = |place: &&Place| place.server.name == server.name && place.is_running();
         let runs = match places.iter().find(runs) {
-            Some(place) => format!("runs at {}", place.told()?.get("")?),
+            Some(place) => format!("runs at {}", place.connection_info()?.get("")?),
             None => "not running".into(),
         };
         let installed = if (server.installed)(cache) { "installed" } else { "not installed" };

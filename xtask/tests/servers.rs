@@ -67,7 +67,7 @@ fn up_starts_what_is_not_up_and_down_leaves_nothing() {
     let processes = place.processes().unwrap();
     processes[0].stop(&["KILL"]).unwrap();
     let again = said(&done(cache, &["up", "postgres"]));
-    assert!(again.starts_with("export "), "one that died is started anew: {again}");
+    assert!(again.starts_with("export "), "a dead server is started again: {again}");
     let place = Run::kept(&Cache::at(cache)).places().unwrap().remove(0);
     let processes = place.processes().unwrap();
     done(cache, &["down"]);
@@ -107,9 +107,10 @@ fn hold(cache: &Path, interrupts: Interrupts) -> Held {
     let child = command.spawn().unwrap();
     let run = cache.join("run").join(child.id().to_string());
     let run = Run::at(&Cache::at(cache), &run);
-    let told = || run.places().ok()?.pop()?.told().ok()?.get("").ok().map(str::to_owned);
-    eventually("an address", || told().is_some());
-    let url = told().unwrap();
+    let connection_info =
+        || run.places().ok()?.pop()?.connection_info().ok()?.get("").ok().map(str::to_owned);
+    eventually("an address", || connection_info().is_some());
+    let url = connection_info().unwrap();
     let address = url.split(['@', '/']).nth(3).unwrap().to_owned();
     assert!(TcpStream::connect(&address).is_ok(), "{address}");
     let place = run.places().unwrap().remove(0);

@@ -1,11 +1,11 @@
 //! The fleet as a domain of the server: its shared state and its background tasks.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::FutureExt as _;
 use kernel::driver::Workers;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
@@ -18,8 +18,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::client_source::FleetClientSource;
 use crate::api::compat::{keycloak, ocm};
-use crate::api::wire::{rendered::Rendered, reply};
-use crate::api::{fleet, openapi, router};
+use crate::api::fleet;
+use crate::api::kind_api::KindApis;
+use crate::api::wire::rendered::Rendered;
 use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
 use crate::dataplane::local::agent;
@@ -47,6 +48,7 @@ use crate::work::instance::InstanceWorker;
 pub struct Fleet {
     pub config: Config,
     catalogue: RwLock<Arc<Catalogue>>,
+    catalogue_version: AtomicU64,
     catalogue_changes: watch::Sender<()>,
     pub index: Index,
     pub store: Arc<dyn Store>,
@@ -94,6 +96,7 @@ impl Fleet {
             edition,
             config,
             catalogue: RwLock::new(Arc::new(catalogue)),
+            catalogue_version: AtomicU64::new(0),
             catalogue_changes: watch::Sender::new(()),
             index: Index::default(),
             store,
@@ -117,8 +120,14 @@ impl Fleet {
         self.catalogue.read().clone()
     }
 
+    /// Returns a number that changes when the catalogue is replaced.
+    pub fn catalogue_version(&self) -> u64 {
+        self.catalogue_version.load(Ordering::Acquire)
+    }
+
     pub fn set_catalogue(&self, catalogue: Catalogue) {
         *self.catalogue.write() = Arc::new(catalogue);
+        self.catalogue_version.fetch_add(1, Ordering::Release);
         self.catalogue_changes.send_replace(());
     }
 
@@ -130,11 +139,6 @@ impl Fleet {
     /// Records contact with a cluster's agent.
     pub fn touch_agent(&self, cluster: &str) {
         self.agent_liveness.touch(cluster, self.ambient.now());
-    }
-
-    /// Whether some kind's API has this path.
-    pub fn serves(&self, path: &str) -> bool {
-        path.starts_with("/api/") && self.catalogue.read().kind_of_path(path).is_some()
     }
 
     /// Returns all clusters, the best for this instance first.
@@ -287,18 +291,9 @@ pub async fn follow(
     Ok(())
 }
 
-/// The APIs of all kinds, and the fleet's own routes.
+/// Returns the API of every kind, and the fleet's own routes.
 pub fn routes(fleet: &Arc<Fleet>) -> Routes {
-    let (serving, state, documented) = (fleet.clone(), fleet.clone(), fleet.clone());
-    let paths = move |path: &str| serving.serves(path);
-    fleet::routes()
-        .merge(keycloak::routes())
-        .merge(ocm::routes())
-        .documented_by(move || openapi::documents(&documented))
-        .errors_where(paths.clone(), reply::mapper(fleet.clone()))
-        .surfaces(paths, move |app, context, request| {
-            router::handle(state.clone(), app, context, request).boxed()
-        })
+    fleet::routes().merge(keycloak::routes()).merge(ocm::routes()).mount(KindApis(fleet.clone()))
 }
 
 /// How often the files' modification times are compared: mounted configuration sends no signal.
@@ -366,7 +361,7 @@ impl Domain for FleetDomain {
         tasks.spawn(watch_catalogue(fleet.clone(), stop.clone()));
         let scrape = Scrape(fleet.clone());
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
-        app.metrics.watch(Arc::new(Scrape(fleet.clone())));
+        app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
         app.share(fleet.clone());
         let _ = self.fleet.set(fleet);
         Ok(())

@@ -64,7 +64,9 @@ impl Counts {
         }
     }
 
-    fn response(&self, labels: RequestLabels, took: Duration) {
+    /// Counts a request to the API of a kind. `path` is the route's template.
+    pub fn request(&self, method: &'static str, path: Arc<str>, code: u16, took: Duration) {
+        let labels = RequestLabels { method, path, code };
         let known = self.requests.read().get(&labels).cloned();
         let requests = known.unwrap_or_else(|| {
             let new = || {
@@ -88,15 +90,7 @@ impl std::fmt::Debug for Scrape {
 }
 
 impl MetricsObserver for Scrape {
-    fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
-        if self.0.serves(route) {
-            self.0
-                .counts
-                .response(RequestLabels { method, path: route.clone(), code: status }, took);
-        }
-    }
-
-    fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
+    fn attempt(&self, kind: &str, outcome: &'static str, seconds: f64) {
         let mut reconciles = self.0.counts.reconciles.lock();
         let stats = reconciles.entry(kind.to_owned()).or_default();
         match outcome {

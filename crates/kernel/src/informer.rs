@@ -95,11 +95,11 @@ impl Informer {
     async fn run_forever(&self) {
         let mut wakeups = self.store.wakeups().events();
         loop {
-            let heard = *wakeups.borrow_and_update();
+            let notified = *wakeups.borrow_and_update();
             match self.poll().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    let known = heard.max(self.seq());
+                    let known = notified.max(self.seq());
                     let more = wakeups.wait_for(|newest| *newest > known);
                     let _ = tokio::time::timeout(RECHECK, more).await;
                 }

@@ -1,4 +1,4 @@
-//! The verbs of the command line, and where each is carried out.
+//! The verbs of the command line, and where each is implemented.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ The same binary is the server and its client. Data goes to stdout, talk to stder
 Examples:
   mainstay server                        run a server here, with nothing else installed
   mainstay kafka create --name demo --wait
-  mainstay kafka describe demo           where it is on its way, and what it waits for
+  mainstay kafka describe demo           its progress, and what it waits for
   mainstay stream describe orders        why a stream does not run, and what would change it
   mainstay list widget --label team=core
   mainstay get widget/ID --wait-phase ready
@@ -47,15 +47,15 @@ Examples:
   mainstay server --database postgres://mainstay@db/mainstay      any number of these share the work
   mainstay server --set driver.slots=128 --set http.body_bytes_max=1000000
 
-The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at once.")]
+The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second one stops at once.")]
     Server(ConfigArgs),
-    /// Bring the database to this version's tables
+    /// Migrate the database to this version's tables
     Migrate(verb::migrate::Migrate),
     /// Make a token with the signing key in the data directory
     Token(verb::token::Token),
     /// Sign in to a server and remember it
     Login(verb::login::Login),
-    /// Forget a server and its tokens
+    /// Remove a server and its tokens from the contexts
     Logout(verb::login::Logout),
     /// Show the servers that are remembered, or use another
     Context(verb::login::ContextVerb),
@@ -76,7 +76,7 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Cluster(verb::cluster::Verb),
     /// Open the API's documentation in a browser
     Docs(verb::docs::Docs),
-    /// Show an object, or wait until it is as it should be
+    /// Show an object, or wait until it has reached a state
     Get(verb::get::Get),
     /// List objects of a kind
     List(verb::list::List),
@@ -84,7 +84,7 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Search(verb::list::Search),
     /// Show what happened, or follow it live
     Events(verb::events::Events),
-    /// Show the audit log, or prove that it is whole
+    /// Show the audit log, or verify it
     Audit(verb::audit::Audit),
     /// Show the queue: what is due, running, retrying, stopped and why
     Work(verb::work::Work),
@@ -95,7 +95,7 @@ The first Ctrl-C (or SIGTERM) finishes what is under way, a second one stops at 
     Operator(verb::operator::Operator),
     /// Print the definitions (CRDs) that streams need in a cluster
     Crds(verb::crds::Crds),
-    /// Serve a Kubernetes cluster: run there what the control plane wants, and report
+    /// Run the agent of a Kubernetes cluster: apply the desired instances there, and report
     Agent(verb::agent::Agent),
     /// Run one instance of a managed service; the local data plane calls it
     #[command(subcommand, hide = true)]
@@ -165,7 +165,7 @@ fn of_kind(words: Vec<String>) -> Result<()> {
     let looks_like_kind =
         kind.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit());
     if !looks_like_kind || words.len() < 2 {
-        // The usual message, with what was perhaps meant.
+        // The usual message, with a suggestion.
         let error = Cli::command().error(
             clap::error::ErrorKind::InvalidSubcommand,
             format!("unrecognized subcommand '{kind}'; `mainstay --help` lists them, and `mainstay {kind} list` asks the server for a kind of that name"),

@@ -1,5 +1,5 @@
-//! What can be done on the server's own machine: its data directory says where it is, and its
-//! signing key makes tokens.
+//! Access on the server's own machine: its data directory has the server's address, and its
+//! signing key signs tokens.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::config::{Config, Sources};
 use crate::error::{Error, Result};
 use crate::output::{program, quoted};
 
-/// In the data directory: where the server was last reached.
+/// In the data directory: the address of the server when it last ran.
 const ADDRESS_FILE: &str = "address";
 
-/// Makes the directory, for its owner alone.
+/// Creates the directory, for its owner alone.
 pub fn make_data_dir(dir: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -26,7 +26,7 @@ pub fn make_data_dir(dir: &Path) -> Result<()> {
     made.map_err(|e| Error::file(format!("data_dir: {} cannot be made", dir.display()), e))
 }
 
-/// Where clients reach the server. Also the name of its issuer of tokens.
+/// The server's URL for clients. Also the name of its issuer.
 pub fn public_url(config: &Config, listens: SocketAddr) -> String {
     let scheme = if config.http.tls.is_some() { "https" } else { "http" };
     match &config.http.public_url {
@@ -42,13 +42,13 @@ pub fn write_address(config: &Config, url: &str) -> Result<()> {
         .map_err(|e| Error::file(format!("{} cannot be written", path.display()), e))
 }
 
-/// Where the server of this data directory is, or was when it last ran.
+/// The address of the server of this data directory, at least when it last ran.
 pub fn address(data_dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(data_dir.join(ADDRESS_FILE)).ok()?;
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
-/// A server whose signing key can be read: what a context keeps to make tokens for it.
+/// A server whose signing key is readable: what a context needs to sign tokens for it.
 #[derive(Clone, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Local {
@@ -65,7 +65,7 @@ impl Local {
         }
     }
 
-    /// An admin's token, for whoever can read the signing key anyway.
+    /// An admin's token: a user who can read the signing key could sign one anyway.
     pub fn token(&self) -> Result<String> {
         let Some(address) = address(&self.data_dir) else {
             let dir = quoted(&self.data_dir.to_string_lossy());
@@ -98,10 +98,10 @@ pub fn found(server: &str) -> Option<Context> {
     Some(Context { server: server.into(), local: Some(local), ..Context::default() })
 }
 
-/// How long a token lasts that a client on the server's machine makes for itself.
+/// The lifetime of a token that a client on the server's machine signs for itself.
 pub const TOKEN_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// The organisation of whoever is at the server's own machine.
+/// The organisation of users on the server's own machine.
 pub const ORG: &str = "local";
 
 /// Signs a token as the server of this configuration would, in its own name.

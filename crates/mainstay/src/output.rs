@@ -1,5 +1,5 @@
-//! What a command prints: tables for people, JSON, YAML or names for scripts. Data goes to
-//! stdout, talk to stderr.
+//! Output of commands: tables for people, JSON, YAML or names for scripts. Data goes to
+//! stdout, messages to stderr.
 
 use std::io::{IsTerminal, Write};
 
@@ -19,7 +19,7 @@ pub enum Format {
     Name,
 }
 
-/// Writes data. A reader who has seen enough (`| head`) ends the command, and is no error.
+/// Writes data. A closed pipe (`| head`) ends the command without an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out
@@ -32,9 +32,9 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something to the person; not part of the data.
+/// Prints a message for people; not part of the data.
 pub fn say(text: &str) {
-    // Without a stderr there is nobody to tell.
+    // Without a stderr there is no one to read it.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -65,7 +65,7 @@ pub fn render(
     }
 }
 
-/// What names an item: an object's or a row's key, an event's subject, an entry's number.
+/// The name of an item: an object's or a row's key, an event's subject, an entry's number.
 fn name(item: &Value) -> String {
     let first =
         ["key", "subject", "seq"].iter().map(|field| text(&item[*field])).find(|t| !t.is_empty());
@@ -100,7 +100,7 @@ pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A cell of one line that cannot steer the terminal, whatever someone named their things.
+/// A cell of one line without control characters.
 fn printable(cell: &str) -> String {
     let steers = |c: char| {
         c.is_control()
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_a_distance() {
+    fn times_are_shown_relative_to_now() {
         let now = Timestamp(1_700_000_000_000);
         let cases = [
             (0, "0s"),

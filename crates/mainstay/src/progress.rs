@@ -1,14 +1,14 @@
-//! Tells a person that something is still going on, once it has taken a second. Scripts see
+//! Shows progress after the first second. Scripts see
 //! nothing of it.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What takes less than this needs no excuse.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Shorter operations show no progress.
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// A line that appears when its time has come, and goes when it is dropped.
+/// A line that appears after a while and goes when dropped.
 pub struct Progress {
     begun: Instant,
     shown: Option<ProgressBar>,
@@ -23,7 +23,7 @@ impl Progress {
     pub async fn during<T>(&mut self, message: &str, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         if self.shown.is_none() {
-            let left = PATIENCE.saturating_sub(self.begun.elapsed());
+            let left = SHOW_AFTER.saturating_sub(self.begun.elapsed());
             if let Ok(done) = tokio::time::timeout(left, &mut work).await {
                 return done;
             }
@@ -41,7 +41,7 @@ impl Drop for Progress {
     }
 }
 
-/// Waits for `work`, and says so if it takes long.
+/// Waits for `work`, and shows progress if it takes long.
 pub async fn patiently<T>(message: &str, work: impl Future<Output = T>) -> T {
     Progress::new().during(message, work).await
 }

@@ -11,7 +11,8 @@ use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, AppState, Domain, Store};
-use streams::api::StreamsDomain;
+
+use streams::reporting::api::StreamsDomain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ use crate::local;
 use crate::output::{program, quoted, say};
 use crate::progress::patiently;
 
-/// Runs a server until it is told to stop.
+/// Runs a server until it is stopped.
 pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()> {
     let config = &loaded.config;
     domains.push(Box::new(FleetDomain::new(
@@ -37,7 +38,7 @@ pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()
         || say("stopping: what is under way is being finished; once more to stop at once");
     tokio::select! {
         ended = compose(&loaded.config, &domains, stop.clone()) => ended,
-        forced = signals(&stop, stopping, "what was under way goes on at the next start") => forced,
+        forced = signals(&stop, stopping, "interrupted work continues at the next start") => forced,
     }
 }
 
@@ -48,7 +49,7 @@ async fn compose(
     domains: &[Box<dyn Domain>],
     stop: CancellationToken,
 ) -> Result<()> {
-    // Sends what is left of the traces when it is dropped, after everything else.
+    // Flushes traces when dropped, after everything else.
     let _telemetry = telemetry::init(&config.telemetry)?;
     config.driver.check()?;
     let ambient = Ambient::system();
@@ -74,7 +75,7 @@ async fn compose(
     served
 }
 
-/// Everything that runs until `stop`. What is left in `tasks` ends soon after.
+/// Everything that runs until `stop`. Remaining `tasks` end soon after.
 async fn work_and_serve(
     config: &Config,
     app: App,
@@ -102,7 +103,7 @@ async fn work_and_serve(
     Ok(http::serve(app, routes, listener, config.http.clone(), stop.clone()).await?)
 }
 
-/// The workers, and whoever forgets what is old.
+/// The workers, and the retention task.
 fn start_driver(
     config: &Config,
     app: &App,
@@ -126,7 +127,7 @@ fn start_driver(
     });
 }
 
-/// Opens the store that the configuration names, and brings it to this version's tables.
+/// Opens the configured store and migrates its tables.
 pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
     let database = Some(config.database.expose()).filter(|url| !url.is_empty());
@@ -148,7 +149,7 @@ fn bind(listen: SocketAddr) -> Result<TcpListener> {
 fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
     let metrics = metrics.clone();
     Arc::new(move |kind, end, took, late| {
-        metrics.look(kind, end.label(), took.as_secs_f64());
+        metrics.attempt(kind, end.label(), took.as_secs_f64());
         metrics.wake(late.as_secs_f64());
     })
 }
@@ -167,7 +168,7 @@ fn observe_commits(metrics: &Arc<Metrics>) -> OnCommit {
     Arc::new(move |changes, took| metrics.commit(changes, took.as_secs_f64()))
 }
 
-/// What a person who has just started a server wants to know. The lines can be pasted.
+/// What to try after the first start. The lines can be pasted.
 fn greeting(config: &Config, store: &str, url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let me = program();
@@ -183,7 +184,7 @@ fn greeting(config: &Config, store: &str, url: &str) -> String {
         }
         _ => (format!("login --local {here}"), format!("$({me} token {here})")),
     };
-    // Whoever uses the usual directory is let in without signing in.
+    // With the default directory, clients on this machine need not sign in.
     let usual = crate::local::found(url).is_some();
     let sign_in = if usual {
         String::new()
@@ -205,17 +206,17 @@ Mainstay {version} listens on {url}
 
 {sign_in}Try, in another terminal:
   {me} kafka create --name demo --wait    a Kafka on this machine
-  {me} kafka describe demo                where it is on its way
+  {me} kafka describe demo                its progress
   {me} events --follow                    what happens, as it happens
   {me} work                               what is being worked on, and what is stuck
   curl -H \"authorization: Bearer {token}\" {url}/api/kafkas_mgmt/v1/kafkas
 
-Ctrl-C stops it when what is under way is done; twice, at once. Instances go on running, and are
+Ctrl-C stops it when requests and attempts in flight are done; twice, at once. Instances keep running, and are
 taken over at the next start."
     )
 }
 
-/// The first signal asks everyone to finish, the second does not ask. Never ends otherwise.
+/// The first signal requests a graceful stop, the second forces it. Never returns otherwise.
 pub async fn signals(stop: &CancellationToken, asked: impl FnOnce(), at_once: &str) -> Result<()> {
     let failed = |e| Error::file("signals cannot be received", e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;

@@ -182,7 +182,7 @@ fn a_whole_audit_log_is_proved_and_a_damaged_one_names_its_entry() {
 }
 
 #[test]
-fn work_tells_why_something_does_not_get_ahead_and_can_be_told_to_retry() {
+fn work_shows_why_an_object_is_stuck_and_can_retry_it() {
     let stage = Stage::new(|asked| {
         if asked.method == "POST" {
             return Answer::json(200, &json!({}));

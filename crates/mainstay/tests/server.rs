@@ -54,7 +54,7 @@ fn a_fresh_server_can_be_signed_in_to_asked_and_stopped() {
     let address = std::fs::read_to_string(dir.path().join("data/address")).unwrap();
     let list = ["list", "widget", "--server", address.trim()];
     let (code, _, said) = run(dir.path(), &list);
-    assert_eq!(code, 0, "whoever can read the key need not sign in: {said}");
+    assert_eq!(code, 0, "a user who can read the key need not sign in: {said}");
     let mut stranger = command(dir.path(), &list);
     stranger.env("MAINSTAY_DATA_DIR", dir.path().join("elsewhere"));
     let code = stranger.output().expect("the binary runs").status.code();
@@ -73,7 +73,7 @@ fn a_fresh_server_can_be_signed_in_to_asked_and_stopped() {
     let (code, token, _) = run(dir.path(), &["token", "--subject", "bob"]);
     assert_eq!(code, 0);
     let (code, _, _) = run(dir.path(), &["work", "--token", token.trim()]);
-    assert_eq!(code, 4, "bob is no admin");
+    assert_eq!(code, 4, "bob is not an admin");
     let (_, offline, _) = run(dir.path(), &["token", "--subject", "bob", "--offline"]);
     let args = ["login", "--token", offline.trim(), "--server", address.trim(), "--context", "bob"];
     let (code, _, said) = run(dir.path(), &args);

@@ -153,7 +153,7 @@ impl<'a> Install<'a> {
         })
     }
 
-    /// Go, with its caches beside what is built: an interrupted build goes on where it was.
+    /// Go, with its caches next to the build: an interrupted build continues.
     pub fn go(&self, dir: &Path) -> Command {
         let mut go = Command::new("go");
         let cache = go_caches(self.cache);

@@ -18,7 +18,7 @@ pub use cache::Cache;
 pub use golang::Build;
 pub use install::{Install, Need, install};
 pub use listen::listeners;
-pub use place::{Place, Told, variable};
+pub use place::{ConnectionInfo, Place, variable};
 pub use process::Process;
 pub use run::{DISK, Run};
 

@@ -87,7 +87,7 @@ fn distinguished(common_name: &str, organisation: &str) -> DistinguishedName {
     name
 }
 
-/// For the owner's eyes only: most of it are keys.
+/// Readable by the owner alone: most of it are keys.
 fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).truncate(true).write(true).mode(0o600);

@@ -26,22 +26,22 @@ pub struct Place {
     pub options: BTreeMap<String, String>,
 }
 
-/// What the tests are told of a server: its address under the empty name, and the rest.
+/// How tests reach a server: its address under the empty name, and further values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told(BTreeMap<String, String>);
+pub struct ConnectionInfo(BTreeMap<String, String>);
 
 /// How long a server may take to answer for the first time on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Place {
     /// Starts it and waits until it answers. A port that was free a moment ago may be taken by
     /// now: a first start is tried twice.
-    pub fn start(&self) -> Result<Told> {
+    pub fn start(&self) -> Result<ConnectionInfo> {
         let name = self.server.name;
         if !(self.server.installed)(&self.cache) {
             bail!("{name} is not installed; `cargo xtask servers install {name}` does that");
         }
-        let again = self.dir.join(TOLD).exists();
+        let again = self.dir.join(CONNECTION_INFO).exists();
         let started = (self.server.start)(self).or_else(|error| {
             if again {
                 return Err(error);
@@ -51,7 +51,7 @@ impl Place {
             (self.server.start)(self)
         });
         started.with_context(|| format!("{name} does not start"))?;
-        self.told()
+        self.connection_info()
     }
 
     /// A path below the directory, which is made.
@@ -84,7 +84,7 @@ impl Place {
         let log = self.sub("log")?.join(name).with_extension("log");
         let log = File::options().create(true).append(true).open(log)?;
         let program = command.get_program().to_owned();
-        // It waits for a word until it is on record, and ends if the word never comes: whoever
+        // It waits for a word until it is on record, and ends if the word never comes: the parent
         // starts it may be killed at any moment.
         let mut waiting = Command::new("sh");
         waiting.args(["-c", "read -r go && exec \"$0\" \"$@\" </dev/null"]).arg(&program);
@@ -139,7 +139,7 @@ impl Place {
                 Err(error) => error,
             };
             let ended = self.processes()?.iter().any(|process| !process.is_alive());
-            if ended || begun.elapsed() > PATIENCE {
+            if ended || begun.elapsed() > TIMEOUT {
                 let why = if ended { "a process of it ended" } else { "it takes too long" };
                 bail!("{why} before {what}: {error:#}\n{}", self.logs(30)?);
             }
@@ -149,20 +149,20 @@ impl Place {
 
     /// Tells the tests something: `MAINSTAY_TEST_<SERVER>`, or with a name `…_<NAME>`.
     pub fn tell(&self, name: &str, value: impl std::fmt::Display) -> Result<()> {
-        let mut told = self.told()?;
-        told.0.insert(name.into(), value.to_string());
+        let mut connection_info = self.connection_info()?;
+        connection_info.0.insert(name.into(), value.to_string());
         let lines: Vec<String> =
-            told.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            connection_info.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
         // Whole or not at all: someone may read it at this moment.
-        let new = self.dir.join("told.new");
+        let new = self.dir.join("connection.new");
         std::fs::write(&new, lines.join("\n"))?;
-        Ok(std::fs::rename(new, self.dir.join(TOLD))?)
+        Ok(std::fs::rename(new, self.dir.join(CONNECTION_INFO))?)
     }
 
-    pub fn told(&self) -> Result<Told> {
-        let text = std::fs::read_to_string(self.dir.join(TOLD)).unwrap_or_default();
+    pub fn connection_info(&self) -> Result<ConnectionInfo> {
+        let text = std::fs::read_to_string(self.dir.join(CONNECTION_INFO)).unwrap_or_default();
         let pairs = text.lines().filter_map(|line| line.split_once('='));
-        Ok(Told(pairs.map(|(name, value)| (name.into(), value.into())).collect()))
+        Ok(ConnectionInfo(pairs.map(|(name, value)| (name.into(), value.into())).collect()))
     }
 
     /// The processes of the last start, in the order of their start.
@@ -174,7 +174,7 @@ impl Place {
     pub fn is_running(&self) -> bool {
         let processes = self.processes().unwrap_or_default();
         // A tool has none.
-        let tool = self.server.stop_signals.is_empty() && self.dir.join(TOLD).exists();
+        let tool = self.server.stop_signals.is_empty() && self.dir.join(CONNECTION_INFO).exists();
         (tool || !processes.is_empty()) && processes.iter().all(Process::is_alive)
     }
 
@@ -191,7 +191,7 @@ impl Place {
         self.forget()
     }
 
-    /// SIGKILL to all of it at once: no farewell.
+    /// SIGKILL to all of its processes at once.
     pub fn kill(&self) -> Result<()> {
         self.signal("KILL")?;
         for process in self.processes()? {
@@ -263,26 +263,26 @@ fn give(path: &Path, uid: u32, gid: u32) -> Result<()> {
     Ok(())
 }
 
-const TOLD: &str = "told";
+const CONNECTION_INFO: &str = "connection";
 const PROCESSES: &str = "processes";
 
-impl Told {
+impl ConnectionInfo {
     /// `name` is empty for the address itself.
     pub fn get(&self, name: &str) -> Result<&str> {
         let value = self.0.get(name).map(String::as_str);
         value.with_context(|| format!("the server does not tell {name:?}"))
     }
 
-    /// From the environment, where [`Told::env`] put it.
-    pub fn from_env(server: &str) -> Option<Told> {
+    /// From the environment, where [`ConnectionInfo::env`] put it.
+    pub fn from_env(server: &str) -> Option<ConnectionInfo> {
         let prefix = variable(server, "");
         let vars = std::env::vars().filter_map(|(name, value)| {
             let name = name.strip_prefix(&prefix)?;
             let name = if name.is_empty() { Some(name) } else { name.strip_prefix('_') };
             Some((name?.to_lowercase(), value))
         });
-        let told = Told(vars.collect());
-        told.0.contains_key("").then_some(told)
+        let connection_info = ConnectionInfo(vars.collect());
+        connection_info.0.contains_key("").then_some(connection_info)
     }
 
     pub fn env(&self, server: &str) -> Vec<(String, String)> {
@@ -385,12 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_comes_back_from_the_environment() {
-        let told = Told([("".into(), "a=b".into()), ("ca".into(), "/x".into())].into());
-        let env = told.env("kafka");
+    fn connection_info_comes_back_from_the_environment() {
+        let connection_info =
+            ConnectionInfo([("".into(), "a=b".into()), ("ca".into(), "/x".into())].into());
+        let env = connection_info.env("kafka");
         assert_eq!(env[0], ("MAINSTAY_TEST_KAFKA".into(), "a=b".into()));
         assert_eq!(env[1], ("MAINSTAY_TEST_KAFKA_CA".into(), "/x".into()));
-        assert_eq!(told.get("ca").unwrap(), "/x");
-        assert!(told.get("nothing").is_err());
+        assert_eq!(connection_info.get("ca").unwrap(), "/x");
+        assert!(connection_info.get("nothing").is_err());
     }
 }

@@ -16,7 +16,7 @@ pub struct Process {
 }
 
 /// How long a signal may take to be heeded.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Process {
     pub fn current() -> Result<Process> {
@@ -43,9 +43,9 @@ impl Process {
             return Ok(());
         }
         send(signal, self.pid)?;
-        // On a loaded machine its other threads go on until the one that is told has had its turn.
+        // On a loaded machine its other threads run on until the signalled one is scheduled.
         let begun = Instant::now();
-        while signal == "STOP" && self.moves() && begun.elapsed() < PATIENCE {
+        while signal == "STOP" && self.moves() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -68,10 +68,10 @@ impl Process {
             // One that stands still hears nothing but KILL.
             kill(&[self.pid.into()], signal)?;
             send("CONT", self.pid)?;
-            self.wait_until_gone(PATIENCE);
+            self.wait_until_gone(TIMEOUT);
         }
         self.signal("KILL")?;
-        self.wait_until_gone(PATIENCE);
+        self.wait_until_gone(TIMEOUT);
         if self.is_alive() {
             bail!("process {} does not stop", self.pid);
         }
@@ -89,9 +89,9 @@ impl Process {
         family
     }
 
-    pub fn wait_until_gone(&self, patience: Duration) {
+    pub fn wait_until_gone(&self, timeout: Duration) {
         let begun = Instant::now();
-        while self.is_alive() && begun.elapsed() < patience {
+        while self.is_alive() && begun.elapsed() < timeout {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -104,7 +104,7 @@ fn send(signal: &str, leader: u32) -> Result<()> {
     kill(&targets, signal)
 }
 
-/// One that is gone is as good as one that heard it.
+/// A process that has ended counts as signalled.
 fn kill(targets: &[i64], signal: &str) -> Result<()> {
     let targets: Vec<String> = targets.iter().map(i64::to_string).collect();
     // The shell's own kill: there may be no other.

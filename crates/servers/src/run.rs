@@ -1,5 +1,5 @@
 //! What one owner has started. Each run is a directory of records outside the checkout: a run
-//! whose owner is gone, however it went, is ended by whoever comes next.
+//! whose owner is gone, however it ended, is stopped by the next run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Run {
         Ok(Run { cache: cache.clone(), dir })
     }
 
-    /// The run of whoever started this process, or one of its own.
+    /// The run of the parent process, or a new one.
     pub fn inherited(cache: &Cache) -> Result<Run> {
         match std::env::var_os(VARIABLE) {
             Some(dir) => Ok(Run { cache: cache.clone(), dir: dir.into() }),
@@ -51,7 +51,7 @@ impl Run {
         &self.dir
     }
 
-    /// What a child is told, so that what it starts ends with this run.
+    /// The environment of a child, so that what it starts ends with this run.
     pub fn env(&self) -> (String, String) {
         (VARIABLE.into(), self.dir.display().to_string())
     }

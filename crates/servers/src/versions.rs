@@ -1,5 +1,5 @@
 //! What is installed, pinned. A new version is a new directory in the cache: change it here, and
-//! the next `cargo xtask servers install` builds it beside the old one.
+//! the next `cargo xtask servers install` builds it next to the old one.
 
 /// The oldest that the store supports; a newer one that is there is used.
 pub const POSTGRES_MIN: u32 = 15;

@@ -1,5 +1,6 @@
-//! The operator's configuration: `appconfig.yaml` as the existing operator reads it, environment
-//! variables that go before it (`ARCANE_OPERATOR__PROBES__ADDR`), and settings of our own.
+//! The operator's configuration: `appconfig.yaml` in the format of the existing operator,
+//! environment variables that override it (`ARCANE_OPERATOR__PROBES__ADDR`), and settings of our
+//! own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,36 +14,36 @@ const PREFIX: &str = "ARCANE_OPERATOR__";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where health is told; nowhere if empty.
+    /// The address of health probes; empty for none.
     pub probes_addr: String,
     pub probes_shutdown: Duration,
-    /// Where metrics are; nowhere if empty.
+    /// The address of metrics; empty for none.
     pub metrics_addr: String,
     pub log_level: String,
     pub cluster_name: String,
-    /// The names of the existing operator too.
+    /// Also exports metrics under the names of the existing operator.
     pub legacy_metrics: bool,
-    /// Where the existing operator sent what it counted (`DD_DOGSTATSD_URL`), if that is known.
+    /// The DogStatsD address of the existing operator (`DD_DOGSTATSD_URL`), if there is one.
     pub dogstatsd: Option<String>,
-    /// How often the classes are counted there, and how long after the start it begins.
+    /// The interval of DogStatsD counts, and the delay of the first.
     pub report_every: Duration,
     pub report_after: Duration,
     pub workers: usize,
-    /// Only these; all if there are none.
+    /// The watched namespaces; empty for all.
     pub namespaces: Vec<String>,
     pub lease: LeaseConfig,
     pub settings: Settings,
-    /// What was there and means nothing here.
+    /// Unknown keys.
     pub unknown: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseConfig {
     pub enabled: bool,
-    /// Empty: the namespace that this process runs in, or `default`.
+    /// Empty for the namespace of this pod, or `default`.
     pub namespace: String,
     pub name: String,
-    /// Empty: the name of the machine, and something random.
+    /// Empty for the host name and a random part.
     pub holder: String,
     pub duration: Duration,
     pub renew_deadline: Duration,
@@ -79,8 +80,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// From the directory where `appconfig.yaml` is, if it is, and the environment. Another file
-    /// is read in its place where `APPLICATION_ENVIRONMENT` names one. Or from a file of any name.
+    /// Loads `appconfig.yaml` from a directory, if it exists, and the environment. The variable
+    /// `APPLICATION_ENVIRONMENT` selects another file. A path to a file is read as it is.
     pub fn load(directory: &Path) -> Result<Config> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -97,15 +98,12 @@ impl Config {
             Some(name) => format!("appconfig.{}.yaml", name.to_lowercase()),
             None => "appconfig.yaml".into(),
         };
-        let path = match directory.is_file() {
-            true => directory.to_owned(),
-            false => directory.join(&file),
-        };
+        let path = if directory.is_file() { directory.to_owned() } else { directory.join(&file) };
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                return Err(Error::invalid(file, format!("it cannot be read: {error}")));
+                return Err(Error::invalid(file, format!("cannot be read: {error}")));
             }
         };
         let mut config = Config::default();
@@ -118,11 +116,11 @@ impl Config {
 
     fn file(&mut self, file: &str, text: &str) -> Result<()> {
         let sections: Value = serde_yaml_ng::from_str(text)
-            .map_err(|error| Error::invalid(file, format!("it is no YAML: {error}")))?;
+            .map_err(|error| Error::invalid(file, format!("is not valid YAML: {error}")))?;
         let sections = match sections {
             Value::Null => return Ok(()),
             Value::Mapping(sections) => sections,
-            _ => return Err(Error::invalid(file, "it must have sections, such as `probes:`")),
+            _ => return Err(Error::invalid(file, "must have sections, such as `probes:`")),
         };
         for (section, settings) in sections {
             let section = section.as_str().unwrap_or_default().to_owned();
@@ -151,7 +149,7 @@ impl Config {
         Ok(())
     }
 
-    /// `-` is written `_` in them, and what separates the parts `__`.
+    /// In variables `-` is written `_`, and `__` separates the parts.
     fn variables(&mut self, variables: &[(String, String)]) -> Result<()> {
         for (name, value) in variables {
             let Some(path) = name.strip_prefix(PREFIX) else { continue };
@@ -171,7 +169,7 @@ impl Config {
         match key {
             "probes.addr" => self.probes_addr = address(key, value)?,
             "probes.shutdown-timeout" => self.probes_shutdown = duration(key, value)?,
-            // There is one limit for a whole request, and it is not a setting.
+            // Accepted for compatibility: the timeout of a request is not configurable.
             "probes.write-timeout" | "probes.read-timeout" => {
                 duration(key, value)?;
             }
@@ -203,12 +201,15 @@ impl Config {
             "lease.duration" => lease.duration = positive(key, value)?,
             "lease.renew-deadline" => lease.renew_deadline = positive(key, value)?,
             "lease.retry-period" => lease.retry_period = positive(key, value)?,
-            // Sections of ours have no settings that someone else might know.
+            // Unknown keys in our own sections are errors.
             _ if ["operator.", "recovery.", "lease."].iter().any(|ours| key.starts_with(ours)) => {
                 let section = key.split('.').next().unwrap_or_default();
                 let known = OURS.iter().filter(|known| known.starts_with(section));
                 let known = known.copied().collect::<Vec<_>>().join(", ");
-                return Err(Error::invalid(key, format!("is no setting; there are {known}")));
+                return Err(Error::invalid(
+                    key,
+                    format!("is not a setting; known settings are {known}"),
+                ));
             }
             other => self.unknown.push(other.into()),
         }
@@ -233,11 +234,12 @@ impl Config {
             return Err(Error::invalid("lease.duration", "must be at least 2s"));
         }
         if renew_deadline.as_millis() * 10 > duration.as_millis() * 9 {
-            let message = "must be at most nine tenths of lease.duration: so long another waits";
+            let message = "must be at most nine tenths of lease.duration, after which another replica takes over";
             return Err(Error::invalid("lease.renew-deadline", message));
         }
         if *retry_period * 2 > *renew_deadline {
-            let message = "must be at most half of lease.renew-deadline, so that one may fail";
+            let message =
+                "must be at most half of lease.renew-deadline, so that one renewal may fail";
             return Err(Error::invalid("lease.retry-period", message));
         }
         Ok(())
@@ -264,7 +266,7 @@ const OURS: [&str; 17] = [
     "lease.retry-period",
 ];
 
-/// As Go writes them: `15s`, `1m30s`, `250ms`.
+/// Parses durations as Go writes them: `15s`, `1m30s`, `250ms`.
 fn duration(key: &str, value: &str) -> Result<Duration> {
     let wrong = || Error::invalid(key, format!("is {value:?}; write it as 15s, 1m30s or 250ms"));
     let mut rest = value.trim();
@@ -291,10 +293,7 @@ fn duration(key: &str, value: &str) -> Result<Duration> {
         whole = whole.checked_add(part).ok_or_else(wrong)?;
         rest = after;
     }
-    match value.trim().is_empty() {
-        true => Err(wrong()),
-        false => Ok(whole),
-    }
+    if value.trim().is_empty() { Err(wrong()) } else { Ok(whole) }
 }
 
 fn positive(key: &str, value: &str) -> Result<Duration> {
@@ -309,7 +308,7 @@ fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
     value.trim().parse().map_err(|_| wrong())
 }
 
-/// 0 is no limit.
+/// 0 means no limit.
 fn limit(key: &str, value: &str) -> Result<Option<usize>> {
     Ok(Some(number(key, value)?).filter(|limit| *limit > 0))
 }
@@ -322,7 +321,7 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// `:8888` is every address of the machine.
+/// `:8888` binds all addresses.
 fn address(key: &str, value: &str) -> Result<String> {
     let port = value.rsplit_once(':').map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_existing_operators_configuration_is_understood() {
+    fn the_configuration_of_the_existing_operator_is_accepted() {
         let file = "probes: {addr: ':8081', read-timeout: 15s, write-timeout: 15s, \
                     shutdown-timeout: 5s}\n\
                     periodic-metrics-reporter: {initial-delay: 5s, report-interval: 1m30s}\n\
@@ -371,13 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_named_and_does_no_harm() {
+    fn unknown_keys_are_named_and_ignored() {
         let config = read("telemetry: {colour: red}\nmore: {x: 1}\n", &[]).unwrap();
         assert_eq!(config.unknown, ["telemetry.colour", "more.x"]);
     }
 
     #[test]
-    fn errors_name_the_key_and_say_what_would_be_right() {
+    fn errors_name_the_key_and_a_valid_value() {
         let said = |file: &str| read(file, &[]).unwrap_err().to_string();
         assert_eq!(
             said("lease: {duration: 15}"),
@@ -401,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_zero_are_none() {
+    fn a_limit_of_zero_means_no_limit() {
         let config = read("operator: {backfills-max: 0, restarts-per-minute: 5}", &[]).unwrap();
         assert_eq!(config.settings.backfills_max, None);
         assert_eq!(config.settings.restarts_per_minute, Some(5));
     }
 
     #[test]
-    fn the_environment_chooses_the_file() {
+    fn the_environment_selects_the_file() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("appconfig.yaml"), "operator: {workers: 1}").unwrap();
         let other = directory.path().join("appconfig.production.yaml");

@@ -1,20 +1,13 @@
-//! The streams operator: stream definitions become Kubernetes Jobs and are kept running.
+//! The streams operator: runs stream definitions as Kubernetes Jobs and keeps them running.
 
-pub mod api;
-pub mod client;
-pub mod cluster;
 pub mod config;
-pub mod connect;
-pub mod crd;
+pub mod controller;
 pub mod decide;
 pub mod explain;
-pub mod health;
 pub mod index;
-pub mod lease;
+pub mod kubectl;
 pub mod metrics;
 pub mod model;
-pub mod operator;
 pub mod ports;
-pub mod report;
-pub mod schedule;
+pub mod reporting;
 pub mod work;

@@ -1,4 +1,5 @@
-//! What is counted. Labels are bounded: classes, kinds, phases, verbs, resources; never a stream.
+//! The operator's metrics. Labels are bounded: classes, kinds, phases, verbs, resources; never a
+//! stream.
 
 mod legacy;
 pub mod statsd;
@@ -15,15 +16,15 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::decide::Command;
-use crate::decide::command::{Mode, Why};
+use crate::decide::Action;
+use crate::decide::action::{Mode, StopReason};
 use crate::index::Index;
 use crate::model::phase::Phase;
-use crate::model::{ClassName, Key, Line};
+use crate::model::{ClassName, CrdVersion, Key};
 
 use legacy::Legacy;
 
-/// How many classes have labels of their own; whatever comes later is `other`.
+/// Classes with labels of their own; further ones are labelled `other`.
 const CLASSES_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,18 +35,18 @@ struct InPhase {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct OfClassName {
     class: ClassName,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Left {
+struct LeftPhase {
     class: ClassName,
     phase: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Because {
+struct ByReason {
     class: ClassName,
     why: &'static str,
 }
@@ -57,7 +58,7 @@ struct Ended {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Asked {
+pub struct ApiCall {
     pub verb: &'static str,
     pub resource: &'static str,
     pub status: &'static str,
@@ -72,11 +73,11 @@ impl MetricConstructor<Histogram> for Seconds {
     }
 }
 
-/// From a look that finds nothing to do to one that waits for a slow API server.
-const LOOK: Seconds =
+/// From a reconcile with nothing to do to one that waits for a slow API server.
+const REQUEST_BUCKETS: Seconds =
     Seconds(&[0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0]);
-/// From a phase that is passed to one that lasts a week.
-const PHASE: Seconds =
+/// From a phase of a moment to one of a week.
+const PHASE_BUCKETS: Seconds =
     Seconds(&[0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0]);
 
 type Durations<L> = Family<L, Histogram, Seconds>;
@@ -85,22 +86,22 @@ pub struct Metrics {
     registry: Registry,
     legacy: Option<Legacy>,
     streams: Family<InPhase, Gauge>,
-    phase_seconds: Durations<Left>,
+    phase_seconds: Durations<LeftPhase>,
     backfills_active: Gauge,
     backfills: Family<Ended, Counter>,
-    restarts: Family<Because, Counter>,
-    jobs: Family<Because, Counter>,
-    looks: Family<Ended, Counter>,
-    look_seconds: Durations<Of>,
-    calls: Family<Asked, Counter>,
-    call_seconds: Durations<Asked>,
+    restarts: Family<ByReason, Counter>,
+    jobs: Family<ByReason, Counter>,
+    reconciles: Family<Ended, Counter>,
+    reconcile_seconds: Durations<OfClassName>,
+    calls: Family<ApiCall, Counter>,
+    call_seconds: Durations<ApiCall>,
     leading: Gauge,
     waiting: Gauge,
     busy: Gauge,
-    /// Since when streams have been in their phase, as far as this process has seen.
+    /// Since when streams are in their phase, as observed by this process.
     entered: Mutex<HashMap<Key, (Phase, Instant)>>,
     classes: Mutex<HashSet<ClassName>>,
-    /// One scrape at a time resets and fills the gauges.
+    /// Serialises scrapes, which reset and fill the gauges.
     scrape: Mutex<()>,
 }
 
@@ -110,15 +111,15 @@ impl Metrics {
             registry: Registry::with_prefix("mainstay_streams"),
             legacy: legacy.then(Legacy::default),
             streams: Family::default(),
-            phase_seconds: Family::new_with_constructor(PHASE),
+            phase_seconds: Family::new_with_constructor(PHASE_BUCKETS),
             backfills_active: Gauge::default(),
             backfills: Family::default(),
             restarts: Family::default(),
             jobs: Family::default(),
-            looks: Family::default(),
-            look_seconds: Family::new_with_constructor(LOOK),
+            reconciles: Family::default(),
+            reconcile_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             calls: Family::default(),
-            call_seconds: Family::new_with_constructor(LOOK),
+            call_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             leading: Gauge::default(),
             waiting: Gauge::default(),
             busy: Gauge::default(),
@@ -135,48 +136,47 @@ impl Metrics {
         registry.register("count", "Streams by class, kind and phase", self.streams.clone());
         registry.register(
             "phase_seconds",
-            "How long streams were in the phase that they left",
+            "Time that streams spent in the phase that they left",
             self.phase_seconds.clone(),
         );
         let active = self.backfills_active.clone();
-        registry.register("backfills_active", "Backfills that are running", active);
-        registry.register("backfills", "Backfills that ended", self.backfills.clone());
-        registry.register("restarts", "Jobs stopped, by the reason", self.restarts.clone());
-        registry.register("jobs_started", "Jobs made, by what for", self.jobs.clone());
-        registry.register("looks", "Looks at streams, by what came of them", self.looks.clone());
-        let seconds = self.look_seconds.clone();
-        registry.register("look_seconds", "How long a look took", seconds);
+        registry.register("backfills_active", "Running backfills", active);
+        registry.register("backfills", "Ended backfills, by outcome", self.backfills.clone());
+        registry.register("restarts", "Stopped Jobs, by reason", self.restarts.clone());
+        registry.register("jobs_started", "Created Jobs, by purpose", self.jobs.clone());
+        registry.register("attempts", "Attempts to reconcile a stream, by outcome", self.reconciles.clone());
+        let seconds = self.reconcile_seconds.clone();
+        registry.register("attempt_seconds", "Duration of an attempt", seconds);
         registry.register("api_calls", "Requests to the API server", self.calls.clone());
         registry.register(
             "api_call_seconds",
-            "How long requests to the API server took",
+            "Duration of requests to the API server",
             self.call_seconds.clone(),
         );
+        registry.register("leading", "Whether this process is the leader", self.leading.clone());
         registry.register(
-            "leading",
-            "Whether this process is the one that acts",
-            self.leading.clone(),
+            "queue_waiting",
+            "Streams waiting in the work queue",
+            self.waiting.clone(),
         );
-        registry.register("queue_waiting", "Streams that wait for a look", self.waiting.clone());
-        registry.register("queue_busy", "Streams that are looked at", self.busy.clone());
+        registry.register("queue_busy", "Streams being reconciled", self.busy.clone());
     }
 
-    /// A class's name, if there is room for one more.
+    /// The label of a class: its name, or `other` beyond the limit.
     fn class(&self, name: &ClassName) -> ClassName {
         let mut classes = self.classes.lock();
-        match classes.contains(name) || classes.len() < CLASSES_MAX {
-            true => {
-                classes.insert(name.clone());
-                name.clone()
-            }
-            false => "other".into(),
+        if classes.contains(name) || classes.len() < CLASSES_MAX {
+            classes.insert(name.clone());
+            name.clone()
+        } else {
+            "other".into()
         }
     }
 
-    /// With how long it took, where that says something.
-    pub fn called(&self, asked: Asked, took: Option<Duration>) {
+    /// Counts an API request, with its duration if that is meaningful.
+    pub fn api_call(&self, asked: ApiCall, took: Option<Duration>) {
         if let Some(legacy) = &self.legacy {
-            legacy.called(&asked);
+            legacy.api_call(&asked);
         }
         if let Some(took) = took {
             self.call_seconds.get_or_create(&asked).observe(took.as_secs_f64());
@@ -184,45 +184,45 @@ impl Metrics {
         self.calls.get_or_create(&asked).inc();
     }
 
-    pub fn looked(&self, class: &ClassName, outcome: &'static str, took: Duration) {
+    pub fn reconciled(&self, class: &ClassName, outcome: &'static str, took: Duration) {
         let class = self.class(class);
         if let Some(legacy) = &self.legacy {
-            legacy.looked(&class, outcome, took);
+            legacy.reconciled(&class, outcome, took);
         }
-        self.looks.get_or_create(&Ended { class: class.clone(), outcome }).inc();
-        self.look_seconds.get_or_create(&Of { class }).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&Ended { class: class.clone(), outcome }).inc();
+        self.reconcile_seconds.get_or_create(&OfClassName { class }).observe(took.as_secs_f64());
     }
 
-    pub fn leads(&self, leads: bool) {
+    pub fn set_leading(&self, leads: bool) {
         self.leading.set(leads.into());
     }
 
-    /// A command was carried out on a stream that was in this phase.
-    pub fn done(&self, key: &Key, phase: Phase, command: &Command) {
+    /// Counts an action that was executed on a stream in the given phase.
+    pub fn executed(&self, key: &Key, phase: Phase, action: &Action) {
         let class = self.class(&key.class);
-        match command {
-            Command::StartJob { mode, .. } => {
+        match action {
+            Action::StartJob { mode, .. } => {
                 let why = match mode {
                     Mode::Stream => "stream",
                     Mode::Backfill(_) => "backfill",
                 };
-                self.jobs.get_or_create(&Because { class, why }).inc();
+                self.jobs.get_or_create(&ByReason { class, why }).inc();
             }
-            Command::StopJob { why, .. } => {
+            Action::StopJob { why, .. } => {
                 let why = match why {
-                    Why::Suspended => "suspended",
-                    Why::Changed => "changed",
-                    Why::Backfill => "backfill",
-                    Why::Ended => "ended",
-                    Why::Failed => "failed",
-                    Why::Backend => "backend",
+                    StopReason::Suspended => "suspended",
+                    StopReason::Changed => "changed",
+                    StopReason::Backfill => "backfill",
+                    StopReason::Ended => "ended",
+                    StopReason::Failed => "failed",
+                    StopReason::Backend => "backend",
                 };
-                self.restarts.get_or_create(&Because { class, why }).inc();
+                self.restarts.get_or_create(&ByReason { class, why }).inc();
             }
-            Command::CompleteRequest { .. } => {
+            Action::CompleteRequest { .. } => {
                 self.backfills.get_or_create(&Ended { class, outcome: "complete" }).inc();
             }
-            Command::SetStatus(status) if status.phase != phase => {
+            Action::SetStatus(status) if status.phase != phase => {
                 if phase == Phase::Backfilling && status.phase == Phase::Failed {
                     let ended = Ended { class: class.clone(), outcome: "failed" };
                     self.backfills.get_or_create(&ended).inc();
@@ -238,17 +238,17 @@ impl Metrics {
         if let Some((phase, since)) = before
             && phase == from
         {
-            let left = Left { class, phase: label(from) };
+            let left = LeftPhase { class, phase: label(from) };
             self.phase_seconds.get_or_create(&left).observe(since.elapsed().as_secs_f64());
         }
     }
 
-    /// As text for Prometheus.
+    /// The metrics in the text format of Prometheus.
     pub fn text(&self, index: &Mutex<Index>, queue: (usize, usize)) -> String {
         let _one = self.scrape.lock();
         let counts = {
             let index = index.lock();
-            self.backfills_active.set(index.backfills().try_into().unwrap_or(i64::MAX));
+            self.backfills_active.set(index.running_backfills().try_into().unwrap_or(i64::MAX));
             let mut counts: BTreeMap<(ClassName, Phase), i64> = BTreeMap::new();
             for stream in index.streams() {
                 *counts.entry((stream.key.class.clone(), stream.phase)).or_default() += 1;
@@ -273,7 +273,7 @@ impl Metrics {
         if let Some(legacy) = &self.legacy {
             legacy.write(&mut out, &counts.0, queue);
         }
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry);
         out
     }
@@ -282,6 +282,6 @@ impl Metrics {
 fn label(phase: Phase) -> &'static str {
     match phase {
         Phase::New => "New",
-        phase => phase.label(Line::V1),
+        phase => phase.label(CrdVersion::V1),
     }
 }

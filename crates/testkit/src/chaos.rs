@@ -222,7 +222,7 @@ async fn fair(sky: &mut watch::Receiver<Weather>, since: u32) -> bool {
 }
 
 /// Says that no more comes. The socket is closed when both directions have ended, and that is a
-/// reset if no farewell was said before.
+/// reset if it was not closed before.
 async fn hang_up(sky: &watch::Receiver<Weather>, mut to: OwnedWriteHalf, since: u32) {
     if sky.borrow().resets == since {
         let _ = to.shutdown().await;

@@ -1,4 +1,4 @@
-//! The agents' API: what a cluster should run, and what it says of it.
+//! The agents' API: desired instances of a cluster, and reports about them.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use kernel::identity::Principal;
 use serde_json::{Value, json};
 
 use crate::Fleet;
+use crate::api::kind_api::Call;
 use crate::api::public::watch;
-use crate::api::router::Call;
 use crate::api::wire::reply::{self, ListEtag};
 use crate::commands::agent_report::{ingest_reports, report_cluster};
 use crate::model::cluster::Cluster;
@@ -21,12 +21,12 @@ use crate::model::payload::parse_object;
 use crate::model::{UUID_PATTERN, is_uuid};
 use crate::store::index::Row;
 
-/// What the cluster's agent is configured with.
-pub async fn config(call: &Call) -> Result<Response> {
-    let cluster = cluster(call).await?;
+/// Returns the configuration of the cluster's agent.
+pub async fn config(call: Call, _: Arc<Principal>) -> Result<Response> {
+    let cluster = cluster(&call).await?;
     let agent = &call.fleet.config.agent;
     let mut spec = serde_json::Map::new();
-    // Agents of kinds without clusters of one's own do not know of networks and nodes.
+    // Agents of kinds without enterprise clusters do not know these fields.
     if call.kind.has(Extra::Clusters) {
         spec.insert("net".into(), json!({ "private": cluster.spec.private_network }));
         if !cluster.spec.max_nodes.is_empty() {
@@ -41,16 +41,19 @@ pub async fn config(call: &Call) -> Result<Response> {
         "tag": agent.observability_tag,
     });
     spec.insert("observability".into(), observability);
-    Ok(call.json(200, &json!({ "spec": spec })))
+    Ok(reply::json(200, &json!({ "spec": spec })))
 }
 
 pub async fn cluster(call: &Call) -> Result<Arc<Cluster>> {
     call.fleet.index.catch_up().await?;
-    call.fleet.index.cluster(&call.args[0]).ok_or_else(|| ErrorCode::NotFound.default_error())
+    call.fleet
+        .index
+        .cluster(call.param("cluster"))
+        .ok_or_else(|| ErrorCode::NotFound.default_error())
 }
 
-/// All instances of the cluster, or those that changed after `?after=`. A client that knows the
-/// ETag of the list is told when it is still the same.
+/// Lists the instances of the cluster, or those that changed after `?after=`. Responds with 304 if
+/// the client's ETag is current.
 pub async fn list(call: &Call) -> Result<Response> {
     let cluster = cluster(call).await?;
     let kind = &call.kind;
@@ -58,7 +61,7 @@ pub async fn list(call: &Call) -> Result<Response> {
     let after = watch::after(call)?;
     let tag = ListEtag::new(&call.fleet, call.fleet.index.agent_seq(kind.name(), &cluster.id));
     if after.is_none() && tag.is_known(&call.parts.headers) {
-        return Ok(tag.unchanged(&call.context));
+        return Ok(tag.unchanged());
     }
     let delta = call.fleet.index.for_agent(kind.name(), &cluster.id, after);
     let list = format!("Managed{}List", kind.file.title);
@@ -73,20 +76,20 @@ pub async fn list(call: &Call) -> Result<Response> {
         Some(_) => out.extend_from_slice(watch::delta_suffix(&delta).as_bytes()),
         None => out.extend_from_slice(b"]}"),
     }
-    let mut response = reply::json_line(&call.context, 200, out);
+    let mut response = reply::json_line(200, out);
     response.headers_mut().insert(REVISION, delta.seq.into());
     Ok(tag.on(response))
 }
 
-/// The number to give as `after` next time.
+/// The `after` of the next request.
 pub const REVISION: HeaderName = HeaderName::from_static("x-revision");
 
-/// Whether the agent is our own: it is told what to apply, too.
+/// Whether the agent asks for manifests, too, as our own does.
 pub fn wants_manifests(call: &Call) -> bool {
     call.query("manifests").as_deref() == Some("true")
 }
 
-/// Writes an instance as the agent of its cluster is told of it.
+/// Renders an instance for the agent of its cluster.
 pub fn render_for_agent(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, out: &mut Vec<u8>) {
     let instance = &row.instance;
     let secrets = fleet.agent_secrets(instance);
@@ -112,41 +115,41 @@ pub fn render_for_agent(fleet: &Fleet, kind: &Kind, row: &Row, manifests: bool, 
     out.extend_from_slice(format!(r#","mainstay":{more}}}"#).as_bytes());
 }
 
-/// What the agent says of its instances: all that is new is written in one go.
-pub async fn report(mut call: Call) -> Result<Response> {
+/// Ingests the agent's report on its instances; everything new is written in one commit.
+pub async fn report(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = parse_object(&bytes)?;
     let cluster = cluster(&call).await?;
     call.fleet.touch_agent(&cluster.id);
     let results = ingest_reports(&call.fleet, &call.kind, &cluster, &body).await?;
     match call.query("results").as_deref() {
-        Some("true") => Ok(call.json(200, &json!({ "results": results }))),
-        _ => Ok(reply::empty(&call.context, 200)),
+        Some("true") => Ok(reply::json(200, &json!({ "results": results }))),
+        _ => Ok(reply::empty(200)),
     }
 }
 
-/// What the agent says of its cluster.
-pub async fn status(mut call: Call) -> Result<Response> {
+/// Ingests the agent's report on its cluster.
+pub async fn status(mut call: Call, _: Arc<Principal>) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = Value::Object(parse_object(&bytes)?);
     let cluster = cluster(&call).await?;
     report_cluster(&call.fleet, &call.kind, &cluster.id, &body).await?;
-    Ok(reply::empty(&call.context, 204))
+    Ok(reply::empty(204))
 }
 
-/// Whether the agent's cluster has this external id.
-pub async fn verify(call: &Call, who: &Principal) -> Result<Response> {
-    let id = &call.args[0];
+/// Verifies that the agent's cluster has this external id.
+pub async fn verify(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let id = call.param("id");
     if !is_uuid(id) {
         let why = format!("external cluster id does not match {}", UUID_PATTERN);
         return Err(ErrorCode::ExternalClusterId.error(why));
     }
     call.fleet.index.catch_up().await?;
     let clusters = call.fleet.index.clusters();
-    let found = clusters.iter().find(|cluster| cluster.spec.external_id == *id);
+    let found = clusters.iter().find(|cluster| cluster.spec.external_id == id);
     let Some(cluster) = found else { return Err(ErrorCode::NotFound.default_error()) };
     if who.agent_of.as_deref() != Some(cluster.id.as_str()) {
         return Err(ErrorCode::Forbidden.default_error());
     }
-    Ok(reply::empty(&call.context, 200))
+    Ok(reply::empty(200))
 }

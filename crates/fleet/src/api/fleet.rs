@@ -1,5 +1,5 @@
-//! `/api/v1/fleet`: what our own clients need beside the kinds' APIs: which kinds there are, why an
-//! instance is as it is, the data planes, and reading the files again.
+//! `/api/v1/fleet`: what our own clients need in addition to the kinds' APIs: kinds, explanations of
+//! instances, data planes, and reloading the catalogue.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn kinds(State(app): State<App>) -> Result<Body<Vec<Summary>>> {
     Ok(Body(fleet.catalogue().kinds.values().map(|kind| Summary::from(&**kind)).collect()))
 }
 
-/// Where an instance is on its way, and why.
+/// The phase of an instance, and what it waits for.
 #[derive(Serialize, ToSchema)]
 struct Explanation {
     status: &'static str,
@@ -85,7 +85,7 @@ async fn explain(
     fleet.index.catch_up().await?;
     let row = fleet.index.get(&kind, &id);
     let admin = Action::AdminRead.allows(&who);
-    let row = row.filter(|row| admin || super::public::instances::sees(&who, &row.instance));
+    let row = row.filter(|row| admin || super::public::instances::can_see(&who, &row.instance));
     let row = row.ok_or_else(|| Error::NotFound(format!("{kind}/{id}")))?;
     let instance = &row.instance;
     let filter = WorkFilter { key: Some(instance.key()), ..WorkFilter::default() };
@@ -107,12 +107,12 @@ async fn explain(
         failed_reason: status.failed_reason.clone(),
         cluster: status.cluster_id.clone(),
         work: work.map_or(serde_json::Value::Null, |row| serde_json::json!(row)),
-        // Whose clusters there are is not every user's business.
+        // Clusters are visible to admins only.
         clusters: if admin { fits.collect() } else { Vec::new() },
     }))
 }
 
-/// What a status waits for when nothing more is known.
+/// Returns what an instance in this phase usually waits for.
 fn default_wait_reason(status: crate::model::instance::Phase) -> String {
     use crate::model::instance::Phase as S;
     match status {
@@ -279,7 +279,7 @@ async fn change(
         return Err(Error::invalid("limit", "must not be negative"));
     }
     fleet.index.catch_up().await?;
-    // With and without a limit units are counted in different places: what is there would be lost.
+    // Units are counted elsewhere without a limit, so existing ones would not be counted.
     let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
     if wish.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
         let why = "can be added only while nothing is on the cluster; lower what its agent offers";
@@ -352,9 +352,9 @@ async fn edit(
         Ok((Some(change), view))
     };
     let view = kernel::store::edit(app.store.as_ref(), &app.ambient, &key, wished).await?;
-    // Whoever is told of it finds this server to go by it.
+    // A request that follows the response must find the index up to date.
     if let Err(error) = fleet.index.catch_up().await {
-        tracing::warn!(%error, "a cluster was changed, and the index is behind");
+        tracing::warn!(%error, "the index did not catch up after a cluster was changed");
     }
     Ok(Body(view))
 }

@@ -1,12 +1,13 @@
 //! The REST API of every kind (public, for agents, for admins), and the fleet's own.
 
+pub mod access;
 pub mod admin;
 pub mod agent;
 pub mod client_source;
 pub mod compat;
 pub mod fleet;
-pub mod guard;
+pub mod kind_api;
 pub mod openapi;
 pub mod public;
-pub mod router;
+pub mod routes;
 pub mod wire;

@@ -20,13 +20,4 @@ impl Catalogue {
     pub fn kind(&self, name: &str) -> Option<&Arc<Kind>> {
         self.kinds.get(name)
     }
-
-    /// The kind whose API the path belongs to, and the rest of the path.
-    pub fn kind_of_path<'p>(&self, path: &'p str) -> Option<(&Arc<Kind>, &'p str)> {
-        let rest = path.strip_prefix("/api/")?;
-        let end = rest.find('/').unwrap_or(rest.len());
-        let (api, rest) = rest.split_at(end);
-        let kind = self.kinds.values().find(|kind| kind.file.api == api)?;
-        Some((kind, rest))
-    }
 }

@@ -41,7 +41,7 @@ pub const CALLERS: [&str; 17] = [
     "garbage",
 ];
 
-fn principal(name: &str) -> Principal {
+pub fn principal(name: &str) -> Principal {
     let person = |org: &str| Principal {
         subject: name.into(),
         org: org.into(),

@@ -97,6 +97,11 @@ pub const FIELDS: &[Field] = &[
         why: "also names `accept-encoding`: every answer may be compressed",
     },
     Field {
+        shown: "access-control-allow-origin: only if configured",
+        field: "`Access-Control-Allow-Origin`",
+        why: "was `*` for every page; is sent only to origins of `http.cors_origins`, where `\"*\"` allows all",
+    },
+    Field {
         shown: "access-control-allow-headers: all of them",
         field: "`Access-Control-Allow-Headers` and `-Methods` of a preflight",
         why: "name all that are allowed, not only those that were asked for",

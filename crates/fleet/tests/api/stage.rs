@@ -13,7 +13,7 @@ use fleet::model::cluster::{self, Capacity, Operator, Phase, Provider, Spec, Sta
 use fleet::{Config, FleetDomain};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
-use kernel::http::{self, Surface};
+use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
@@ -62,7 +62,7 @@ impl Api {
 pub struct Stage {
     pub app: App,
     pub store: Arc<dyn Store>,
-    pub router: Surface,
+    pub router: HttpService,
     pub domain: FleetDomain,
     tokens: HashMap<&'static str, String>,
     workers: (CancellationToken, JoinHandle<()>),
@@ -141,7 +141,7 @@ impl Stage {
             workers: domain.workers(&app),
             config: Default::default(),
             observe: Arc::new(move |kind, end, took, late| {
-                metrics.look(kind, end.label(), took.as_secs_f64());
+                metrics.attempt(kind, end.label(), took.as_secs_f64());
                 metrics.wake(late.as_secs_f64());
             }),
         };
@@ -188,6 +188,11 @@ impl Stage {
 
     pub async fn send(&self, request: Request<Body>) -> Answer {
         Answer::read(self.open(request).await).await
+    }
+
+    /// The same domain behind other settings of the server.
+    pub fn service(&self, config: &http::Config) -> HttpService {
+        http::router(self.app.clone(), self.domain.routes(), config).expect("a service")
     }
 
     /// Whose body is still to be read.

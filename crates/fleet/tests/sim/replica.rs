@@ -15,7 +15,7 @@ use fleet::work::instance::InstanceWorker;
 use fleet::{Config, Fleet, Ports};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
-use kernel::http::{self, Surface};
+use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::telemetry::Metrics;
@@ -39,7 +39,7 @@ pub struct Replicas(Mutex<Vec<(usize, Running)>>);
 #[derive(Clone)]
 pub struct Running {
     pub fleet: Arc<Fleet>,
-    pub router: Surface,
+    pub router: HttpService,
 }
 
 impl Replicas {

@@ -1,4 +1,4 @@
-//! How the HTTP server behaves: limits, timeouts, TLS.
+//! Settings of the HTTP server: limits, timeouts, TLS, CORS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::{Error, Result};
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub body_bytes_max: usize,
-    /// All names and values of a request's headers together.
+    /// The total size of the names and values of a request's headers.
     pub header_bytes_max: usize,
-    /// Until the answer begins. Long polls and streams have limits of their own.
+    /// Until the response begins. Long polls and streams have limits of their own.
     pub request_timeout_s: u64,
-    /// How long a client may take to send its headers, and how long a connection may idle. Nothing
-    /// of a body may stay away for longer than this, or than half of `request_timeout_s`.
+    /// How long a client may take to send its headers, and how long a connection may idle. A body
+    /// may pause for at most this long, and at most for half of `request_timeout_s`.
     pub header_timeout_s: u64,
-    /// Requests that are answered at the same time; more are told to come back.
+    /// Concurrent requests; more get a 503 with `Retry-After`.
     pub concurrency_max: usize,
     /// Open connections; more wait in the listener's backlog.
     pub connections_max: usize,
@@ -27,12 +27,12 @@ pub struct Config {
     pub rate_per_s: u32,
     /// Requests that one principal may send at once, after a pause.
     pub rate_burst: u32,
-    /// How long open requests may take to end when the server is told to stop.
+    /// How long open requests may take to end on shutdown.
     pub drain_s: u64,
     pub tls: Option<Tls>,
-    /// Origins whose pages may call this server. Empty: none.
+    /// Origins whose pages may call this server, for every route; `*` allows all. Empty: none.
     pub cors_origins: Vec<String>,
-    /// Where clients reach this server, if not where it listens.
+    /// The URL under which clients reach this server, if it is not where it listens.
     pub public_url: Option<Url>,
     /// Whether `/metrics` needs no token.
     pub metrics_public: bool,
@@ -67,7 +67,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Refuses what cannot work, by the name of its field.
+    /// Rejects invalid settings by the name of the field.
     pub fn check(&self) -> Result<()> {
         let positive = [
             ("http.body_bytes_max", self.body_bytes_max as u64),
@@ -92,7 +92,7 @@ impl Config {
         Duration::from_secs(self.request_timeout_s)
     }
 
-    /// Shorter than a request may take, so that a client that stops sending is told so.
+    /// Shorter than the request timeout, so that a client that stops sending gets its own error.
     pub(super) fn body_pause_max(&self) -> Duration {
         self.header_timeout().min(self.request_timeout() / 2)
     }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_right_and_a_zero_is_refused_by_name() {
+    fn the_defaults_are_valid_and_a_zero_is_rejected_by_name() {
         Config::default().check().unwrap();
         let config = Config { concurrency_max: 0, ..Config::default() };
         let message = config.check().unwrap_err().to_string();

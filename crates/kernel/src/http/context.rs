@@ -1,4 +1,4 @@
-//! What is known about a request before anyone has looked at it.
+//! What the pipeline knows of a request, for handlers and error mappers.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use tokio_util::sync::CancellationToken;
 
-use super::envelope::REQUEST_ID;
-use super::guard::Gate;
-use super::routes::Documents;
+use super::auth::RateGate;
+use super::mount::AnyMount;
+use super::pipeline::REQUEST_ID;
 use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::telemetry::Trace;
@@ -22,9 +22,7 @@ use crate::{Ambient, Error, Json};
 /// The longest request id that is taken over from a client.
 const REQUEST_ID_CHARS_MAX: usize = 128;
 
-/// The request that is being answered. An extractor too: `context: Arc<RequestContext>` is in the
-/// request's extensions, [`Context`] takes it out.
-#[derive(Debug)]
+/// The request that is being handled. It is in the request's extensions, where [`Context`] finds it.
 pub struct RequestContext {
     pub request_id: String,
     /// The address that the request came from; none if there was no connection.
@@ -32,27 +30,27 @@ pub struct RequestContext {
     pub method: Method,
     pub path: String,
     pub trace: Trace,
-    /// Whether the caller sent a token, whatever came of it.
+    /// Whether the caller sent a token, valid or not.
     pub token_sent: bool,
-    /// The template of the route that took it, once one has.
+    /// The template of the route that matched, once one has.
     pub(super) route: OnceLock<Arc<str>>,
-    /// Whoever it speaks for, once the guard knows.
+    /// The caller, once authenticated.
     pub(super) caller: OnceLock<Arc<Principal>>,
     pub(super) server: Arc<Server>,
 }
 
-/// What handlers need to know of the server that runs them.
-#[derive(Debug, Default)]
+/// What handlers know of the server that runs them.
+#[derive(Default)]
 pub(super) struct Server {
-    /// Cancelled when the server is to stop: waits and streams end at once.
+    /// Cancelled when the server stops: waits and streams end at once.
     pub closing: CancellationToken,
     /// The OpenAPI document of all routes.
     pub document: Bytes,
-    /// Of what domains answer by themselves.
-    pub documents: Documents,
-    pub gate: Gate,
+    /// The APIs with documents of their own.
+    pub mounts: Vec<Arc<dyn AnyMount>>,
+    pub rate_gate: RateGate,
     pub body_bytes_max: usize,
-    /// How long nothing of a body may come.
+    /// The longest pause between two parts of a body.
     pub body_pause_max: Duration,
 }
 
@@ -71,7 +69,7 @@ impl RequestContext {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             trace,
-            token_sent: super::guard::token(headers).is_some(),
+            token_sent: super::auth::token(headers).is_some(),
             route: OnceLock::new(),
             caller: OnceLock::new(),
             server,
@@ -93,7 +91,7 @@ impl RequestContext {
         }
     }
 
-    /// Who did what from where, for the change that does it. Give it `before` and `after`.
+    /// Returns the audit entry for a change of this request; the handler adds `before` and `after`.
     pub fn audit(&self, who: &Principal, action: &str, target: &str, org: &str) -> AuditDraft {
         AuditDraft {
             actor: who.subject.clone(),
@@ -108,18 +106,17 @@ impl RequestContext {
         }
     }
 
-    /// Names the route that took it, for metrics and logs: its template, never the path. The
-    /// first one counts.
-    pub fn set_route(&self, template: Arc<str>) {
+    /// Names the route that matched, for metrics and logs: its template, never the path.
+    pub(super) fn set_route(&self, template: Arc<str>) {
         let _ = self.route.set(template);
     }
 
-    /// Whether a route took it.
+    /// Whether a route matched.
     pub fn routed(&self) -> bool {
         self.route.get().is_some()
     }
 
-    /// Ends when the server is told to stop.
+    /// Returns the token that is cancelled when the server stops.
     pub fn closing(&self) -> CancellationToken {
         self.server.closing.clone()
     }
@@ -152,8 +149,7 @@ impl<S: Sync> FromRequestParts<S> for Context {
     }
 }
 
-/// Extracts whoever the request speaks for. Only on routes that are not public; on those, take
-/// `Option<Caller>`.
+/// Extracts the caller. On public routes take `Option<Caller>`.
 pub struct Caller(pub Arc<Principal>);
 
 impl<S: Sync> FromRequestParts<S> for Caller {
@@ -176,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_id_is_kept_if_it_cannot_do_harm() {
+    fn a_request_id_is_kept_if_it_is_harmless() {
         let with = |id: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert("x-request-id", axum::http::HeaderValue::from_bytes(id).unwrap());

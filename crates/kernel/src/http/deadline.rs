@@ -1,10 +1,9 @@
-//! How long a connection may take to send the head of a request, or idle, without a timer for each
-//! request.
+//! The timeout for the head of a request and for idle connections, without a timer per request.
 //!
-//! hyper starts a timer whenever it begins to wait for a head, and drops it when the head is there.
-//! A timer of the runtime is entered into a shared table and taken out again, which costs more than
-//! to read the head. So these timers only note when they end; the one timer that each connection
-//! has ([`Deadline::next`]) sees to it that hyper is asked at that time, and hyper asks them.
+//! hyper starts a timer whenever it waits for a head, and drops it when the head has arrived.
+//! Registering a timer with the runtime and removing it again costs more than reading the head. So
+//! these timers only record their deadline; the single timer of each connection
+//! ([`Deadline::next`]) polls hyper at that time, and hyper polls them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,13 +13,13 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Sleep, Timer};
 use parking_lot::Mutex;
 
-/// Of one connection: when the head that it waits for, or last waited for, has to be there.
+/// The deadline of one connection for the head that it waits for, or last waited for.
 #[derive(Clone, Default)]
 pub(super) struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// When to ask hyper again. A head that comes in time leaves its deadline behind; the next
-    /// one is later than `pause` from then.
+    /// Returns when to poll hyper again. A head that arrived in time leaves its deadline in the
+    /// past; the next one is at least `pause` later.
     pub(super) fn next(&self, pause: Duration) -> Instant {
         let now = Instant::now();
         self.0.lock().filter(|deadline| *deadline > now).unwrap_or(now + pause)
@@ -34,17 +33,17 @@ impl Timer for Deadline {
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
         *self.0.lock() = Some(deadline);
-        Box::pin(Noted(deadline))
+        Box::pin(LazySleep(deadline))
     }
 }
 
-struct Noted(Instant);
+struct LazySleep(Instant);
 
-impl Future for Noted {
+impl Future for LazySleep {
     type Output = ();
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         if Instant::now() < self.0 { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
-impl Sleep for Noted {}
+impl Sleep for LazySleep {}

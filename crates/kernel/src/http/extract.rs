@@ -1,4 +1,4 @@
-//! What handlers take from a request. Each refuses what it cannot use by the name of the field.
+//! Extractors of handlers. Each names the field that it rejects.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 
 use super::context::{Context, RequestContext};
-use super::explain;
+use super::input_errors;
 use crate::{Error, Key, Result};
 
 /// A JSON body. `T` should have `deny_unknown_fields`, so that a misspelt field is refused.
 pub struct Body<T> {
     pub value: T,
-    /// As it came, for the digest of a command.
+    /// As it was sent, for the digest of a command.
     pub bytes: Bytes,
 }
 
@@ -30,16 +30,16 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
         let Context(context) = request.extract_parts().await?;
         check_content_type(request.headers())?;
         let bytes = read_body(&context, request.into_body()).await?;
-        Ok(Body { value: explain::json(&bytes)?, bytes })
+        Ok(Body { value: input_errors::json(&bytes)?, bytes })
     }
 }
 
 impl<T: DeserializeOwned, S: Sync> OptionalFromRequest<S> for Body<T> {
     type Rejection = Error;
-    /// None if there is neither a body nor the announcement of one.
+    /// Returns `None` if there is neither a body nor a content type.
     async fn from_request(request: Request, state: &S) -> Result<Option<Body<T>>> {
-        let announced = request.headers().contains_key(header::CONTENT_TYPE);
-        if !announced && request.body().is_end_stream() {
+        let has_type = request.headers().contains_key(header::CONTENT_TYPE);
+        if !has_type && request.body().is_end_stream() {
             return Ok(None);
         }
         <Body<T> as FromRequest<S>>::from_request(request, state).await.map(Some)
@@ -56,9 +56,8 @@ fn check_content_type(headers: &HeaderMap) -> Result<()> {
     Err(Error::invalid("content-type", format!("must be application/json, there is {found}")))
 }
 
-/// The body of a request, within the limits that hold for all; for a surface that does its own
-/// dispatch.
-pub async fn read_body(context: &RequestContext, body: axum::body::Body) -> Result<Bytes> {
+/// Reads the body of a request within the limits on its size and on pauses.
+pub(super) async fn read_body(context: &RequestContext, body: axum::body::Body) -> Result<Bytes> {
     let server = &context.server;
     read(body, server.body_bytes_max, server.body_pause_max).await
 }
@@ -83,8 +82,8 @@ async fn read(body: axum::body::Body, limit_bytes: usize, pause_max: Duration) -
     Ok(all.into())
 }
 
-/// The query. `T` should have `deny_unknown_fields`. A parameter that comes several times is
-/// read as one with commas between the values.
+/// The query. `T` should have `deny_unknown_fields`. A repeated parameter is read as one with
+/// commas between the values.
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
@@ -114,10 +113,10 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 fn parsed<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
-    Query::<T>::try_from_uri(uri).map(|Query(value)| value).map_err(|e| explain::query(&e))
+    Query::<T>::try_from_uri(uri).map(|Query(value)| value).map_err(|e| input_errors::query(&e))
 }
 
-/// The key that `{kind}` and `{id}` of the path make.
+/// The key that `{kind}` and `{id}` of the path form.
 pub struct PathKey(pub Key);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathKey {
@@ -131,7 +130,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     }
 }
 
-/// The one parameter of a path that has one.
+/// The only parameter of a path.
 pub struct PathId(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathId {
@@ -145,8 +144,8 @@ impl<S: Send + Sync> FromRequestParts<S> for PathId {
 /// How many characters a name may have.
 pub const NAME_CHARS_MAX: usize = 255;
 
-/// Refuses names that people cannot read, tell apart or type back: empty, too long, or with
-/// characters that do not show or that reorder others. Emoji are fine.
+/// Rejects names that people cannot read, distinguish or type: empty, too long, or with invisible
+/// or reordering characters. Emoji are allowed.
 pub fn valid_name(field: &str, name: &str) -> Result<()> {
     if name.trim().is_empty() {
         return Err(Error::invalid(field, "must not be empty"));
@@ -157,7 +156,7 @@ pub fn valid_name(field: &str, name: &str) -> Result<()> {
             format!("must have at most {NAME_CHARS_MAX} characters"),
         ));
     }
-    match name.chars().find(|c| unseen(*c)) {
+    match name.chars().find(|c| is_invisible(*c)) {
         None => Ok(()),
         Some(c) => Err(Error::invalid(
             field,
@@ -169,7 +168,7 @@ pub fn valid_name(field: &str, name: &str) -> Result<()> {
     }
 }
 
-fn unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}'
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_read_is_refused_by_its_field() {
+    fn an_unreadable_name_is_rejected_by_its_field() {
         let long = "x".repeat(NAME_CHARS_MAX + 1);
         for bad in
             ["", "  ", "a\0b", "a\nb", "a\u{202E}b", "a\u{200B}b", "\u{FEFF}a", "\u{E0041}", &long]
@@ -205,17 +204,17 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_comes_twice_is_a_list_or_refused() {
+    fn a_repeated_parameter_is_a_list_or_rejected() {
         #[derive(Debug, PartialEq, serde::Deserialize)]
-        struct Ask {
+        struct Query {
             label: Option<String>,
             page: Option<u32>,
         }
-        let ask: Ask = query("label=a%3Db&label=c%26d").unwrap();
-        assert_eq!(ask, Ask { label: Some("a=b,c&d".into()), page: None });
-        let message = query::<Ask>("page=1&page=2").unwrap_err().to_string();
+        let parsed: Query = query("label=a%3Db&label=c%26d").unwrap();
+        assert_eq!(parsed, Query { label: Some("a=b,c&d".into()), page: None });
+        let message = query::<Query>("page=1&page=2").unwrap_err().to_string();
         assert_eq!(message, "page: must be a whole number, 0 or more");
-        let message = query::<Ask>("label=a%00b").unwrap_err().to_string();
+        let message = query::<Query>("label=a%00b").unwrap_err().to_string();
         assert_eq!(message, "label: must not contain NUL");
     }
 
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stops_coming_is_the_client_s_mistake() {
+    async fn a_stalled_body_is_the_client_s_mistake() {
         let never = futures::stream::pending::<Result<Bytes, std::io::Error>>();
         let body = axum::body::Body::from_stream(never);
         let message = read(body, 10, Duration::from_secs(9)).await.unwrap_err().to_string();

@@ -1,7 +1,7 @@
-//! How errors look to a client: one JSON shape, which a domain may replace under its own prefix.
+//! Errors on the wire: one JSON format, which a domain may replace under its own prefix.
 //!
-//! A handler returns [`Error`]; its response carries the error along, and the outermost layer
-//! writes it down, because only there the request's id and the prefix are known.
+//! A handler returns [`Error`]; the response carries it to the end of the pipeline, which writes
+//! it, because only there the request's id and the prefix are known.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::Error;
 use crate::change::Refusal;
 use crate::error::Class;
 
-/// Writes an error down in a domain's own way.
+/// Writes an error in a domain's own format.
 pub type ErrorMapper = Arc<dyn Fn(&Error, &RequestContext) -> Response + Send + Sync>;
 
-/// An error on its way out.
+/// An error that the pipeline will write.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub(super) error: Arc<Error>,
-    /// What was asked for is no longer kept, and where what is kept begins.
+    /// For something that was purged: the oldest that still exists.
     oldest: Option<i64>,
 }
 
@@ -32,7 +32,7 @@ impl Failure {
         Failure { error: Arc::new(error), oldest: None }
     }
 
-    /// What was asked for is no longer kept; `oldest` still is.
+    /// For something that was purged; `oldest` still exists.
     pub fn gone(what: &str, oldest: i64) -> Failure {
         let error = Error::Conflict(format!("{what} is no longer kept; the oldest is {oldest}"));
         Failure { error: Arc::new(error), oldest: Some(oldest) }
@@ -105,12 +105,12 @@ struct Shape<'a> {
     request_id: &'a str,
 }
 
-/// How it looks in the OpenAPI document.
+/// Returns the schema for the OpenAPI document.
 pub(super) fn schema() -> RefOr<Schema> {
     Body::schema()
 }
 
-/// The status of an error in the kernel's own shape; a good default for a domain's.
+/// Returns the status of an error; a good default for a domain's own format.
 pub fn status(error: &Error) -> StatusCode {
     match error {
         Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -155,7 +155,7 @@ fn field(error: &Error) -> Option<&str> {
     }
 }
 
-/// The source stays out of it: it is for the log.
+/// Returns the message for the client. The source is for the log only.
 fn message(error: &Error) -> String {
     match error {
         Error::Internal { .. } => "internal error; the log has it under the request id".into(),
@@ -163,15 +163,16 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// The headers that belong to an error in any shape: how to sign in, when to come back.
+/// Adds the headers of an error in any format: how to authenticate, when to retry.
 pub(super) fn add_headers(headers: &mut HeaderMap, error: &Error, context: &RequestContext) {
     match error {
         error if error.class() == Class::Unauthenticated => {
-            let why = match context.token_sent {
-                true => r#"Bearer realm="mainstay", error="invalid_token""#,
-                false => r#"Bearer realm="mainstay""#,
+            let challenge = if context.token_sent {
+                r#"Bearer realm="mainstay", error="invalid_token""#
+            } else {
+                r#"Bearer realm="mainstay""#
             };
-            let value = HeaderValue::from_static(why);
+            let value = HeaderValue::from_static(challenge);
             headers.entry(header::WWW_AUTHENTICATE).or_insert(value);
         }
         Error::Busy { retry_after_s } => {
@@ -184,7 +185,7 @@ pub(super) fn add_headers(headers: &mut HeaderMap, error: &Error, context: &Requ
     }
 }
 
-/// Tells the log what the client is not told.
+/// Logs the error with its sources.
 pub(super) fn log(error: &Error, context: &RequestContext) {
     let source = || {
         let mut text = String::new();

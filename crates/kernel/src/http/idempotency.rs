@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: a request with the same key is carried out once and answered the same.
+//! `Idempotency-Key`: requests with the same key are carried out once and get the same response.
 //!
-//! A handler takes [`Idempotency`], does its work within [`Once::unless_done`], and lets
-//! [`carry_out`] commit its change.
+//! A handler takes [`Idempotency`], does its work within [`Idempotent::run`], and lets
+//! [`commit_idempotent`] commit its change.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -9,7 +9,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
 
-use super::context::Caller;
+use super::RequestContext;
+use super::context::Context;
 use crate::change::{Change, CommandRecord, CommandReply, Refusal};
 use crate::{App, Error, Result, Store};
 
@@ -21,9 +22,9 @@ pub struct Idempotency {
     request: String,
 }
 
-/// A request that may have been carried out before.
+/// A request that is carried out at most once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
+pub struct Idempotent {
     /// The command id, which the caller's subject is part of, and the digest of the request.
     pub command: Option<(String, String)>,
 }
@@ -31,7 +32,15 @@ pub struct Once {
 impl<S: Sync> FromRequestParts<S> for Idempotency {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Idempotency> {
-        let Caller(who) = <Caller as FromRequestParts<S>>::from_request_parts(parts, state).await?;
+        let Context(context) = Context::from_request_parts(parts, state).await?;
+        Idempotency::read(parts, &context)
+    }
+}
+
+impl Idempotency {
+    pub(super) fn read(parts: &Parts, context: &RequestContext) -> Result<Idempotency> {
+        let public = || Error::internal("the route is public", "it has no caller");
+        let who = context.caller.get().ok_or_else(public)?;
         let request = format!("{} {}", parts.method, parts.uri.path());
         let Some(key) = parts.headers.get("idempotency-key") else {
             return Ok(Idempotency { id: None, request });
@@ -42,14 +51,12 @@ impl<S: Sync> FromRequestParts<S> for Idempotency {
             let message = format!("must be 1 to {KEY_CHARS_MAX} visible ASCII characters");
             return Err(Error::invalid("idempotency-key", message));
         }
-        // A key has no spaces, so one sender's ids cannot be taken for another's.
+        // A key has no spaces, so the ids of two callers cannot be equal.
         Ok(Idempotency { id: Some(format!("{key} {} {}", who.issuer, who.subject)), request })
     }
-}
 
-impl Idempotency {
-    /// Together with the body, as it came.
-    pub fn of(self, body: &[u8]) -> Once {
+    /// Adds the body to what identifies the request.
+    pub fn of(self, body: &[u8]) -> Idempotent {
         let digest = || {
             let mut hash = Sha256::new();
             hash.update((self.request.len() as u64).to_be_bytes());
@@ -57,14 +64,14 @@ impl Idempotency {
             hash.update(body);
             format!("{:x}", hash.finalize())
         };
-        Once { command: self.id.as_ref().map(|id| (id.clone(), digest())) }
+        Idempotent { command: self.id.as_ref().map(|id| (id.clone(), digest())) }
     }
 }
 
-impl Once {
-    /// Does `work`, unless this request was carried out before. If it was sent twice, the other one
-    /// may be carried out at any moment, and what this one then cannot do any more is no error.
-    pub async fn unless_done(
+impl Idempotent {
+    /// Runs `work`, unless the request was carried out before. The same request may be carried out
+    /// concurrently: if `work` fails, that one's response is returned, if there is one.
+    pub async fn run(
         &self,
         store: &dyn Store,
         work: impl Future<Output = Result<Response>>,
@@ -82,37 +89,37 @@ impl Once {
         let Some((id, digest)) = &self.command else { return Ok(None) };
         match store.command(id).await? {
             None => Ok(None),
-            Some(done) if done.digest == *digest => Ok(Some(answer(&done.answer, true))),
+            Some(done) if done.digest == *digest => Ok(Some(respond(&done.answer, true))),
             Some(done) => Err(Refusal::Mismatch { id: done.id }.into()),
         }
     }
 
-    /// What to put into the change that carries the request out.
-    pub fn command(&self, answer: &CommandReply) -> Option<CommandRecord> {
+    /// Returns the record for the change that carries the request out.
+    pub fn command(&self, reply: &CommandReply) -> Option<CommandRecord> {
         let (id, digest) = self.command.clone()?;
-        Some(CommandRecord { id, digest, answer: answer.clone() })
+        Some(CommandRecord { id, digest, answer: reply.clone() })
     }
 }
 
-/// Commits the change, once, and answers: the same if it was carried out before.
-pub async fn carry_out(
+/// Commits the change once, and responds; with the first response if it was committed before.
+pub async fn commit_idempotent(
     app: &App,
-    once: &Once,
+    idempotent: &Idempotent,
     mut change: Change,
-    with: CommandReply,
+    reply: CommandReply,
 ) -> Result<Response> {
-    change.command = once.command(&with);
+    change.command = idempotent.command(&reply);
     match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
-        Ok(_) => Ok(answer(&with, false)),
-        Err(Error::Refused(Refusal::Repeated { answer: before, .. })) => Ok(answer(&before, true)),
+        Ok(_) => Ok(respond(&reply, false)),
+        Err(Error::Refused(Refusal::Repeated { answer: before, .. })) => Ok(respond(&before, true)),
         Err(error) => Err(error),
     }
 }
 
-fn answer(answer: &CommandReply, replay: bool) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+fn respond(reply: &CommandReply, replay: bool) -> Response {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::OK);
     let json = HeaderValue::from_static("application/json");
-    let body = answer.body.text().to_owned();
+    let body = reply.body.text().to_owned();
     let mut response = (status, [(header::CONTENT_TYPE, json)], body).into_response();
     if replay {
         let name = HeaderName::from_static("idempotent-replay");
@@ -128,7 +135,7 @@ mod tests {
     use crate::identity::Principal;
     use std::sync::Arc;
 
-    async fn once(key: &str, subject: &str, path: &str, body: &[u8]) -> Result<Once> {
+    async fn idempotent(key: &str, subject: &str, path: &str, body: &[u8]) -> Result<Idempotent> {
         let request = axum::http::Request::builder().method("POST").uri(path);
         let (mut parts, ()) = request.header("idempotency-key", key).body(()).unwrap().into_parts();
         let principal = Principal { subject: subject.into(), ..Principal::default() };
@@ -140,11 +147,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_same_request_has_the_same_command_and_any_other_a_different_one() {
-        let first = once("k", "alice", "/a", b"{}").await.unwrap();
-        assert_eq!(once("k", "alice", "/a", b"{}").await.unwrap(), first);
+        let first = idempotent("k", "alice", "/a", b"{}").await.unwrap();
+        assert_eq!(idempotent("k", "alice", "/a", b"{}").await.unwrap(), first);
         let (id, digest) = first.command.unwrap();
         let of = async |key, subject, path, body| {
-            once(key, subject, path, body).await.unwrap().command.unwrap()
+            idempotent(key, subject, path, body).await.unwrap().command.unwrap()
         };
         assert_ne!(of("k2", "alice", "/a", b"{}").await.0, id);
         assert_ne!(of("k", "bob", "/a", b"{}").await.0, id);
@@ -155,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn a_key_that_could_be_misread_is_refused() {
         for bad in ["", "a b", &"x".repeat(256)] {
-            let message = once(bad, "alice", "/a", b"").await.expect_err(bad).to_string();
+            let message = idempotent(bad, "alice", "/a", b"").await.expect_err(bad).to_string();
             assert!(message.starts_with("idempotency-key: must be"), "{message}");
         }
     }

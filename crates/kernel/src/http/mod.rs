@@ -1,37 +1,42 @@
-//! The REST surface: routes with their permission, limits, errors, documents.
+//! The REST API: routes with their permission, limits, errors, documents.
 //!
 //! A domain builds [`Routes`], each with the [`crate::identity::Action`] it needs, and handlers
-//! that take [`Caller`], [`Context`], [`Body`], [`Params`] and return [`crate::Error`]s.
-//! [`router`] puts the kernel's own [`api`] beside them and everything else around them.
+//! that take [`Caller`], [`Context`], [`Body`], [`Params`] and return [`crate::Error`]s. An API with
+//! a wire format of its own is a [`Mount`] of such routes. [`router`] adds the kernel's own [`api`]
+//! and the request pipeline.
 
 pub mod api;
+mod auth;
 mod config;
 mod context;
 mod deadline;
-mod envelope;
-mod explain;
+mod deferred;
+mod event_stream;
 mod extract;
 mod failure;
-mod guard;
 mod idempotency;
-mod later;
-mod rate;
+mod input_errors;
+mod mount;
+mod pipeline;
+mod rate_limit;
 mod router;
 mod routes;
 mod serve;
-mod sight;
-mod surface;
+mod service;
 mod tls;
+mod visibility;
 
+pub use auth::DenyWith;
 pub use config::{Config, Tls};
 pub use context::{Caller, Context, RequestContext};
-pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, read_body, valid_name};
+pub use deferred::Deferred;
+pub use event_stream::{EventSource, event_stream};
+pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
 pub use failure::{ErrorMapper, Failure, status};
-pub use guard::sign_in;
-pub use idempotency::{Idempotency, Once, carry_out};
-pub use later::Later;
+pub use idempotency::{Idempotency, Idempotent, commit_idempotent};
+pub use mount::{Api, Call, Mount, Operation, Route, RouteTable};
 pub use router::router;
 pub use routes::{Routes, Rule};
 pub use serve::{listen, serve};
-pub use sight::{narrow, sees};
-pub use surface::Surface;
+pub use service::HttpService;
+pub use visibility::{can_see, restrict};

@@ -1,4 +1,4 @@
-//! Puts the routes, their guards and what surrounds every request together.
+//! Composes the routes, their permissions and the request pipeline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use tower_http::cors::CorsLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
 
+use super::auth::RateGate;
 use super::context::Server;
-use super::envelope::Envelope;
-use super::guard::Gate;
-use super::{Config, Routes, Surface, api};
+use super::pipeline::RequestPipeline;
+use super::{Config, HttpService, Routes, api};
 use crate::{App, Error, Result};
 
-/// The whole REST surface as one service: the kernel's routes and those given. For tests that
+/// Returns the whole REST API as one service: the kernel's routes and those given. For tests that
 /// call it in process; [`super::serve`] puts it behind a listener.
-pub fn router(app: App, routes: Routes, config: &Config) -> Result<Surface> {
+pub fn router(app: App, routes: Routes, config: &Config) -> Result<HttpService> {
     closable_router(app, routes, config, CancellationToken::new())
 }
 
@@ -29,7 +29,7 @@ pub(super) fn closable_router(
     routes: Routes,
     config: &Config,
     closing: CancellationToken,
-) -> Result<Surface> {
+) -> Result<HttpService> {
     config.check()?;
     let routes = api::routes(config).merge(routes);
     let document = serde_json::to_vec(&routes.document())
@@ -37,28 +37,28 @@ pub(super) fn closable_router(
     let server = Server {
         closing,
         document: document.into(),
-        documents: routes.documents(),
-        gate: Gate::new(config),
+        mounts: routes.mounts(),
+        rate_gate: RateGate::new(config),
         body_bytes_max: config.body_bytes_max,
         body_pause_max: config.body_pause_max(),
     };
-    let (mappers, surfaces) = (routes.mappers(), routes.own_surfaces());
+    let (mappers, mounts) = (routes.mappers(), routes.mounts());
     let matched = routes.into_router(&app).with_state(app.clone());
     let router = matched.clone().fallback(move |request| unmatched(matched, request));
-    Ok(Surface::new(Envelope {
+    Ok(HttpService::new(RequestPipeline {
         app,
         router,
-        surfaces,
+        mounts,
         cors: cors(&config.cors_origins)?,
         config: config.clone(),
         server: Arc::new(server),
         mappers,
-        slots: Semaphore::new(config.concurrency_max),
+        permits: Semaphore::new(config.concurrency_max),
         unmatched: "unmatched".into(),
     }))
 }
 
-/// One trailing slash on a path that exists without it is taken as not written.
+/// Ignores one trailing slash on a path that exists without it.
 async fn unmatched(matched: Router, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let shorter = path.strip_suffix('/').filter(|path| !path.is_empty());
@@ -68,27 +68,29 @@ async fn unmatched(matched: Router, mut request: Request) -> Response {
     });
     let Some(uri) = uri else { return Error::NotFound(path).into_response() };
     *request.uri_mut() = uri;
-    let retold = matched.fallback(async || Error::NotFound(path));
-    retold.oneshot(request).await.into_response()
+    let rerouted = matched.fallback(async || Error::NotFound(path));
+    rerouted.oneshot(request).await.into_response()
 }
 
+/// Returns the CORS layer for the origins; `*` allows every origin.
 fn cors(origins: &[String]) -> Result<Option<CorsLayer>> {
     if origins.is_empty() {
         return Ok(None);
     }
-    let origins: Vec<HeaderValue> = origins
-        .iter()
-        .map(|origin| {
-            let value = HeaderValue::from_str(origin);
-            value.map_err(|_| {
-                Error::invalid("http.cors_origins", format!("{origin:?} is no origin"))
-            })
-        })
-        .collect::<Result<_>>()?;
+    let value = |origin: &String| {
+        let invalid =
+            |_| Error::invalid("http.cors_origins", format!("{origin:?} is not a valid origin"));
+        HeaderValue::from_str(origin).map_err(invalid)
+    };
+    let allowed: AllowOrigin = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().map(value).collect::<Result<Vec<_>>>()?)
+    };
     let named = HeaderName::from_static;
     Ok(Some(
         CorsLayer::new()
-            .allow_origin(origins)
+            .allow_origin(allowed)
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
             .allow_headers([
                 header::AUTHORIZATION,

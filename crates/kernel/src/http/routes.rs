@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::response::Response;
 use axum::routing::MethodRouter;
-use futures::future::BoxFuture;
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -17,8 +14,9 @@ use utoipa::openapi::{
 };
 use utoipa_axum::router::UtoipaMethodRouter;
 
-use super::guard::Guard;
-use super::{ErrorMapper, RequestContext};
+use super::ErrorMapper;
+use super::auth::{AuthLayer, DenyWith, forbidden};
+use super::mount::{AnyMount, Mount, Mounted};
 use crate::App;
 use crate::identity::Action;
 
@@ -26,41 +24,8 @@ use crate::identity::Action;
 #[derive(Default)]
 pub struct Routes {
     entries: Vec<Entry>,
-    surfaces: Vec<OwnSurface>,
-    errors: Vec<(Take, ErrorMapper)>,
-    documents: Documents,
-}
-
-/// OpenAPI documents beside that of all routes: names, and where each is served. Asked for
-/// whenever someone looks, because there may be others by then.
-#[derive(Clone, Default)]
-pub(super) struct Documents(Vec<Named>);
-
-type Named = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
-
-impl Documents {
-    pub fn now(&self) -> Vec<(String, String)> {
-        self.0.iter().flat_map(|documents| documents()).collect()
-    }
-}
-
-impl std::fmt::Debug for Documents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.now().fmt(f)
-    }
-}
-
-/// Whether a path is someone's. Asked for every request, so it must be quick.
-pub(super) type Take = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
-type Handler =
-    Arc<dyn Fn(App, Arc<RequestContext>, Request) -> BoxFuture<'static, Response> + Send + Sync>;
-
-/// Paths that a domain answers by itself.
-#[derive(Clone)]
-pub(super) struct OwnSurface {
-    pub take: Take,
-    pub answer: Handler,
+    mounts: Vec<Arc<dyn AnyMount>>,
+    errors: Vec<(String, ErrorMapper)>,
 }
 
 struct Entry {
@@ -68,9 +33,10 @@ struct Entry {
     schemas: Vec<(String, RefOr<Schema>)>,
     paths: Paths,
     router: MethodRouter<App>,
+    deny_with: DenyWith,
 }
 
-/// One line of the permission table.
+/// One row of the permission table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub method: String,
@@ -83,70 +49,47 @@ impl Routes {
         Routes::default()
     }
 
-    /// `routes!(handler)`, for callers who may do `action`.
+    /// Adds `routes!(handler)` for callers who may do `action`.
     pub fn route(mut self, action: Action, routes: UtoipaMethodRouter<App>) -> Routes {
         let (schemas, mut paths, router) = routes;
         for item in paths.paths.values_mut() {
             operations(item).for_each(|(_, operation)| annotate(operation, action));
         }
-        self.entries.push(Entry { action, schemas, paths, router });
+        self.entries.push(Entry { action, schemas, paths, router, deny_with: forbidden });
         self
     }
 
-    /// Errors of all requests whose path begins with `prefix`, also of those that no route takes,
-    /// are written by `mapper`.
-    pub fn errors(self, prefix: impl Into<String>, mapper: ErrorMapper) -> Routes {
-        let prefix = prefix.into();
-        self.errors_where(move |path| path.starts_with(&prefix), mapper)
-    }
-
-    /// Errors of all requests whose path `take` takes are written by `mapper`.
-    pub fn errors_where(
-        mut self,
-        take: impl Fn(&str) -> bool + Send + Sync + 'static,
-        mapper: ErrorMapper,
-    ) -> Routes {
-        self.errors.push((Arc::new(take), mapper));
+    /// Lets `mapper` write the errors of all requests whose path begins with `prefix`, whether a
+    /// route matches or not.
+    pub fn errors(mut self, prefix: impl Into<String>, mapper: ErrorMapper) -> Routes {
+        self.errors.push((prefix.into(), mapper));
         self
     }
 
-    /// Every request whose path `take` takes, whatever its method, goes to `answer` and to no
-    /// route. Nobody is asked for a token and nothing is documented: `answer` does its own
-    /// dispatch, with [`super::sign_in`]. What `take` takes may change while the server runs; it is
-    /// asked for every request, so it must be quick.
-    pub fn surfaces(
-        mut self,
-        take: impl Fn(&str) -> bool + Clone + Send + Sync + 'static,
-        answer: impl Fn(App, Arc<RequestContext>, Request) -> BoxFuture<'static, Response>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    ) -> Routes {
-        self.surfaces.push(OwnSurface { take: Arc::new(take), answer: Arc::new(answer) });
+    /// Makes `deny_with` the error for callers whose roles do not allow an action of these routes.
+    pub fn deny_with(mut self, deny_with: DenyWith) -> Routes {
+        self.entries.iter_mut().for_each(|entry| entry.deny_with = deny_with);
         self
     }
 
-    /// Documents of what surfaces answer, for the page that shows them: name and path of each.
-    pub fn documented_by(
-        mut self,
-        documents: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static,
-    ) -> Routes {
-        self.documents.0.push(Arc::new(documents));
+    /// Serves APIs with a wire format of their own, which come and go while the server runs. Their
+    /// prefixes take precedence over all other routes.
+    pub fn mount(mut self, mount: impl Mount) -> Routes {
+        self.mounts.push(Arc::new(Mounted::new(mount)));
         self
     }
 
     pub fn merge(mut self, other: Routes) -> Routes {
         self.entries.extend(other.entries);
-        self.surfaces.extend(other.surfaces);
+        self.mounts.extend(other.mounts);
         self.errors.extend(other.errors);
-        self.documents.0.extend(other.documents.0);
         self
     }
 
-    /// Who may call what.
+    /// Returns the permission table, with the APIs that are mounted now.
     pub fn rules(&self) -> Vec<Rule> {
-        let mut rules = Vec::new();
+        let apis = self.mounts.iter().flat_map(|mount| mount.apis());
+        let mut rules: Vec<Rule> = apis.flat_map(|api| api.rules()).collect();
         for entry in &self.entries {
             for (path, item) in &entry.paths.paths {
                 for (method, _) in operations(&mut item.clone()) {
@@ -161,7 +104,7 @@ impl Routes {
         rules
     }
 
-    /// The OpenAPI document of these routes.
+    /// Returns the OpenAPI document of these routes. Mounted APIs have documents of their own.
     pub fn document(&self) -> OpenApi {
         let mut components = Components::new();
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
@@ -172,11 +115,11 @@ impl Routes {
             components.schemas.extend(entry.schemas.iter().cloned());
             for (path, item) in &entry.paths.paths {
                 let mut item = item.clone();
-                if !self.errors.iter().any(|(take, _)| take(path)) {
+                if !self.errors.iter().any(|(prefix, _)| path.starts_with(prefix)) {
                     operations(&mut item).for_each(|(_, operation)| add_error(operation));
                 }
                 match paths.paths.get_mut(path) {
-                    Some(there) => there.merge_operations(item),
+                    Some(existing) => existing.merge_operations(item),
                     None => drop(paths.paths.insert(path.clone(), item)),
                 }
             }
@@ -200,7 +143,7 @@ impl Routes {
             .build()
     }
 
-    /// Names that stand for two different schemas, which the document could not tell apart.
+    /// Returns the names that two different schemas share.
     pub fn clashes(&self) -> Vec<String> {
         let schemas = || self.entries.iter().flat_map(|entry| &entry.schemas);
         let clashing = |(name, schema): &&(String, RefOr<Schema>)| {
@@ -209,42 +152,39 @@ impl Routes {
         schemas().filter(clashing).map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn mappers(&self) -> Vec<(Take, ErrorMapper)> {
+    pub(super) fn mappers(&self) -> Vec<(String, ErrorMapper)> {
         self.errors.clone()
     }
 
-    pub(super) fn documents(&self) -> Documents {
-        self.documents.clone()
-    }
-
-    pub(super) fn own_surfaces(&self) -> Vec<OwnSurface> {
-        self.surfaces.clone()
+    pub(super) fn mounts(&self) -> Vec<Arc<dyn AnyMount>> {
+        self.mounts.clone()
     }
 
     pub(super) fn into_router(self, app: &App) -> Router<App> {
         let mut router = Router::new();
-        for Entry { action, paths, router: methods, .. } in self.entries {
+        for Entry { action, paths, router: methods, deny_with, .. } in self.entries {
             for path in paths.paths.keys() {
-                let guard = Guard { app: app.clone(), action, route: path.as_str().into() };
-                router = router.route(path, methods.clone().route_layer(guard));
+                let (app, route) = (app.clone(), path.as_str().into());
+                let auth = AuthLayer { app, action, route, deny_with };
+                router = router.route(path, methods.clone().route_layer(auth));
             }
         }
         router
     }
 }
 
-/// The kernel's groups of routes, in the order in which a reader wants them.
+/// The kernel's groups of routes, in the order in which a reader needs them.
 const TAGS: [(&str, &str); 7] = [
-    ("objects", "Every managed thing, whatever its kind"),
-    ("events", "What changed, in the order in which it happened"),
+    ("objects", "Managed objects of every kind"),
+    ("events", "What changed, in order"),
     ("work", "The queue: what is due, running, retrying, stopped and why"),
     ("audit", "Who did what, hash-chained"),
-    ("self", "How this process is"),
+    ("self", "Health of this process"),
     ("oauth", "The built-in issuer of tokens"),
     ("doc", "This document"),
 ];
 
-/// The domains' groups come before the kernel's.
+/// Returns the groups of routes: the domains', then the kernel's.
 fn tags(paths: &Paths) -> Vec<Tag> {
     let mut items: Vec<PathItem> = paths.paths.values().cloned().collect();
     let used = items.iter_mut().flat_map(operations);
@@ -275,9 +215,9 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// The document says of every operation what it needs, so that its diff shows a permission change.
+/// Writes the action of an operation into the document, so that its diff shows a permission change.
 fn annotate(operation: &mut Operation, action: Action) {
-    // A handler's name is unique in its file only; ids are unique in the document.
+    // A handler's name is unique only in its file; ids are unique in the document.
     if let (Some(id), Some([tag, ..])) = (&operation.operation_id, operation.tags.as_deref()) {
         operation.operation_id = Some(format!("{tag}_{id}"));
     }

@@ -1,4 +1,4 @@
-//! Listens, serves each connection in a task of its own, and drains when told to stop.
+//! Listens, serves each connection in its own task, and drains on shutdown.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,30 +20,30 @@ use tokio_util::task::TaskTracker;
 use super::deadline::Deadline;
 use super::router::closable_router;
 use super::tls::Certificates;
-use super::{Config, Routes, Surface};
+use super::{Config, HttpService, Routes};
 use crate::{App, Error, Result};
 
-/// After a failed accept (out of file descriptors, mostly), before the next.
+/// Pause after a failed accept, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that wait to be accepted; the system may allow fewer. Whoever comes when it is full
-/// is not told: they try again after one second, three, seven.
-const CROWD: u32 = 4096;
-/// hyper's own limits stand above ours, so that ours answer with JSON.
+/// Connections that wait to be accepted; the system may allow fewer. Clients that find it full get
+/// no error: they retry after one second, three, seven.
+const LISTEN_BACKLOG: u32 = 4096;
+/// hyper's limits are above ours, so that a violation of ours gets a JSON response.
 const HEADER_BYTES_SLACK: usize = 16 << 10;
 
-/// Listens so that a crowd may come at once.
+/// Binds with a large accept backlog.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // What the last server's connections have left behind is in nobody's way.
+    // Connections of the previous server in TIME_WAIT must not prevent the bind.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(CROWD)
+    socket.listen(LISTEN_BACKLOG)
 }
 
-/// Serves until `shutdown` is cancelled, then lets open requests end for up to `drain_s`.
+/// Serves until `shutdown` is cancelled, then drains open requests for up to `drain_s`.
 pub async fn serve(
     app: App,
     routes: Routes,
@@ -53,26 +53,24 @@ pub async fn serve(
 ) -> Result<()> {
     let tasks = Tasks { tracker: TaskTracker::new(), kill: CancellationToken::new() };
     let server = Arc::new(Server {
-        surface: closable_router(app.clone(), routes, &config, shutdown.clone())?,
+        service: closable_router(app.clone(), routes, &config, shutdown.clone())?,
         certificates: config.tls.as_ref().map(Certificates::load).transpose()?,
         http: http(&config, &tasks),
         head_timeout: config.header_timeout(),
         app,
     });
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(config.connections_max));
-    while let Some((stream, peer, place)) = accept(&listener, &places, &shutdown).await {
-        let connection = server.clone().connection(stream, peer, graceful.watcher(), place);
+    let connection_permits = Arc::new(Semaphore::new(config.connections_max));
+    while let Some((stream, peer, permit)) = accept(&listener, &connection_permits, &shutdown).await
+    {
+        let connection = server.clone().connection(stream, peer, graceful.watcher(), permit);
         tasks.spawn(connection);
     }
     drop(listener);
-    tracing::info!(connections = graceful.count(), "no more requests are taken; draining");
+    tracing::info!(connections = graceful.count(), "draining connections");
     let drained = tokio::time::timeout(Duration::from_secs(config.drain_s), graceful.shutdown());
     if drained.await.is_err() {
-        tracing::warn!(
-            drain_s = config.drain_s,
-            "some requests did not end in time and are cut off"
-        );
+        tracing::warn!(drain_s = config.drain_s, "drain timeout reached; closing open connections");
     }
     tasks.kill.cancel();
     tasks.tracker.close();
@@ -80,7 +78,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// The tasks of the connections; all of them end with the server.
+/// The connection tasks, which all end with the server.
 #[derive(Clone)]
 struct Tasks {
     tracker: TaskTracker,
@@ -96,7 +94,7 @@ impl Tasks {
     }
 }
 
-/// How hyper starts the streams of an HTTP/2 connection.
+/// Lets hyper spawn the streams of an HTTP/2 connection.
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
     fn execute(&self, task: F) {
         self.spawn(task);
@@ -117,22 +115,22 @@ fn http(config: &Config, tasks: &Tasks) -> Builder<Tasks> {
     builder
 }
 
-/// The next connection; `None` when the server is to stop. Waits for a place before it accepts,
-/// so that the backlog, not memory, holds the crowd.
+/// Returns the next connection, or `None` on shutdown. Acquires a permit before it accepts, so that
+/// excess connections wait in the backlog and cost no memory.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    connection_permits: &Arc<Semaphore>,
     shutdown: &CancellationToken,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     shutdown
         .run_until_cancelled(async {
-            let place =
-                places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let permit = connection_permits.clone().acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
             loop {
                 match listener.accept().await {
-                    Ok((stream, peer)) => return (stream, peer, place),
+                    Ok((stream, peer)) => return (stream, peer, permit),
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        tracing::warn!(%error, "accepting a connection failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -143,10 +141,10 @@ async fn accept(
 
 struct Server {
     app: App,
-    surface: Surface,
+    service: HttpService,
     certificates: Option<Certificates>,
     http: Builder<Tasks>,
-    /// A connection that has not sent the whole head of a request by then is closed.
+    /// A connection that has not sent the complete head of a request by then is closed.
     head_timeout: Duration,
 }
 
@@ -156,10 +154,10 @@ impl Server {
         stream: TcpStream,
         peer: SocketAddr,
         watcher: Watcher,
-        _place: OwnedSemaphorePermit,
+        _permit: OwnedSemaphorePermit,
     ) {
         let _open = self.app.metrics.connection();
-        // Answers are written whole; waiting for more to send only delays them.
+        // Responses are written whole; waiting for more data only delays them.
         let _ = stream.set_nodelay(true);
         let ended = match &self.certificates {
             None => self.serve(stream, peer, watcher).await,
@@ -183,33 +181,32 @@ impl Server {
         peer: SocketAddr,
         watcher: Watcher,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let seen = Arc::new(AtomicBool::new(false));
-        let (surface, first, deadline) = (self.surface.clone(), seen.clone(), Deadline::default());
+        let received = Arc::new(AtomicBool::new(false));
+        let (service, any, deadline) =
+            (self.service.clone(), received.clone(), Deadline::default());
         let origin = Some(peer.ip().to_canonical());
-        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-            first.store(true, Ordering::Relaxed);
-            let surface = surface.clone();
-            let request = request.map(|body| match body.is_end_stream() {
-                true => Body::empty(),
-                false => Body::new(body),
-            });
-            async move { Ok::<_, Infallible>(surface.answer(request, origin).await) }
+        let handler = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            any.store(true, Ordering::Relaxed);
+            let service = service.clone();
+            let request = request
+                .map(|body| if body.is_end_stream() { Body::empty() } else { Body::new(body) });
+            async move { Ok::<_, Infallible>(service.handle(request, origin).await) }
         });
         let mut http = self.http.clone();
         http.http1().timer(deadline.clone());
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let connection = http.serve_connection(TokioIo::new(stream), handler);
         let mut connection = std::pin::pin!(watcher.watch(connection));
-        let mut look = std::pin::pin!(tokio::time::sleep(self.head_timeout));
+        let mut check = std::pin::pin!(tokio::time::sleep(self.head_timeout));
         loop {
             tokio::select! {
                 biased;
                 ended = &mut connection => return ended,
-                () = &mut look => {}
+                () = &mut check => {}
             }
-            if !seen.load(Ordering::Relaxed) {
+            if !received.load(Ordering::Relaxed) {
                 return Err(Error::invalid("request", "did not come in time").into());
             }
-            look.as_mut().reset(deadline.next(self.head_timeout).into());
+            check.as_mut().reset(deadline.next(self.head_timeout).into());
         }
     }
 }

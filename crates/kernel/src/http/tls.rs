@@ -14,10 +14,10 @@ use tokio_rustls::TlsAcceptor;
 use super::config::Tls;
 use crate::{Error, Result};
 
-/// A new connection looks at the files if nobody has for this long.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// A new connection checks the files if that was not done for this long.
+const CHECK_EVERY: Duration = Duration::from_secs(3);
 
-/// When each file was last written, as far as the file system tells.
+/// When each file was last written, if the file system knows.
 type Written = [Option<SystemTime>; 2];
 
 pub(super) struct Certificates {
@@ -28,21 +28,21 @@ pub(super) struct Certificates {
 struct State {
     config: Arc<ServerConfig>,
     written: Written,
-    looked: Instant,
+    checked: Instant,
 }
 
 impl Certificates {
     pub(super) fn load(files: &Tls) -> Result<Certificates> {
         let written = written(files);
-        let state = State { config: read(files)?, written, looked: Instant::now() };
+        let state = State { config: read(files)?, written, checked: Instant::now() };
         Ok(Certificates { files: files.clone(), state: Mutex::new(state) })
     }
 
-    /// For the next connection: with the newest certificate that could be read.
+    /// Returns the acceptor for the next connection, with the newest certificate that could be read.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         let mut state = self.state.lock();
-        if state.looked.elapsed() >= LOOK_EVERY {
-            state.looked = Instant::now();
+        if state.checked.elapsed() >= CHECK_EVERY {
+            state.checked = Instant::now();
             self.renew(&mut state);
         }
         state.config.clone().into()
@@ -53,16 +53,16 @@ impl Certificates {
         if written == state.written {
             return;
         }
-        // Remembered also if it fails, so that each broken version is told once.
+        // Recorded even if reading fails, so that each broken version is logged once.
         state.written = written;
         let file = self.files.cert_file.display();
         match read(&self.files) {
             Ok(config) => {
                 state.config = config;
-                tracing::info!(%file, "the TLS certificate was read again");
+                tracing::info!(%file, "reloaded the TLS certificate");
             }
             Err(error) => {
-                tracing::error!(%file, %error, "the new TLS certificate is unusable; the old one stays");
+                tracing::error!(%file, %error, "reloading the TLS certificate failed; keeping the previous one");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! The one table of who may do what. Every route names its action.
+//! The role × action table. Every route of every domain names its action.
 
 use super::Principal;
 
-/// What a route does, as far as permission is concerned.
+/// What a route does, for the purpose of permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Needs no token.
@@ -19,10 +19,14 @@ pub enum Action {
     AdminFull,
     /// What a data-plane agent does for its own cluster.
     Agent,
+    /// What every member of an organisation does: people and service accounts.
+    OrgMember,
+    /// What only people of an organisation do.
+    OrgUser,
 }
 
 impl Action {
-    pub const ALL: [Action; 7] = [
+    pub const ALL: [Action; 9] = [
         Action::Public,
         Action::Read,
         Action::Write,
@@ -30,6 +34,8 @@ impl Action {
         Action::AdminWrite,
         Action::AdminFull,
         Action::Agent,
+        Action::OrgMember,
+        Action::OrgUser,
     ];
 
     pub fn allows(self, principal: &Principal) -> bool {
@@ -40,6 +46,8 @@ impl Action {
             Action::AdminWrite => any(&["admin-write", "admin-full"]),
             Action::AdminFull => any(&["admin-full"]),
             Action::Agent => principal.agent_of.is_some(),
+            Action::OrgMember => principal.is_org_member(),
+            Action::OrgUser => principal.is_org_member() && !principal.is_service_account(),
         }
     }
 }
@@ -49,28 +57,29 @@ mod tests {
     use super::*;
 
     /// The table as it should be, written out: a caller per line, an action per column.
-    const TABLE: &[(&[&str], bool, [bool; 7])] = &[
-        // roles, agent, [Public, Read, Write, AdminRead, AdminWrite, AdminFull, Agent]
-        (&[], false, [true, true, true, false, false, false, false]),
-        (&["admin-read"], false, [true, true, true, true, false, false, false]),
-        (&["admin-write"], false, [true, true, true, true, true, false, false]),
-        (&["admin-full"], false, [true, true, true, true, true, true, false]),
-        (&["admin-read", "admin-write"], false, [true, true, true, true, true, false, false]),
-        (&["admin-read", "admin-full"], false, [true, true, true, true, true, true, false]),
-        (&["admin-write", "admin-full"], false, [true, true, true, true, true, true, false]),
-        (
-            &["admin-read", "admin-write", "admin-full"],
-            false,
-            [true, true, true, true, true, true, false],
-        ),
-        (&[], true, [true, true, true, false, false, false, true]),
-        (&["admin-read"], true, [true, true, true, true, false, false, true]),
-        (&["admin-full"], true, [true, true, true, true, true, true, true]),
-        (&["admin"], false, [true, true, true, false, false, false, false]),
-        (&["Admin-Full"], false, [true, true, true, false, false, false, false]),
-        (&["kas-fleet-manager-admin-full"], false, [true, true, true, false, false, false, false]),
-        (&["kas_fleetshard_operator"], false, [true, true, true, false, false, false, false]),
+    const TABLE: &[(&[&str], bool, &str)] = &[
+        // roles, agent, Public Read Write AdminRead AdminWrite AdminFull Agent OrgMember OrgUser
+        (&[], false, "xxx......"),
+        (&["admin-read"], false, "xxxx....."),
+        (&["admin-write"], false, "xxxxx...."),
+        (&["admin-full"], false, "xxxxxx..."),
+        (&["admin-read", "admin-write"], false, "xxxxx...."),
+        (&["admin-read", "admin-full"], false, "xxxxxx..."),
+        (&["admin-write", "admin-full"], false, "xxxxxx..."),
+        (&["admin-read", "admin-write", "admin-full"], false, "xxxxxx..."),
+        (&[], true, "xxx...x.."),
+        (&["admin-read"], true, "xxxx..x.."),
+        (&["admin-full"], true, "xxxxxxx.."),
+        (&["admin"], false, "xxx......"),
+        (&["Admin-Full"], false, "xxx......"),
+        (&["kas-fleet-manager-admin-full"], false, "xxx......"),
+        (&["kas_fleetshard_operator"], false, "xxx......"),
     ];
+
+    fn allowed(principal: &Principal) -> String {
+        let mark = |action: &Action| if action.allows(principal) { 'x' } else { '.' };
+        Action::ALL.iter().map(mark).collect()
+    }
 
     #[test]
     fn every_role_may_do_exactly_what_the_table_says() {
@@ -81,14 +90,33 @@ mod tests {
                 agent_of: agent.then(|| "cluster".to_owned()),
                 ..Principal::default()
             };
-            for (action, expected) in Action::ALL.iter().zip(expected) {
-                assert_eq!(action.allows(&principal), *expected, "{roles:?} {agent} {action:?}");
-            }
+            assert_eq!(allowed(&principal), *expected, "{roles:?} {agent}");
         }
     }
 
     #[test]
-    fn an_org_admin_is_no_admin_of_the_control_plane() {
+    fn what_members_of_an_organisation_may_do_depends_on_what_they_are() {
+        let member = |org: &str, client: &str, agent: bool| Principal {
+            org: org.into(),
+            client: client.into(),
+            agent_of: agent.then(|| "cluster".to_owned()),
+            ..Principal::default()
+        };
+        let table = [
+            (member("acme", "", false), "xxx....xx"),
+            (member("acme", "console", false), "xxx....xx"),
+            (member("acme", "srvc-acct-1", false), "xxx....x."),
+            (member("acme", "canary-1", false), "xxx....x."),
+            (member("", "srvc-acct-1", false), "xxx......"),
+            (member("acme", "agent", true), "xxx...x.."),
+        ];
+        for (principal, expected) in table {
+            assert_eq!(allowed(&principal), expected, "{principal:?}");
+        }
+    }
+
+    #[test]
+    fn an_org_admin_is_not_an_admin_of_the_control_plane() {
         let principal = Principal { org: "acme".into(), org_admin: true, ..Principal::default() };
         for action in [Action::AdminRead, Action::AdminWrite, Action::AdminFull, Action::Agent] {
             assert!(!action.allows(&principal), "{action:?}");

@@ -156,7 +156,7 @@ mod tests {
         );
         assert_ne!(ours.visibility(), theirs.visibility());
         let alone = read_with("partner:", claims("")).unwrap();
-        assert_eq!(alone.org, "", "whoever has no organisation gets none by it");
+        assert_eq!(alone.org, "", "a token without an organisation gets none");
         assert_ne!(alone.visibility(), read(claims("")).unwrap().visibility());
     }
 

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 /// come from the configuration's names for them.
 pub const ADMIN_ROLES: [&str; 3] = ["admin-read", "admin-write", "admin-full"];
 
+/// What the client ids of service accounts begin with: those of organisations, and those with which
+/// instances are probed.
+const SERVICE_ACCOUNT_CLIENTS: [&str; 2] = ["srvc-acct-", "canary-"];
+
 /// The authenticated caller of a request. One type for all issuers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Principal {
@@ -41,6 +45,16 @@ pub enum Visibility {
 impl Principal {
     pub fn is_admin(&self) -> bool {
         ADMIN_ROLES.iter().any(|role| self.roles.contains(*role))
+    }
+
+    /// Whether this is a person or a program of an organisation, not an agent.
+    pub fn is_org_member(&self) -> bool {
+        self.agent_of.is_none() && !self.org.is_empty()
+    }
+
+    /// Whether this is a program that an organisation or an instance owns.
+    pub fn is_service_account(&self) -> bool {
+        SERVICE_ACCOUNT_CLIENTS.iter().any(|prefix| self.client.starts_with(prefix))
     }
 
     pub fn visibility(&self) -> Visibility {

@@ -38,7 +38,7 @@ fn opened_at(now: Timestamp) -> Breaker {
 }
 
 #[test]
-fn it_opens_after_failures_in_a_row_and_a_success_between_starts_the_count_anew() {
+fn it_opens_after_failures_in_a_row_and_a_success_resets_the_count() {
     let mut breaker = Breaker::new(config());
     fail(&mut breaker, at(0));
     fail(&mut breaker, at(1));

@@ -11,7 +11,7 @@ fn egress(allowed: &[&str], answer: &'static [&'static str]) -> EgressPolicy {
 }
 
 #[tokio::test]
-async fn every_way_of_writing_an_inner_address_is_refused() {
+async fn every_notation_of_an_inner_address_is_refused() {
     let egress = egress(&[], &["93.184.216.34"]);
     for bad in [
         "http://127.0.0.1/",

@@ -82,16 +82,15 @@ impl MetricConstructor<Histogram> for Seconds {
 
 type Latency<L> = Family<L, Histogram, Seconds>;
 
-/// Receives requests and attempts, for a domain that counts them under its own names. Called within
-/// requests and attempts, so it must be quick.
+/// Receives attempts, for a domain that counts them under its own names. Called within attempts, so
+/// it must be quick.
 pub trait MetricsObserver: Send + Sync + 'static {
-    fn request(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
-    fn look(&self, kind: &str, outcome: &'static str, seconds: f64);
+    fn attempt(&self, kind: &str, outcome: &'static str, seconds: f64);
 }
 
 pub struct Metrics {
     registry: Registry,
-    watching: RwLock<Vec<Arc<dyn MetricsObserver>>>,
+    observers: RwLock<Vec<Arc<dyn MetricsObserver>>>,
     /// Metrics of the domains.
     domains: Mutex<Registry>,
     requests: Family<Request, Counter>,
@@ -102,8 +101,8 @@ pub struct Metrics {
     changes: Counter,
     batch: Histogram,
     commit_seconds: Histogram,
-    looks: Family<Attempt, Counter>,
-    look_seconds: Latency<Kind>,
+    attempts: Family<Attempt, Counter>,
+    attempt_seconds: Latency<Kind>,
     wake_seconds: Histogram,
     calls: Family<Call, Counter>,
     call_seconds: Latency<Target>,
@@ -124,7 +123,7 @@ impl Default for Metrics {
     fn default() -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("mainstay"),
-            watching: RwLock::default(),
+            observers: RwLock::default(),
             domains: Mutex::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(Seconds),
@@ -134,8 +133,8 @@ impl Default for Metrics {
             changes: Counter::default(),
             batch: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
             commit_seconds: Seconds.new_metric(),
-            looks: Family::default(),
-            look_seconds: Family::new_with_constructor(Seconds),
+            attempts: Family::default(),
+            attempt_seconds: Family::new_with_constructor(Seconds),
             wake_seconds: Seconds.new_metric(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(Seconds),
@@ -167,8 +166,8 @@ impl Metrics {
     }
 
     /// Adds an observer of requests and attempts.
-    pub fn watch(&self, domain: Arc<dyn MetricsObserver>) {
-        self.watching.write().push(domain);
+    pub fn add_observer(&self, domain: Arc<dyn MetricsObserver>) {
+        self.observers.write().push(domain);
     }
 
     fn register_own(&mut self) {
@@ -185,8 +184,16 @@ impl Metrics {
         r.register("store_changes", "Changes within those batches", self.changes.clone());
         r.register("store_batch_changes", "Changes per batch", self.batch.clone());
         r.register("store_commit_seconds", "Time to commit a batch", self.commit_seconds.clone());
-        r.register("driver_looks", "Looks at objects, by outcome", self.looks.clone());
-        r.register("driver_look_seconds", "Time of a look", self.look_seconds.clone());
+        r.register(
+            "driver_attempts",
+            "Attempts to reconcile an object, by result",
+            self.attempts.clone(),
+        );
+        r.register(
+            "driver_attempt_seconds",
+            "Duration of an attempt",
+            self.attempt_seconds.clone(),
+        );
         r.register("driver_wake_seconds", "From due to claimed", self.wake_seconds.clone());
         r.register("outbound_calls", "Calls to other systems", self.calls.clone());
         r.register("outbound_call_seconds", "Time of a call", self.call_seconds.clone());
@@ -208,14 +215,21 @@ impl Metrics {
     }
 
     /// A request was answered. `route` is the template, as in `/api/v1/objects/{kind}/{id}`.
-    pub fn request(&self, method: &str, route: Arc<str>, status: u16, took: Duration) {
+    /// Counts a request; returns the method as its label.
+    pub fn request(
+        &self,
+        method: &str,
+        route: Arc<str>,
+        status: u16,
+        took: Duration,
+    ) -> &'static str {
         let method = known_method(method);
-        self.watching.read().iter().for_each(|one| one.request(method, &route, status, took));
         self.request_seconds
             .get_or_create(&Route { method, route: route.clone() })
             .observe(took.as_secs_f64());
         let status = status_class(status);
         self.requests.get_or_create(&Request { method, route, status }).inc();
+        method
     }
 
     /// Counts a request as in flight until the returned value is dropped.
@@ -237,10 +251,10 @@ impl Metrics {
     }
 
     /// The driver ran an attempt for an object of this kind.
-    pub fn look(&self, kind: &str, outcome: &'static str, seconds: f64) {
-        self.watching.read().iter().for_each(|one| one.look(kind, outcome, seconds));
-        self.looks.get_or_create(&Attempt { kind: kind.into(), outcome }).inc();
-        self.look_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
+    pub fn attempt(&self, kind: &str, outcome: &'static str, seconds: f64) {
+        self.observers.read().iter().for_each(|one| one.attempt(kind, outcome, seconds));
+        self.attempts.get_or_create(&Attempt { kind: kind.into(), outcome }).inc();
+        self.attempt_seconds.get_or_create(&Kind { kind: kind.into() }).observe(seconds);
     }
 
     /// How long after its due time work was claimed.
@@ -381,7 +395,7 @@ mod tests {
         metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
         metrics.request("BREW", "unmatched".into(), 200, Duration::from_millis(3));
         metrics.commit(7, 0.002);
-        metrics.look("widget", "done", 0.01);
+        metrics.attempt("widget", "done", 0.01);
         metrics.outbound("dns", "upsert", "ok", 0.1);
         metrics.breaker("dns", Phase::Open);
         let flight = metrics.in_flight();
@@ -390,7 +404,7 @@ mod tests {
             r#"mainstay_http_requests_total{method="GET",route="/api/v1/x",status="4xx"} 1"#,
             r#"mainstay_http_requests_total{method="other",route="unmatched",status="2xx"} 1"#,
             "mainstay_store_changes_total 7",
-            r#"mainstay_driver_looks_total{kind="widget",outcome="done"} 1"#,
+            r#"mainstay_driver_attempts_total{kind="widget",outcome="done"} 1"#,
             r#"mainstay_outbound_calls_total{system="dns",operation="upsert",outcome="ok"} 1"#,
             r#"mainstay_outbound_breaker_state{system="dns"} 2"#,
             "mainstay_http_in_flight 1",
@@ -436,23 +450,18 @@ mod tests {
     }
 
     impl MetricsObserver for Mutex<Vec<String>> {
-        fn request(&self, method: &'static str, route: &Arc<str>, status: u16, _: Duration) {
-            self.lock().push(format!("{method} {route} {status}"));
-        }
-
-        fn look(&self, kind: &str, outcome: &'static str, _: f64) {
+        fn attempt(&self, kind: &str, outcome: &'static str, _: f64) {
             self.lock().push(format!("{kind} {outcome}"));
         }
     }
 
     #[test]
-    fn a_domain_that_watches_is_told_of_requests_and_looks() {
-        let (metrics, told) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
-        metrics.look("widget", "retry", 0.1);
-        metrics.watch(told.clone());
-        metrics.request("GET", "/api/v1/x".into(), 404, Duration::from_millis(3));
-        metrics.look("widget", "done", 0.1);
-        assert_eq!(*told.lock(), ["GET /api/v1/x 404", "widget done"]);
+    fn an_observer_receives_attempts() {
+        let (metrics, received) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+        metrics.attempt("widget", "retry", 0.1);
+        metrics.add_observer(received.clone());
+        metrics.attempt("widget", "done", 0.1);
+        assert_eq!(*received.lock(), ["widget done"]);
     }
 
     #[test]

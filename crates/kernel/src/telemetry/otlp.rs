@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_that_is_no_url_is_refused_by_its_field() {
+    fn an_endpoint_that_is_not_a_url_is_refused_by_its_field() {
         let message = Provider::start("not a url", 100).err().expect("refused").to_string();
         assert!(message.starts_with("telemetry.otlp_endpoint: not a url"), "{message}");
     }

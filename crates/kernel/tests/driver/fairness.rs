@@ -46,7 +46,7 @@ async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
     let _driver = stage.driver("d", worker, config(slots));
     seen.delivery(slots).await;
     assert!(seen.begun().contains(&key("first")), "among the first: {:?}", seen.begun());
-    // Nobody gets on until the gate opens, so whoever is looked at next was claimed after this.
+    // No attempt proceeds until the gate opens, so the next one was claimed after this.
     stage.create_in("small", "second", Lane::Normal).await;
     open.add_permits(3 * slots);
     seen.delivery(3 * slots).await;
@@ -54,7 +54,10 @@ async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
     let place = begun.iter().position(|seen| *seen == key("second"));
     assert!(place.is_some_and(|place| place < 3 * slots), "{place:?} of {}", begun.len());
     let theirs = |seen: &&Key| seen.id().starts_with("big");
-    assert!(begun.iter().filter(theirs).count() >= 2 * slots, "the rest goes to whoever is there");
+    assert!(
+        begun.iter().filter(theirs).count() >= 2 * slots,
+        "the remaining slots go to the others"
+    );
 }
 
 async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: &Fresh) {
@@ -81,7 +84,7 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
         let id = format!("urgent-{n}");
         stage.create_in("acme", &id, Lane::Urgent).await;
         stage.gone(&key(&id)).await;
-        assert_eq!((seen.count(), seen.under_way()), (3 + n, 2), "no normal one took its slot");
+        assert_eq!((seen.count(), seen.running_count()), (3 + n, 2), "no normal one took its slot");
     }
     open.add_permits(100);
     seen.delivery(15).await;

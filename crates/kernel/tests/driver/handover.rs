@@ -76,7 +76,7 @@ async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
     let slow = player(&seen, move |attempt| {
         let frozen = frozen.clone();
         async move {
-            // The whole task stands still, and with it whoever keeps the lease.
+            // The whole task is paused, and the renewal of the lease with it.
             tokio::task::block_in_place(|| frozen.lock().recv().unwrap());
             Ok((phase(attempt, "slow"), Requeue::Never))
         }
@@ -164,7 +164,7 @@ async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fre
     let driver = stage.driver("a", endless, Config { lease_s: 1, ..config(1) });
     seen.delivery(1).await;
     let Some(blocked) = block(fresh, "LOCK TABLE queue").await else { return };
-    eventually("it is given up", async || seen.under_way() == 0).await;
+    eventually("it is given up", async || seen.running_count() == 0).await;
     assert_eq!(driver.ended(1).await, [AttemptResult::Lost]);
     drop(blocked);
     stage.pass(Duration::from_secs(2));
@@ -179,7 +179,7 @@ async fn has_claimed(fresh: &Fresh) -> bool {
     database.client().await.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0
 }
 
-/// Whoever locks a row for a moment, such as a commit that then leaves it as it was, hides it from
+/// A transaction that locks a row briefly, such as a commit that leaves it unchanged, hides it from
 /// a claim and gives no hint afterwards.
 async fn due_work_that_was_locked_for_a_moment_is_not_forgotten(fresh: &Fresh) {
     let stage = Stage::on(fresh);
@@ -247,7 +247,7 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     seen.delivery(1).await;
     for _ in 0..3 {
         let before = stage.row(&key("a")).await.unwrap().due;
-        // Less than the lease: whoever keeps it renews it before the rest has passed.
+        // Less than the lease: it is renewed before the rest has passed.
         stage.pass(Duration::from_secs(4));
         eventually("it is held longer", async || {
             stage.row(&key("a")).await.is_some_and(|row| row.due > before)
@@ -302,7 +302,7 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
     let driver = stage.driver("a", endless, Config { drain_s: 0, ..config(1) });
     seen.delivery(1).await;
     driver.stopped().await;
-    eventually("nothing of it goes on", async || seen.under_way() == 0).await;
+    eventually("nothing of it goes on", async || seen.running_count() == 0).await;
     assert_eq!(stage.row(&key("a")).await.unwrap().state, State::Running);
     stage.pass(LEASE);
     let worker = player(&seen, |attempt| {
@@ -339,7 +339,7 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
         let far = async || seen.count() >= at || done().await;
         with_time(&stage, &seen, "it is far enough", far).await;
         drop(driver);
-        eventually("it is dead", async || seen.under_way() == 0).await;
+        eventually("it is dead", async || seen.running_count() == 0).await;
         stage.pass(LEASE);
     }
     let _last = stage.driver("last life", worker, config(4));
@@ -357,7 +357,7 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
 async fn with_time(stage: &Stage, seen: &Seen, what: &str, condition: impl AsyncFn() -> bool) {
     let still = AtomicUsize::new(0);
     eventually(what, async || {
-        match seen.under_way() {
+        match seen.running_count() {
             0 if still.fetch_add(1, Ordering::SeqCst) < 1000 => {}
             0 => {
                 still.store(0, Ordering::SeqCst);

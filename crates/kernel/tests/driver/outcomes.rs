@@ -114,8 +114,9 @@ async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fre
     assert_eq!((both.phase.as_str(), both.revision), ("second", 3));
     let filter = EventFilter { subject: Some(key("both")), ..EventFilter::default() };
     let events = stage.store.events(0, &filter, 10).await.unwrap();
-    let told: Vec<&str> = events.iter().filter_map(|event| event.kind.rsplit('.').next()).collect();
-    assert!(told.ends_with(&["first", "second"]), "{told:?}");
+    let reported: Vec<&str> =
+        events.iter().filter_map(|event| event.kind.rsplit('.').next()).collect();
+    assert!(reported.ends_with(&["first", "second"]), "{reported:?}");
     stage.row_in(&key("fails"), State::Stopped, 0).await;
     assert_eq!(stage.get("fails").await.phase, "new");
     stage.row_in(&key("deleted"), State::Stopped, 0).await;

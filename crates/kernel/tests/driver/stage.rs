@@ -1,4 +1,4 @@
-//! A clock that stands still, a worker that does what it is told, and drivers to run it.
+//! A clock that stands still, a scripted worker, and drivers to run it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Stage {
         Timestamp(self.clock.load(Ordering::SeqCst))
     }
 
-    /// Time passes; drivers, which sleep by another clock, are told to look.
+    /// Advances the clock, and wakes the drivers, which sleep by another one.
     pub fn pass(&self, by: Duration) {
         self.clock.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
         self.store.wakeups().notify_work();
@@ -101,7 +101,7 @@ impl Stage {
         .await;
     }
 
-    /// Takes a key from whoever has it, as another replica would after a long silence.
+    /// Takes a key from its holder, as another replica would after the lease expired.
     pub async fn steal(&self, key: &Key) -> Claim {
         let now = self.now().plus(Duration::from_secs(3600));
         let lease = Duration::from_secs(15);
@@ -123,14 +123,14 @@ impl Stage {
         config: Config,
     ) -> Running {
         let (clock, ends) = (self.clock.clone(), Arc::new(Mutex::new(Vec::new())));
-        let told = ends.clone();
+        let reported = ends.clone();
         let driver = Driver {
             name: name.into(),
             store,
             ambient: Ambient::seeded(move || Timestamp(clock.load(Ordering::SeqCst)), 7),
             workers: vec![worker],
             config,
-            observe: Arc::new(move |_, end, _, _| told.lock().push(end)),
+            observe: Arc::new(move |_, end, _, _| reported.lock().push(end)),
         };
         let stop = CancellationToken::new();
         Running { task: tokio::spawn(driver.run(stop.clone())), stop, ends }
@@ -146,11 +146,11 @@ pub struct Running {
 
 impl Running {
     /// How the first looks ended. A driver tells of a look only after its change is in the store,
-    /// so whoever sees the change may be here first.
+    /// so an observer of the change may be here first.
     pub async fn ended(&self, looks: usize) -> Vec<AttemptResult> {
-        let told = || self.ends.lock().clone();
-        eventually(&format!("{looks} looks end"), async || told().len() >= looks).await;
-        told()
+        let reported = || self.ends.lock().clone();
+        eventually(&format!("{looks} looks end"), async || reported().len() >= looks).await;
+        reported()
     }
 
     /// Asks it to stop, and waits until it has.
@@ -186,7 +186,7 @@ pub struct Seen(Mutex<Notes>);
 #[derive(Default)]
 struct Notes {
     begun: Vec<Key>,
-    under_way: BTreeMap<Key, usize>,
+    running_count: BTreeMap<Key, usize>,
     overlaps: usize,
 }
 
@@ -199,8 +199,8 @@ impl Seen {
         self.0.lock().begun.len()
     }
 
-    pub fn under_way(&self) -> usize {
-        self.0.lock().under_way.values().sum()
+    pub fn running_count(&self) -> usize {
+        self.0.lock().running_count.values().sum()
     }
 
     pub fn overlaps(&self) -> usize {
@@ -213,22 +213,22 @@ impl Seen {
 }
 
 /// A look under way, until it ends in whatever way.
-struct UnderWay<'a>(&'a Seen, Key);
+struct RunningGuard<'a>(&'a Seen, Key);
 
-impl<'a> UnderWay<'a> {
-    fn begin(seen: &'a Seen, key: &Key) -> UnderWay<'a> {
+impl<'a> RunningGuard<'a> {
+    fn begin(seen: &'a Seen, key: &Key) -> RunningGuard<'a> {
         let notes = &mut *seen.0.lock();
         notes.begun.push(key.clone());
-        let at_once = notes.under_way.entry(key.clone()).or_default();
+        let at_once = notes.running_count.entry(key.clone()).or_default();
         *at_once += 1;
         notes.overlaps += usize::from(*at_once > 1);
-        UnderWay(seen, key.clone())
+        RunningGuard(seen, key.clone())
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        if let Some(at_once) = self.0.0.lock().under_way.get_mut(&self.1) {
+        if let Some(at_once) = self.0.0.lock().running_count.get_mut(&self.1) {
             *at_once -= 1;
         }
     }
@@ -251,7 +251,7 @@ impl AnyWorker for Player {
     }
 
     async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
-        let _under_way = UnderWay::begin(&self.seen, &attempt.object.key);
+        let _running = RunningGuard::begin(&self.seen, &attempt.object.key);
         (self.part)(attempt).await
     }
 }

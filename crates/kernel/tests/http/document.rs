@@ -1,10 +1,10 @@
-//! The OpenAPI document and the permission table are the same lines as the routes.
+//! The OpenAPI document and the permission table are written from the routes.
 
-use kernel::http::{Config, Routes, api};
+use kernel::http::{Config, api};
 use kernel::identity::Action;
 use serde_json::Value;
 
-use crate::world::World;
+use crate::server::TestServer;
 
 #[test]
 fn the_document_is_as_it_was_reviewed() {
@@ -54,37 +54,37 @@ fn every_reference_of_the_document_leads_somewhere_and_every_operation_has_its_o
 
 #[tokio::test]
 async fn without_a_token_every_route_that_is_not_public_answers_401() {
-    let world = World::new();
-    for rule in api::routes(&world.config).rules() {
+    let server = TestServer::new();
+    for rule in api::routes(&server.config).rules() {
         let path = rule.path.replace("{kind}", "widget").replace("{id}", "a");
         let path = path.replace("{file}", "index.css");
         for token in ["", "forged"] {
-            let request = world.request(&rule.method, token, &path);
-            let answer = world.send(request.body(axum::body::Body::empty()).unwrap()).await;
+            let request = server.request(&rule.method, token, &path);
+            let response = server.send(request.body(axum::body::Body::empty()).unwrap()).await;
             match rule.action {
-                Action::Public => assert!(![401, 403, 404].contains(&answer.status), "{rule:?}"),
+                Action::Public => assert!(![401, 403, 404].contains(&response.status), "{rule:?}"),
                 _ => {
-                    assert_eq!(answer.status, 401, "{rule:?}");
-                    let why = answer.header("www-authenticate");
+                    assert_eq!(response.status, 401, "{rule:?}");
+                    let why = response.header("www-authenticate");
                     assert!(why.starts_with("Bearer realm="), "{why}");
                     assert_eq!(why.contains("invalid_token"), token == "forged", "{why}");
                 }
             }
-            assert!(!answer.header("x-request-id").is_empty(), "{rule:?}");
+            assert!(!response.header("x-request-id").is_empty(), "{rule:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_caller_without_the_role_answers_403_and_with_it_does_not() {
-    let world = World::new();
+    let server = TestServer::new();
     let mut checked = 0;
-    for rule in api::routes(&world.config).rules() {
+    for rule in api::routes(&server.config).rules() {
         let path = rule.path.replace("{kind}", "widget").replace("{id}", "a");
         let path = path.replace("{file}", "index.css");
         let status = async |token| {
-            let request = world.request(&rule.method, token, &path);
-            world.send(request.body(axum::body::Body::empty()).unwrap()).await.status
+            let request = server.request(&rule.method, token, &path);
+            server.send(request.body(axum::body::Body::empty()).unwrap()).await.status
         };
         let (alice, reader, admin) =
             (status("alice").await, status("reader").await, status("admin").await);
@@ -101,42 +101,31 @@ async fn a_caller_without_the_role_answers_403_and_with_it_does_not() {
 
 #[tokio::test]
 async fn the_document_and_its_page_are_served_without_another_server() {
-    let world = World::new();
-    let document = world.get("", "/api/v1/doc/openapi.json").await;
+    let server = TestServer::new();
+    let document = server.get("", "/api/v1/doc/openapi.json").await;
     assert!(document.body["paths"]["/test/echo"].is_object(), "a domain's routes are in it too");
     for path in ["/api/v1/doc", "/api/v1/doc/"] {
-        let page = world.get("", path).await;
+        let page = server.get("", path).await;
         assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
         let parts: Vec<&str> =
             page.text.split('"').filter(|text| text.starts_with("/api/v1/doc/")).collect();
         assert!(parts.len() >= 4, "{}", page.text);
         assert!(!page.text.contains("http://") && !page.text.contains("https://"));
         for part in parts {
-            assert_eq!(world.get("", part).await.status, 200, "{part}");
+            assert_eq!(server.get("", part).await.status, 200, "{part}");
         }
     }
-    let start = world.get("", "/api/v1/doc/swagger-initializer.js").await;
+    let start = server.get("", "/api/v1/doc/swagger-initializer.js").await;
     assert!(start.text.contains("/api/v1/doc/openapi.json"), "{}", start.text);
-    assert_eq!(world.get("", "/api/v1/doc/..%2fsecrets").await.status, 404);
-}
-
-#[tokio::test]
-async fn the_page_offers_the_documents_of_domains_too() {
-    let more = || vec![("Kafkas".to_owned(), "/api/kafkas/openapi".to_owned())];
-    let world = World::routing(Routes::new().documented_by(more), Config::default());
-    let start = world.get("", "/api/v1/doc/swagger-initializer.js").await;
-    for shown in ["/api/v1/doc/openapi.json", "Mainstay", "/api/kafkas/openapi", "Kafkas"] {
-        assert!(start.text.contains(shown), "{shown} in {}", start.text);
-    }
-    assert!(start.text.contains("StandaloneLayout"), "the layout with the bar: {}", start.text);
+    assert_eq!(server.get("", "/api/v1/doc/..%2fsecrets").await.status, 404);
 }
 
 #[tokio::test]
 async fn metrics_can_be_for_admins_only() {
     let config = Config { metrics_public: false, ..Config::default() };
-    let world = World::with(config, kernel::Ambient::system());
-    assert_eq!(world.get("", "/metrics").await.status, 401);
-    assert_eq!(world.get("admin", "/metrics").await.status, 200);
-    let document: Value = world.get("", "/api/v1/doc/openapi.json").await.body;
+    let server = TestServer::with(config, kernel::Ambient::system());
+    assert_eq!(server.get("", "/metrics").await.status, 401);
+    assert_eq!(server.get("admin", "/metrics").await.status, 200);
+    let document: Value = server.get("", "/api/v1/doc/openapi.json").await.body;
     assert_eq!(document["paths"]["/metrics"]["get"]["x-action"], "AdminRead");
 }

@@ -1,4 +1,4 @@
-//! The change feed: pages, long poll, stream; who sees what; what is no longer kept.
+//! The event log over HTTP: pages, long poll, stream, visibility, purged events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use testkit::on_every_store;
 use testkit::stores::Fresh;
 use tower::ServiceExt as _;
 
-use crate::world::{Answer, World, eventually};
+use crate::server::{TestResponse, TestServer, eventually};
 
 on_every_store!(
-    events_come_in_order_and_only_those_that_the_caller_sees,
-    a_long_poll_answers_when_the_event_comes_or_the_time_is_over,
-    what_is_no_longer_kept_is_said_and_not_skipped,
-    a_stream_continues_where_its_reader_was_and_goes_on_live,
-    a_stream_gives_everything_to_a_slow_reader,
+    events_come_in_order_and_only_if_visible_to_the_caller,
+    a_long_poll_ends_with_an_event_or_at_the_timeout,
+    purged_events_are_reported_and_not_skipped,
+    a_stream_resumes_after_the_last_event_id_and_continues_live,
+    a_stream_delivers_everything_to_a_slow_client,
 );
 
-fn numbers(answer: &Answer) -> Vec<i64> {
-    let events = answer.body["events"].as_array().expect("events");
+fn numbers(response: &TestResponse) -> Vec<i64> {
+    let events = response.body["events"].as_array().expect("events");
     events.iter().map(|event| event["sequence"].as_i64().unwrap()).collect()
 }
 
-async fn five(fresh: &Fresh) -> World {
-    let world = World::on(fresh);
-    world.create("a", "acme", "alice", "ready").await;
-    world.create("g", "globex", "carol", "ready").await;
-    world.create("d", "", "dave", "ready").await;
-    world.create("e", "", "eve", "ready").await;
-    world.transition("a", "done").await;
-    world
+async fn with_five_events(fresh: &Fresh) -> TestServer {
+    let server = TestServer::on(fresh);
+    server.create("a", "acme", "alice", "ready").await;
+    server.create("g", "globex", "carol", "ready").await;
+    server.create("d", "", "dave", "ready").await;
+    server.create("e", "", "eve", "ready").await;
+    server.transition("a", "done").await;
+    server
 }
 
-async fn events_come_in_order_and_only_those_that_the_caller_sees(fresh: &Fresh) {
-    let world = five(fresh).await;
-    let get = async |token, query: &str| world.get(token, &format!("/api/v1/events{query}")).await;
+async fn events_come_in_order_and_only_if_visible_to_the_caller(fresh: &Fresh) {
+    let server = with_five_events(fresh).await;
+    let get = async |token, query: &str| server.get(token, &format!("/api/v1/events{query}")).await;
     let all = get("admin", "").await;
     assert_eq!(numbers(&all), [1, 2, 3, 4, 5]);
     assert_eq!(all.body["next"], 5);
@@ -62,46 +62,46 @@ async fn events_come_in_order_and_only_those_that_the_caller_sees(fresh: &Fresh)
     for (query, field) in
         [("?after=-1", "after"), ("?object=x", "object"), ("?wait_s=61", "wait_s")]
     {
-        let answer = get("admin", query).await;
-        assert_eq!((answer.status, answer.error("field")), (400, field), "{query}");
+        let response = get("admin", query).await;
+        assert_eq!((response.status, response.error("field")), (400, field), "{query}");
     }
 }
 
-async fn a_long_poll_answers_when_the_event_comes_or_the_time_is_over(fresh: &Fresh) {
-    let world = Arc::new(five(fresh).await);
-    let waiter = world.clone();
+async fn a_long_poll_ends_with_an_event_or_at_the_timeout(fresh: &Fresh) {
+    let server = Arc::new(with_five_events(fresh).await);
+    let waiter = server.clone();
     let task =
         tokio::spawn(async move { waiter.get("alice", "/api/v1/events?after=5&wait_s=60").await });
     eventually("it waits", async || {
-        world.get("", "/metrics").await.text.contains("mainstay_http_in_flight 2")
+        server.get("", "/metrics").await.text.contains("mainstay_http_in_flight 2")
     })
     .await;
-    world.transition("g", "done").await;
+    server.transition("g", "done").await;
     tokio::task::yield_now().await;
     assert!(!task.is_finished(), "another organisation's event ends it not");
-    world.transition("a", "gone").await;
+    server.transition("a", "gone").await;
     assert_eq!(numbers(&task.await.unwrap()), [7]);
-    let empty = world.get("alice", "/api/v1/events?after=7&wait_s=1").await;
+    let empty = server.get("alice", "/api/v1/events?after=7&wait_s=1").await;
     assert_eq!((numbers(&empty), &empty.body["next"]), (vec![], &7.into()));
 }
 
-async fn what_is_no_longer_kept_is_said_and_not_skipped(fresh: &Fresh) {
-    let world = five(fresh).await;
-    let all = async || world.store.events(0, &EventFilter::default(), 100).await.unwrap();
+async fn purged_events_are_reported_and_not_skipped(fresh: &Fresh) {
+    let server = with_five_events(fresh).await;
+    let all = async || server.store.events(0, &EventFilter::default(), 100).await.unwrap();
     let cut = all().await[2].at;
-    eventually("the clock has moved on", async || world.now() > cut).await;
-    world.transition("a", "again").await;
+    eventually("the clock has moved on", async || server.now() > cut).await;
+    server.transition("a", "again").await;
     let before = all().await.pop().unwrap().at;
-    world.store.purge(before, Timestamp(0), 100).await.unwrap();
-    let oldest = world.store.first_event().await.unwrap().expect("one is left");
+    server.store.purge(before, Timestamp(0), 100).await.unwrap();
+    let oldest = server.store.first_event().await.unwrap().expect("one is left");
     assert!(oldest > 1);
-    let gone = world.get("admin", "/api/v1/events?after=0").await;
+    let gone = server.get("admin", "/api/v1/events?after=0").await;
     assert_eq!((gone.status, gone.error("code")), (410, "gone"));
     assert_eq!(gone.body["error"]["oldest"], oldest);
-    let stream = world.request("GET", "admin", "/api/v1/events").header("last-event-id", "0");
+    let stream = server.request("GET", "admin", "/api/v1/events").header("last-event-id", "0");
     let stream = stream.header("accept", "text/event-stream").body(Raw::empty()).unwrap();
-    assert_eq!(world.send(stream).await.status, 410);
-    let rest = world.get("admin", "/api/v1/events").await;
+    assert_eq!(server.send(stream).await.status, 410);
+    let rest = server.get("admin", "/api/v1/events").await;
     assert_eq!(numbers(&rest)[0], oldest, "without a number, from the oldest");
 }
 
@@ -116,18 +116,18 @@ pub async fn read(body: &mut axum::body::BodyDataStream, count: usize) -> String
     text
 }
 
-async fn a_stream_continues_where_its_reader_was_and_goes_on_live(fresh: &Fresh) {
-    let world = five(fresh).await;
-    let request = world.request("GET", "alice", "/api/v1/events").header("last-event-id", "1");
+async fn a_stream_resumes_after_the_last_event_id_and_continues_live(fresh: &Fresh) {
+    let server = with_five_events(fresh).await;
+    let request = server.request("GET", "alice", "/api/v1/events").header("last-event-id", "1");
     let request = request.header("accept", "text/event-stream").body(Raw::empty()).unwrap();
-    let response = world.router.clone().oneshot(request).await.unwrap();
+    let response = server.router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut body = response.into_body().into_data_stream();
     let text = read(&mut body, 1).await;
     assert!(text.contains("id: 5\n") && text.contains("event: mainstay.widget.done\n"), "{text}");
     assert!(!text.contains("id: 1\n") && !text.contains("globex"), "{text}");
-    world.transition("g", "done").await;
-    world.transition("a", "more").await;
+    server.transition("g", "done").await;
+    server.transition("a", "more").await;
     let text = read(&mut body, 1).await;
     assert!(text.contains("id: 7\n") && !text.contains("id: 6\n"), "{text}");
     let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
@@ -135,16 +135,16 @@ async fn a_stream_continues_where_its_reader_was_and_goes_on_live(fresh: &Fresh)
     assert_eq!((&event["id"], &event["data"]["phase"]), (&"7".into(), &"more".into()));
 }
 
-async fn a_stream_gives_everything_to_a_slow_reader(fresh: &Fresh) {
-    let world = World::on(fresh);
-    world.create("a", "acme", "alice", "0").await;
+async fn a_stream_delivers_everything_to_a_slow_client(fresh: &Fresh) {
+    let server = TestServer::on(fresh);
+    server.create("a", "acme", "alice", "0").await;
     for n in 1..350 {
-        world.transition("a", &n.to_string()).await;
+        server.transition("a", &n.to_string()).await;
     }
     let request =
-        world.request("GET", "alice", "/api/v1/events").header("accept", "text/event-stream");
+        server.request("GET", "alice", "/api/v1/events").header("accept", "text/event-stream");
     let request = request.body(Raw::empty()).unwrap();
-    let response = world.router.clone().oneshot(request).await.unwrap();
+    let response = server.router.clone().oneshot(request).await.unwrap();
     let text = read(&mut response.into_body().into_data_stream(), 350).await;
     let ids: Vec<i64> = text
         .lines()

@@ -1,14 +1,14 @@
-//! The REST surface: in process for what it answers, over a socket for what a listener adds.
+//! The REST API: in process for its responses, over a socket for what a listener adds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod document;
 mod events;
 mod listener;
+mod mount;
 mod objects;
-mod own;
+mod pipeline;
 mod replicas;
-mod surface;
+mod server;
 mod tls;
 mod work;
-mod world;

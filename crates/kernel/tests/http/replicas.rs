@@ -14,24 +14,26 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::events::read;
-use crate::world::{World, eventually};
+use crate::server::{TestServer, eventually};
 
 /// Less than any timer that would notice a change without a hint.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// The first holds the database.
-async fn two() -> Option<(Fresh, World, World)> {
+async fn two() -> Option<(Fresh, TestServer, TestServer)> {
     let fresh = stores::postgres().await?;
     let other = fresh.replica().await.expect("a second connection");
-    let (here, there) =
-        (World::on(&fresh), World::over(other, kernel::http::Config::default(), Ambient::system()));
+    let (here, there) = (
+        TestServer::on(&fresh),
+        TestServer::over(other, kernel::http::Config::default(), Ambient::system()),
+    );
     here.create("a", "acme", "alice", "new").await;
     Some((fresh, here, there))
 }
 
-/// How many requests a server has open, beside the one that asks.
-async fn open(world: &World) -> usize {
-    let metrics = world.get("", "/metrics").await.text;
+/// The number of open requests of a server, without the one that reads it.
+async fn open(server: &TestServer) -> usize {
+    let metrics = server.get("", "/metrics").await.text;
     let line = metrics.lines().find_map(|line| line.strip_prefix("mainstay_http_in_flight "));
     line.and_then(|count| count.parse::<usize>().ok()).expect("a number") - 1
 }
@@ -69,17 +71,17 @@ async fn a_commit_at_one_reaches_a_stream_at_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_carried_out_once_whichever_server_it_comes_to() {
+async fn a_command_is_carried_out_once_across_replicas() {
     let Some((_fresh, here, there)) = two().await else { return };
-    let pause = async |world: &World| {
-        let request = world.request("POST", "admin", "/api/v1/work/widget/a/pause");
+    let pause = async |server: &TestServer| {
+        let request = server.request("POST", "admin", "/api/v1/work/widget/a/pause");
         let request = request.header("idempotency-key", "k1").body(Raw::empty()).unwrap();
-        world.send(request).await
+        server.send(request).await
     };
     let (first, second) = tokio::join!(pause(&here), pause(&there));
     assert_eq!((first.status, second.status), (202, 202));
     assert_eq!(first.text, second.text);
-    let replays = [&first, &second].map(|answer| answer.header("idempotent-replay") == "true");
+    let replays = [&first, &second].map(|response| response.header("idempotent-replay") == "true");
     assert_eq!(replays.iter().filter(|replay| **replay).count(), 1, "{replays:?}");
     assert_eq!(here.audit().await.len(), 1);
 }

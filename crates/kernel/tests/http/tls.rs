@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::listener::{Served, read_until, served};
-use crate::world::eventually;
+use crate::server::eventually;
 
 /// Writes a new self-signed certificate; returns it as a client must trust it.
 fn write(dir: &Path) -> CertificateDer<'static> {
@@ -50,8 +50,8 @@ async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let first = write(dir.path());
     let served = served(config(dir.path())).await;
-    let answer = ping(&served, &first, b"http/1.1").await.expect("trusted");
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = ping(&served, &first, b"http/1.1").await.expect("trusted");
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     std::fs::write(dir.path().join("cert.pem"), "broken").unwrap();
     assert!(ping(&served, &first, b"http/1.1").await.is_some());
     let second = write(dir.path());
@@ -63,11 +63,11 @@ async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
 }
 
 #[tokio::test]
-async fn files_that_hold_no_certificate_are_refused_by_name() {
+async fn files_without_a_certificate_are_rejected_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let refused = async || {
-        let server = served(config(dir.path())).await.server;
-        server.await.unwrap().expect_err("refused").to_string()
+        let task = served(config(dir.path())).await.task;
+        task.await.unwrap().expect_err("refused").to_string()
     };
     assert!(refused().await.starts_with("http.tls.cert_file: "), "a missing file");
     write(dir.path());

@@ -1,7 +1,7 @@
 //! The queue and the audit log: what an admin sees and does, once.
 
 use kernel::change::{Change, Wake};
-use kernel::http::Once;
+use kernel::http::Idempotent;
 use kernel::log::{AuditCheck, AuditEntry, LogHeads};
 use kernel::{Error, Key, Lane, Timestamp};
 
@@ -9,41 +9,41 @@ use axum::body::Body as Raw;
 use testkit::on_every_store;
 use testkit::stores::Fresh;
 
-use crate::world::{Answer, World};
+use crate::server::{TestResponse, TestServer};
 
 on_every_store!(
-    the_queue_is_shown_with_its_counts,
+    the_queue_is_listed_with_its_counts,
     work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log,
-    a_pause_needs_no_reason_but_a_wrong_one_is_refused,
-    the_same_command_is_carried_out_once_and_answered_the_same,
-    a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_first,
+    a_pause_needs_no_reason_but_an_invalid_one_is_rejected,
+    the_same_command_is_carried_out_once_and_gets_the_same_response,
+    a_repeated_request_gets_the_same_response_even_if_it_loses_the_race,
     a_client_can_verify_the_audit_log_page_by_page,
 );
 
-async fn queued(fresh: &Fresh) -> World {
-    let world = World::on(fresh);
-    world.create("a", "acme", "alice", "new").await;
-    world.create("b", "globex", "carol", "new").await;
+async fn queued(fresh: &Fresh) -> TestServer {
+    let server = TestServer::on(fresh);
+    server.create("a", "acme", "alice", "new").await;
+    server.create("b", "globex", "carol", "new").await;
     let wake = |id: &str, org: &str, due: Timestamp| Wake {
         key: Key::new("widget", id),
         org: org.into(),
         lane: Lane::Normal,
         due,
     };
-    let later = Timestamp(world.now().0 + 3_600_000);
-    let wakes = vec![wake("a", "acme", world.now()), wake("b", "globex", later)];
-    world.commit(Change { wakes, ..Change::default() }).await;
-    world
+    let later = Timestamp(server.now().0 + 3_600_000);
+    let wakes = vec![wake("a", "acme", server.now()), wake("b", "globex", later)];
+    server.commit(Change { wakes, ..Change::default() }).await;
+    server
 }
 
-fn keys(answer: &Answer) -> Vec<&str> {
-    let rows = answer.body["rows"].as_array().expect("rows");
+fn keys(response: &TestResponse) -> Vec<&str> {
+    let rows = response.body["rows"].as_array().expect("rows");
     rows.iter().map(|row| row["key"].as_str().unwrap()).collect()
 }
 
-async fn the_queue_is_shown_with_its_counts(fresh: &Fresh) {
-    let world = queued(fresh).await;
-    let get = async |query: &str| world.get("reader", &format!("/api/v1/work{query}")).await;
+async fn the_queue_is_listed_with_its_counts(fresh: &Fresh) {
+    let server = queued(fresh).await;
+    let get = async |query: &str| server.get("reader", &format!("/api/v1/work{query}")).await;
     let all = get("").await;
     assert_eq!(keys(&all).len(), 2);
     assert_eq!(all.body["counts"].as_array().unwrap().len(), 2, "{}", all.text);
@@ -53,16 +53,16 @@ async fn the_queue_is_shown_with_its_counts(fresh: &Fresh) {
     assert_eq!(keys(&get("?failing=true").await), Vec::<&str>::new());
     let wrong = get("?state=broken").await;
     assert_eq!((wrong.status, wrong.error("field")), (400, "state"));
-    let metrics = world.get("", "/metrics").await.text;
+    let metrics = server.get("", "/metrics").await.text;
     let line = r#"queue_rows{kind="widget",state="waiting",paused="false",failing="false"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
 }
 
 async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log(fresh: &Fresh) {
-    let world = queued(fresh).await;
-    let row = async || world.row("b").await;
+    let server = queued(fresh).await;
+    let row = async || server.row("b").await;
     let post = async |act: &str, body: &str| {
-        world.post("admin", &format!("/api/v1/work/widget/b/{act}"), body).await
+        server.post("admin", &format!("/api/v1/work/widget/b/{act}"), body).await
     };
     let retried = post("retry", "").await;
     assert_eq!((retried.status, &retried.body["action"]), (202, &"retry".into()));
@@ -75,9 +75,9 @@ async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log(fresh: 
     assert!(refused.error("message").contains("resume it first"));
     assert_eq!(post("resume", "").await.status, 202);
     assert!(!row().await.paused);
-    let missing = world.post("admin", "/api/v1/work/widget/none/retry", "").await;
+    let missing = server.post("admin", "/api/v1/work/widget/none/retry", "").await;
     assert_eq!(missing.status, 404);
-    let audit = world.get("reader", "/api/v1/audit").await;
+    let audit = server.get("reader", "/api/v1/audit").await;
     let entries = audit.body["entries"].as_array().unwrap();
     let actions: Vec<_> = entries.iter().map(|e| e["entry"]["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["work.resume", "work.pause", "work.retry"]);
@@ -87,25 +87,25 @@ async fn work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log(fresh: 
     assert_eq!(pause["request_id"].as_str().unwrap().len(), 20);
 }
 
-async fn a_pause_needs_no_reason_but_a_wrong_one_is_refused(fresh: &Fresh) {
-    let world = queued(fresh).await;
+async fn a_pause_needs_no_reason_but_an_invalid_one_is_rejected(fresh: &Fresh) {
+    let server = queued(fresh).await;
     let path = "/api/v1/work/widget/a/pause";
-    let bare = world.request("POST", "admin", path).body(Raw::empty()).unwrap();
-    assert_eq!(world.send(bare).await.status, 202);
-    assert_eq!(world.row("a").await.reason, "paused by admin");
+    let bare = server.request("POST", "admin", path).body(Raw::empty()).unwrap();
+    assert_eq!(server.send(bare).await.status, 202);
+    assert_eq!(server.row("a").await.reason, "paused by admin");
     for (body, field) in [("{}", "reason"), (r#"{"reason":""}"#, "reason"), ("", "body")] {
-        let answer = world.post("admin", path, body).await;
-        assert_eq!((answer.status, answer.error("field")), (400, field), "{body}");
+        let response = server.post("admin", path, body).await;
+        assert_eq!((response.status, response.error("field")), (400, field), "{body}");
     }
 }
 
-async fn the_same_command_is_carried_out_once_and_answered_the_same(fresh: &Fresh) {
-    let world = queued(fresh).await;
+async fn the_same_command_is_carried_out_once_and_gets_the_same_response(fresh: &Fresh) {
+    let server = queued(fresh).await;
     let pause = async |key: &str, reason: &str| {
         let body = format!(r#"{{"reason":"{reason}"}}"#);
-        let request = world.request("POST", "admin", "/api/v1/work/widget/a/pause");
+        let request = server.request("POST", "admin", "/api/v1/work/widget/a/pause");
         let request = request.header("content-type", "application/json");
-        world.send(request.header("idempotency-key", key).body(Raw::from(body)).unwrap()).await
+        server.send(request.header("idempotency-key", key).body(Raw::from(body)).unwrap()).await
     };
     let first = pause("k1", "one").await;
     assert_eq!((first.status, first.header("idempotent-replay")), (202, ""));
@@ -115,39 +115,37 @@ async fn the_same_command_is_carried_out_once_and_answered_the_same(fresh: &Fres
     let other = pause("k1", "two").await;
     assert_eq!((other.status, other.error("code")), (409, "mismatch"));
     assert_eq!(pause("k2", "two").await.header("idempotent-replay"), "");
-    assert_eq!(world.audit().await.len(), 2, "one for each that was carried out");
+    assert_eq!(server.audit().await.len(), 2, "one for each that was carried out");
     assert_eq!(pause("a b", "x").await.error("field"), "idempotency-key");
 }
 
-async fn a_request_sent_twice_is_answered_the_same_also_if_the_other_gets_there_first(
-    fresh: &Fresh,
-) {
+async fn a_repeated_request_gets_the_same_response_even_if_it_loses_the_race(fresh: &Fresh) {
     let store = fresh.store.as_ref();
-    let once = Once { command: Some(("key".into(), "digest".into())) };
-    let answer = kernel::change::CommandReply { status: 202, body: kernel::Json::default() };
+    let idempotent = Idempotent { command: Some(("key".into(), "digest".into())) };
+    let response = kernel::change::CommandReply { status: 202, body: kernel::Json::default() };
     let overtaken = async {
-        let change = Change { command: once.command(&answer), ..Change::default() };
+        let change = Change { command: idempotent.command(&response), ..Change::default() };
         kernel::store::commit(store, change, Timestamp(1)).await?;
         Err(Error::Conflict("it is being deleted".into()))
     };
-    let response = once.unless_done(store, overtaken).await.expect("the other one's answer");
+    let response = idempotent.run(store, overtaken).await.expect("the other one's response");
     assert_eq!(response.status(), 202);
-    let again = once.unless_done(store, async { panic!("it was done before") }).await;
-    assert_eq!(again.expect("the same answer").status(), 202);
-    let other = Once { command: Some(("another".into(), "digest".into())) };
-    let refused = other.unless_done(store, async { Err(Error::Conflict("no".into())) }).await;
+    let again = idempotent.run(store, async { panic!("it was done before") }).await;
+    assert_eq!(again.expect("the same response").status(), 202);
+    let other = Idempotent { command: Some(("another".into(), "digest".into())) };
+    let refused = other.run(store, async { Err(Error::Conflict("no".into())) }).await;
     assert!(matches!(refused, Err(Error::Conflict(_))), "an error of its own stays one");
 }
 
 async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {
-    let world = queued(fresh).await;
+    let server = queued(fresh).await;
     for n in 0..7 {
         let act = if n % 2 == 0 { "pause" } else { "resume" };
         let body = if act == "pause" { r#"{"reason":"x"}"# } else { "" };
         let path = format!("/api/v1/work/widget/a/{act}");
-        assert_eq!(world.post("admin", &path, body).await.status, 202);
+        assert_eq!(server.post("admin", &path, body).await.status, 202);
     }
-    let head = world.get("reader", "/api/v1/audit/head").await;
+    let head = server.get("reader", "/api/v1/audit/head").await;
     let head: LogHeads = serde_json::from_str(&head.text).unwrap();
     assert_eq!(head.audit_seq, 7);
     #[derive(serde::Deserialize)]
@@ -157,16 +155,16 @@ async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {
     }
     let (mut check, mut after) = (AuditCheck::default(), Some(0));
     while let Some(from) = after {
-        let page = world.get("reader", &format!("/api/v1/audit?limit=3&after={from}")).await;
+        let page = server.get("reader", &format!("/api/v1/audit?limit=3&after={from}")).await;
         let page: Page = serde_json::from_str(&page.text).unwrap();
         page.entries.iter().for_each(|entry| check.next(entry).unwrap());
         after = page.next;
     }
     check.end(&head).unwrap();
-    let newest = world.get("reader", "/api/v1/audit?limit=2&actor=admin").await.body;
+    let newest = server.get("reader", "/api/v1/audit?limit=2&actor=admin").await.body;
     assert_eq!((&newest["entries"][0]["seq"], &newest["next"]), (&7.into(), &6.into()));
-    let older = world.get("reader", "/api/v1/audit?limit=2&before=6").await.body;
+    let older = server.get("reader", "/api/v1/audit?limit=2&before=6").await.body;
     assert_eq!(older["entries"][0]["seq"], 5);
-    let both = world.get("reader", "/api/v1/audit?after=1&before=5").await;
+    let both = server.get("reader", "/api/v1/audit?after=1&before=5").await;
     assert_eq!((both.status, both.error("field")), (400, "before"));
 }

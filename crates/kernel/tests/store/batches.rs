@@ -215,7 +215,7 @@ struct CacheUpdate {
     head: kernel::log::LogHeads,
 }
 
-async fn sight(store: &dyn Store) -> CacheUpdate {
+async fn snapshot(store: &dyn Store) -> CacheUpdate {
     let keys: Vec<Key> = (0..4).map(id).collect();
     let mut edges = Vec::new();
     for key in &keys {
@@ -325,7 +325,7 @@ proptest! {
                     }
                 }
                 let (mut one_by_one, mut at_once) =
-                    (sight(&*singly.store).await, sight(&*together.store).await);
+                    (snapshot(&*singly.store).await, snapshot(&*together.store).await);
                 // Where the organisation of what is woken is not at hand, the waker's own is taken.
                 one_by_one.queue.iter_mut().for_each(|row| row.org.clear());
                 at_once.queue.iter_mut().for_each(|row| row.org.clear());
@@ -354,7 +354,7 @@ async fn agree(fresh: &Fresh, ops: &[Op]) {
                 model.now.0 += ms;
             }
         }
-        sight(&*real.store).await.assert_is(&sight(&*model.store).await, op);
+        snapshot(&*real.store).await.assert_is(&snapshot(&*model.store).await, op);
     }
 }
 

@@ -175,7 +175,7 @@ async fn names_keep_every_character(fresh: &Fresh) {
     }
 }
 
-/// PostgreSQL has no NUL in text. Whoever lets one through must not take others along.
+/// PostgreSQL has no NUL in text. A change with one must not fail the others of its batch.
 async fn what_a_store_cannot_hold_fails_alone_and_for_good(fresh: &Fresh) {
     let mut commits = tokio::task::JoinSet::new();
     for n in 0..40 {

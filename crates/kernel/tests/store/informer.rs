@@ -17,7 +17,7 @@ use crate::*;
 
 on_every_store!(
     a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted,
-    whoever_wrote_finds_it_in_the_copy_at_once,
+    a_writer_finds_its_write_in_the_copy_at_once,
     what_went_while_events_were_forgotten_is_gone_from_the_copy,
 );
 
@@ -28,9 +28,9 @@ struct Copy(Arc<Mutex<BTreeMap<Key, Object>>>);
 impl Copy {
     fn apply(&self) -> OnUpdate {
         let Copy(objects) = self.clone();
-        Arc::new(move |sight, _| {
+        Arc::new(move |update, _| {
             let mut objects = objects.lock();
-            match sight {
+            match update {
                 CacheUpdate::Resync(keys) => objects.retain(|key, _| keys.contains(key)),
                 CacheUpdate::Upsert(object) => {
                     let there = objects.get(&object.key);
@@ -109,7 +109,7 @@ async fn a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted(fresh: 
     assert!(again.get("other").is_some() && again.get("0002").is_none());
 }
 
-async fn whoever_wrote_finds_it_in_the_copy_at_once(fresh: &Fresh) {
+async fn a_writer_finds_its_write_in_the_copy_at_once(fresh: &Fresh) {
     let mut stores = vec![fresh.store.clone()];
     stores.extend(fresh.replica().await);
     let mut mirrors = Vec::new();

@@ -1,4 +1,4 @@
-//! A database is made once, whoever comes first; an older one is brought up to date and keeps what
+//! Concurrent starts create a database once; an older one is migrated and keeps what
 //! it holds; a newer one is left alone.
 
 use std::path::Path;
@@ -77,7 +77,7 @@ async fn a_second_server_on_the_same_file_is_refused() {
     assert!(message.contains("in use by another server"), "{message}");
 }
 
-/// Opens a file, once whoever had it before has closed it.
+/// Opens a file, once its previous owner has closed it.
 async fn open(path: &Path) -> Arc<dyn Store> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {

@@ -137,7 +137,7 @@ async fn one_tenants_ten_thousand_do_not_delay_anothers_one(fresh: &Fresh) {
     let orgs: BTreeSet<&str> = first.iter().map(|claim| claim.org.as_str()).collect();
     assert_eq!((first.len(), orgs.len()), (8, 3), "all three in the first eight: {orgs:?}");
     let second = claim(store, 8, later(1)).await;
-    assert_eq!(second.len(), 8, "whoever is alone gets everything");
+    assert_eq!(second.len(), 8, "a single organisation gets everything");
 }
 
 async fn work_of_those_without_an_organisation_has_its_turn_too(fresh: &Fresh) {

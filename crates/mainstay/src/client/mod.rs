@@ -50,7 +50,7 @@ pub struct Client {
 
 /// Longer than any long poll of the server's.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A token that ends sooner than this is not worth sending.
+/// A token that expires sooner than this is refreshed first.
 const TOKEN_LEFT_MIN: Duration = Duration::from_secs(30);
 
 impl Client {
@@ -69,10 +69,10 @@ impl Client {
             (None, Some((_, context))) => server_url(&context.server)?,
             (None, None) => server_url(&format!("http://{}", crate::config::LISTEN_DEFAULT))?,
         };
-        // A token is for its own server and nobody else's eyes.
+        // A token is only ever sent to its own server.
         context = context
             .filter(|(_, context)| server_url(&context.server).ok().as_ref() == Some(&server));
-        // Whoever can read the key of the server on this machine need not sign in to it.
+        // A user who can read the key of the server on this machine need not sign in to it.
         if context.is_none() && args.token.is_none() {
             context = crate::local::found(server.as_str()).map(|found| (String::new(), found));
         }
@@ -99,7 +99,7 @@ impl Client {
         url
     }
 
-    /// Asks, and tells a person if the answer takes long.
+    /// Sends a request, and shows progress if the response takes long.
     pub async fn get<T: DeserializeOwned>(&mut self, url: Url) -> Result<T> {
         let message = format!("waiting for {}", self.server);
         patiently(&message, self.ask(url)).await
@@ -122,7 +122,7 @@ impl Client {
         Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
     }
 
-    /// Sends a request; an answer that is an error becomes one.
+    /// Sends a request; an error response becomes an error.
     pub async fn send(
         &mut self,
         method: Method,
@@ -155,7 +155,7 @@ impl Client {
         Error::Unreachable { server: self.server.to_string(), source: source.without_url() }
     }
 
-    /// A token that is good for a while, if there is any way to one.
+    /// A token that is valid for a while, if one can be had.
     async fn token(&mut self) -> Result<Option<String>> {
         if self.given_token.is_some() {
             return Ok(self.given_token.clone());
@@ -180,7 +180,7 @@ impl Client {
     }
 }
 
-/// Keeps what a refresh brought, beside what else is in the file by now.
+/// Stores refreshed tokens, and keeps the rest of the file as it is by now.
 pub fn save(name: &str, context: &Context) -> Result<()> {
     let Some(path) = Contexts::usual_path() else {
         return Err(kernel::Error::invalid("HOME", "must be set to keep a context").into());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_no_url_is_refused_with_an_example() {
+    fn a_server_that_is_not_a_url_is_refused_with_an_example() {
         let message = server_url("localhost:8080").unwrap_err().to_string();
         assert!(message.contains("http://127.0.0.1:8080"), "{message}");
     }

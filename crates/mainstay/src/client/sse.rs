@@ -1,4 +1,4 @@
-//! Reads server-sent events out of the bytes of a response, however they are cut.
+//! Parses server-sent events from the chunks of a response.
 
 /// One event of a stream.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Reader {
     message: Message,
 }
 
-/// A line longer than this is no event of ours; a bound on what a bad server can make us hold.
+/// The longest line: bounds what a misbehaving server can make us buffer.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 impl Reader {

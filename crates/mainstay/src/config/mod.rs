@@ -36,7 +36,7 @@ pub struct Config {
     pub fleet: fleet::Config,
 }
 
-/// The port that a server listens on, and that a client looks for one at, unless told otherwise.
+/// The default address of servers and clients.
 pub const LISTEN_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 

@@ -37,7 +37,7 @@ impl std::error::Error for Problems {}
 /// Below this, a name is not what was meant but something else.
 const LIKENESS_MIN: f64 = 0.6;
 
-/// `unknown` is no key. Says which one was probably meant, or which ones there are.
+/// The message for an unknown key: suggests the nearest one, or lists all.
 pub fn unknown_key(
     unknown: &str,
     parent: &str,

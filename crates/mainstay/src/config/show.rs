@@ -50,7 +50,7 @@ fn nested(value: &Value) -> bool {
     value.is_object()
 }
 
-/// A configuration as a TOML file, with a note beside each value.
+/// A configuration as a TOML file, with a note on each value.
 pub fn toml_text(config: &Config, note: &dyn Fn(&str) -> Option<String>) -> String {
     let tree = serde_json::to_value(config).expect("the configuration serialises");
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Where values come from. Each source becomes a tree of values and, beside it, where each
+//! The sources of values. Each becomes a tree of values, with the position where each
 //! value was written.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Setting {
 }
 
 /// Variables that begin like ours and configure something else: the client, the tests, and what
-/// Kubernetes sets in every pod beside a Service named `mainstay`.
+/// Kubernetes sets in every pod of a namespace with a Service named `mainstay`.
 const OTHERS: [&str; 6] = ["SERVER", "TOKEN", "CONTEXT", "CONFIG", "BIN", "PORT"];
 const OTHERS_BEGIN: [&str; 4] = ["TEST_", "SERVERS_", "SERVICE_", "PORT_"];
 

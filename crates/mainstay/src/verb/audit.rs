@@ -1,4 +1,4 @@
-//! `mainstay audit`: who did what, and the proof that nobody changed the record.
+//! `mainstay audit`: shows and verifies the audit log.
 
 use kernel::Class;
 use kernel::log::{AuditCheck, AuditEntry, LogHeads};
@@ -35,7 +35,7 @@ Examples:
     List(ListArgs),
     /// Follow the chain of hashes from the first entry to the last
     #[command(after_help = "\
-Prints the last entry's number and hash. Note them where the server's owner cannot write: whoever
+Prints the last entry's number and hash. Note them where the server's owner cannot write: anyone who
 can rewrite the whole database can also make a new chain, but not one that fits what was noted.
 
 Examples:
@@ -138,7 +138,7 @@ async fn head(client: &mut Client) -> Result<LogHeads> {
     client.get(client.url("/api/v1/audit/head", &[])).await
 }
 
-/// The head first, then every entry up to it: what is appended meanwhile is not our concern.
+/// Reads the head first, then every entry up to it: later ones are ignored.
 async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<LogHeads> {
     let head = head(client).await?;
     let mut check = AuditCheck::default();

@@ -1,4 +1,4 @@
-//! `mainstay crds`: the definitions that streams need in a cluster.
+//! `mainstay crds`: prints the CustomResourceDefinitions of streams.
 
 use clap::{Args, ValueEnum};
 
@@ -11,9 +11,9 @@ Examples:
   mainstay crds | kubectl apply --server-side -f -
   mainstay crds --format json
 
-StreamClass, StreamingJobTemplate and BackfillRequest, each v1. They can be applied over those of
-the existing operator: names, columns and fields are the same, and objects that are there stay.
-Labels and annotations in templates are kept from then on.")]
+Prints StreamClass, StreamingJobTemplate and BackfillRequest, each v1. They can be applied over those
+of the existing operator: names, columns and fields are the same, and existing objects stay valid.
+Labels and annotations in templates are preserved from then on.")]
 pub struct Crds {
     #[arg(long, short = 'o', value_enum, default_value_t = Format::Yaml)]
     format: Format,
@@ -28,9 +28,9 @@ enum Format {
 impl Crds {
     pub fn run(self) -> Result<()> {
         output::print(&match self.format {
-            Format::Yaml => streams::crd::yaml(),
+            Format::Yaml => streams::model::crd::yaml(),
             Format::Json => {
-                let items = streams::crd::all();
+                let items = streams::model::crd::all();
                 output::json(
                     &serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": items }),
                 )

@@ -1,4 +1,4 @@
-//! `mainstay get`: one object, now or when it is as it should be.
+//! `mainstay get`: one object, now or when it has reached a state.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct Get {
     /// Wait until it is in this phase, or in one of several: ready,failed
     #[arg(long, value_name = "PHASE")]
     wait_phase: Option<String>,
-    /// Wait until what is wanted of it now is carried out
+    /// Wait until its current spec is in effect
     #[arg(long)]
     wait: bool,
     /// Wait no longer than this
@@ -38,10 +38,10 @@ pub struct Get {
     client: ClientArgs,
 }
 
-/// One question to the server waits this long; shorter than what proxies cut off.
+/// The duration of one long poll; below the timeouts of proxies.
 const POLL: Duration = Duration::from_secs(20);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Between two questions at the least.
+/// The shortest interval between two requests.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Get {
@@ -74,7 +74,7 @@ impl Get {
         }
     }
 
-    /// Asks again and again; a server that is away for a while is no reason to give up.
+    /// Polls until the deadline; an unreachable server is retried.
     async fn wait_for(&self, key: &Key, client: &mut Client) -> Result<Option<Value>> {
         let begun = Instant::now();
         let mut progress = Progress::new();
@@ -83,7 +83,7 @@ impl Get {
         loop {
             let asked = Instant::now();
             let left = self.timeout.saturating_sub(begun.elapsed());
-            // Up to the next second: a wait of none would be asked again and again at the end.
+            // Rounded up to a second: a wait of zero would poll in a loop at the end.
             let seconds = POLL.min(left).as_millis().div_ceil(1000);
             let query = [
                 ("wait_phase", self.wait_phase.clone()),
@@ -115,7 +115,7 @@ impl Get {
             if self.wait {
                 generation = seen["generation"].as_i64();
             }
-            // An answer that came at once, and is not the one, comes from a server that stops.
+            // An immediate response that does not match comes from a server that is stopping.
             if !first && asked.elapsed() < PAUSE {
                 progress.during(&said, tokio::time::sleep(PAUSE)).await;
             }
@@ -148,7 +148,7 @@ impl Get {
     }
 }
 
-/// What is gone does not come back, whatever phase is waited for.
+/// A deleted object does not come back, whatever phase is waited for.
 fn deleted(key: &Key) -> Error {
     Error::Server {
         class: Class::NotFound,

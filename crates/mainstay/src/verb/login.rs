@@ -1,4 +1,4 @@
-//! `mainstay login | logout | context`: which servers are known, and as whom.
+//! `mainstay login | logout | context`: the known servers and their credentials.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct Login {
     /// The server runs here and its data directory can be read: be its admin
     #[arg(long)]
     local: bool,
-    /// Who signs people in [default: the server]
+    /// The OIDC issuer [default: the server]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// What this program is called there
@@ -52,7 +52,7 @@ impl Login {
         if self.local {
             let config = self.config.load()?.config;
             let local = Local::of(&config);
-            // Made once now, so that a missing key is told here and not at the next command.
+            // Signed once now, so that a missing key is reported here and not at the next command.
             local.token()?;
             let found = || local::address(&config.data_dir).unwrap_or_default();
             context.server = self.server.unwrap_or_else(found);
@@ -127,7 +127,7 @@ fn remember(name: &str, context: Context) -> Result<()> {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The server is not told: a token that someone else has stays good until it expires.
+The server is not notified: a copied token stays valid until it expires.
 
 Examples:
   mainstay logout

@@ -1,4 +1,4 @@
-//! `mainstay operator`: turns the stream definitions of a cluster into Jobs, and keeps them so.
+//! `mainstay operator`: runs the stream definitions of a cluster as Jobs and keeps them running.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use clap::Args;
 use kernel::Ambient;
 use kernel::outbound::{self, Outbound};
 use streams::config::Config;
-use streams::connect::Connect;
-use streams::operator::Operator as Running;
+use streams::controller::Operator as Running;
 use streams::ports::kubernetes::connect;
+use streams::reporting::reporter::Reporter;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -28,61 +28,63 @@ Examples:
   mainstay operator --set operator.backfills-max=10 --set recovery.attempts=3
   mainstay operator --connect https://mainstay.example --connect-token-file /etc/mainstay/token
 
-Of several replicas one acts, the one that holds the Lease mainstay-operator; the others watch, and
-one of them takes over within seconds. An installation of the existing operator is taken over as it
+One of several replicas is the leader: it holds the Lease mainstay-operator and acts. The others watch,
+and one of them takes over within seconds. An installation of the existing operator is taken over as it
 is: its appconfig.yaml and its variables (ARCANE_OPERATOR__TELEMETRY__LOG_LEVEL) are read, and no
-running Job is started anew.
+running Job is restarted.
 
-Settings of an appconfig.yaml, of variables and of --set, beside those of the existing operator:
-  operator.workers=16               streams that are looked at at the same time
-  operator.namespaces=a,b           only these; all of them, if it is empty
-  operator.backfills-max=0          backfills that run at the same time; 0 is no limit
-  operator.requests-kept=10         completed BackfillRequests that are kept for each stream
-  operator.restarts-per-minute=0    Jobs that are started anew after a change; 0 is no limit
-  operator.other-quiet=1m           how long another operator must have been silent
+Settings in appconfig.yaml, in variables and with --set, in addition to those of the existing operator:
+  operator.workers=16               streams that are reconciled concurrently
+  operator.namespaces=a,b           watched namespaces; empty for all
+  operator.backfills-max=0          concurrent backfills; 0 means no limit
+  operator.requests-kept=10         completed BackfillRequests kept for each stream
+  operator.restarts-per-minute=0    Jobs restarted after changes; 0 means no limit
+  operator.other-quiet=1m           how long another operator must be silent before its
+                                    streams are taken over
   recovery.first=30s, recovery.longest=30m, recovery.attempts=7, recovery.stable=10m
-                                    for streams that ask to be started again after a failure
+                                    for streams that are restarted after a failure
+                                    (annotation mainstay.io/recover)
   lease.enabled, lease.namespace, lease.name, lease.duration, lease.renew-deadline,
-  lease.retry-period                the Lease
-  telemetry.legacy-metrics=true     also under the names of the existing operator
+  lease.retry-period                leader election
+  telemetry.legacy-metrics=true     also export metrics under the names of the existing operator
 
-What the operator may do, a service account must be allowed: deploy/helm/mainstay-operator has it
-all. The first Ctrl-C (or SIGTERM) finishes what is under way and gives the Lease back.")]
+The service account needs the permissions in deploy/helm/mainstay-operator. The first Ctrl-C (or
+SIGTERM) finishes running work and releases the Lease.")]
 pub struct Operator {
-    /// A kubeconfig [default: the cluster around us, $KUBECONFIG or ~/.kube/config]
+    /// Path of a kubeconfig [default: the in-cluster configuration, $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig other than its current one
+    /// Context of the kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// An appconfig.yaml, or the directory that it is in
+    /// Path of appconfig.yaml or of its directory
     #[arg(long, value_name = "PATH", default_value = ".")]
     config: PathBuf,
-    /// Any setting, as in operator.workers=32; may be repeated
+    /// A setting, as in operator.workers=32; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
-    /// Look only into this namespace; may be repeated
+    /// Watch only this namespace; may be repeated
     #[arg(long = "namespace", short, value_name = "NAME")]
     namespaces: Vec<String>,
-    /// Share with nobody: act without a Lease
+    /// Run without leader election, as the only replica
     #[arg(long)]
     no_lease: bool,
-    /// Where health is told, as in :8888; an empty text is nowhere
+    /// Address of health probes, as in :8888; empty for none
     #[arg(long, value_name = "ADDR")]
     probes_addr: Option<String>,
-    /// Where metrics are, as in :9090; an empty text is nowhere
+    /// Address of metrics, as in :9090; empty for none
     #[arg(long, value_name = "ADDR")]
     metrics_addr: Option<String>,
-    /// Tell this Mainstay server of the streams, so that they appear there
+    /// Report the streams to this Mainstay server
     #[arg(long, value_name = "URL", requires = "connect_token_file", env = "MAINSTAY_CONNECT")]
     connect: Option<Url>,
-    /// A token for it, of `mainstay token --agent-of CLUSTER`; read anew for each report
+    /// File with a token of `mainstay token --agent-of CLUSTER`; read for each report
     #[arg(long, value_name = "FILE", env = "MAINSTAY_CONNECT_TOKEN_FILE")]
     connect_token_file: Option<PathBuf>,
 }
 
-/// How often it is looked whether it leads, to say so.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The interval of checks whether this replica leads.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Operator {
     pub async fn run(self) -> Result<()> {
@@ -96,7 +98,7 @@ impl Operator {
         let operator = Running::new(Arc::new(cluster), config, Ambient::system());
         let stop = CancellationToken::new();
         let beside = async {
-            tokio::join!(self.report(&operator, stop.clone()), conduct(&operator, &stop)).0
+            tokio::join!(self.report(&operator, stop.clone()), print_leadership(&operator, &stop)).0
         };
         let run = operator.clone().run(stop.clone());
         tokio::select! {
@@ -105,7 +107,7 @@ impl Operator {
         }
     }
 
-    /// Flags go before variables, and these before the file.
+    /// Flags override variables, and variables override the file.
     fn settings(&self) -> Result<Config> {
         if !self.config.exists() {
             let what = format!("{} does not exist", self.config.display());
@@ -144,14 +146,13 @@ impl Operator {
             addr if addr.starts_with(':') => format!("http://127.0.0.1{addr}{path}"),
             addr => format!("http://{addr}{path}"),
         };
-        let lease = match config.lease.enabled {
-            true => format!(
+        let lease = if config.lease.enabled {
+            format!(
                 "the holder of the Lease {} acts, {} at a time",
                 config.lease.name, config.workers
-            ),
-            false => {
-                format!("without a Lease: it must be the only one, {} at a time", config.workers)
-            }
+            )
+        } else {
+            format!("without a Lease: it must be the only one, {} at a time", config.workers)
         };
         let server = match &self.connect {
             Some(url) => format!("\n  tells    {url}"),
@@ -176,14 +177,14 @@ Mainstay {version}, operator of streams
         };
         let unwatched: outbound::Observe = Arc::new(|_| {});
         let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
-        let connect = Connect::new(url, token.clone(), operator.namespaces(), &outbound)?;
+        let connect = Reporter::new(url, token.clone(), operator.namespaces(), &outbound)?;
         let acts = || operator.is_leading() && operator.is_ready();
         connect.run(operator.index(), acts, stop).await;
         Ok(())
     }
 }
 
-/// By the names of the existing operators, or as directives of ours.
+/// Maps the level names of the existing operator to ours.
 fn level(name: &str) -> String {
     match name.to_lowercase().as_str() {
         "information" => "info".into(),
@@ -193,10 +194,10 @@ fn level(name: &str) -> String {
     }
 }
 
-/// Says when it is ready, and whether it acts or stands by.
-async fn conduct(operator: &Arc<Running>, stop: &CancellationToken) {
+/// Prints when the operator is ready, and whether it leads.
+async fn print_leadership(operator: &Arc<Running>, stop: &CancellationToken) {
     let mut said = None;
-    while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+    while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
         let now = operator.is_ready().then(|| operator.is_leading());
         if now == said || now.is_none() {
             continue;
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_file() {
+    fn flags_override_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("mine.yaml");
         std::fs::write(&file, "operator: {workers: 3, backfills-max: 4}").unwrap();

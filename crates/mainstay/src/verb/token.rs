@@ -1,4 +1,4 @@
-//! `mainstay token`: a token from the built-in issuer, for whoever can read its signing key.
+//! `mainstay token`: signs a token with the built-in issuer's key.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ Examples:
   mainstay token --role admin-read
   mainstay token --subject ci --offline --for 90d     a refresh token, for `mainstay login --token`")]
 pub struct Token {
-    /// Who it speaks for [default: $USER]
+    /// The subject [default: $USER]
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
     /// The organisation that they belong to
     #[arg(long, value_name = "ORG", default_value = local::ORG)]
     org: String,
-    /// They may do everything that their organisation may
+    /// Make the subject an admin of the organisation
     #[arg(long)]
     org_admin: bool,
     /// A role: admin-read, admin-write, admin-full; may be repeated
@@ -32,7 +32,7 @@ pub struct Token {
     /// The cluster whose agent it is for
     #[arg(long, value_name = "CLUSTER")]
     agent_of: Option<String>,
-    /// How long it is good for
+    /// How long it is valid
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
     for_: Duration,
     /// A refresh token, from which access tokens are made

@@ -1,4 +1,4 @@
-//! `mainstay work`: the queue, for whoever wants to know why something does not get ahead.
+//! `mainstay work`: the queue, and why an object is stuck.
 
 use std::collections::BTreeMap;
 

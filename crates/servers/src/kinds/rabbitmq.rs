@@ -1,5 +1,5 @@
 //! RabbitMQ with its management plugin: one node, and a port mapper (epmd) of its own, because
-//! whoever needs one and finds none starts one that listens to the whole network and stays.
+//! a client that finds none starts one that listens on all interfaces and stays.
 
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -1,14 +1,16 @@
-//! Pure decisions: what is known of a stream, and the time, become commands and a status.
+//! Pure decisions: from an observation and the time to actions.
 
+pub mod action;
+mod backfill;
 pub mod build;
-mod changed;
-pub mod command;
-mod first;
-mod recover;
-mod rest;
-mod say;
+pub mod class;
+mod drift;
+mod initial_backfill;
+mod requests;
+mod retry;
+mod status;
 mod stream;
 
-pub use command::{Command, Decision};
-pub use rest::others_turn;
+pub use action::{Action, Decision};
+pub use requests::foreign_owner_until;
 pub use stream::decide;

@@ -1,5 +1,5 @@
-//! A plain picture of the cluster, changed by what watches tell and by the answers to our own
-//! writes. The newer of two sayings about one object counts, so that none undoes the other.
+//! An in-memory copy of the cluster's objects, fed by watches and by the responses to our own
+//! writes. The newer revision of an object wins, so that neither source undoes the other.
 
 mod read;
 
@@ -8,52 +8,46 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::cluster::{Object, Told, Watched};
+use crate::model::backfill_request::BackfillRequest;
 use crate::model::class::Class;
-use crate::model::job::{Cron, Fate, Job};
+use crate::model::job::{CronJob, Job, JobResult};
 use crate::model::meta::Revision;
-use crate::model::request::Request;
+use crate::model::observation::LastJob;
 use crate::model::settings::Settings;
 use crate::model::stream::Stream;
 use crate::model::template::Template;
-use crate::model::{ClassName, Key, Line, Place};
-
-/// The last Job that stood at a place and is gone: its uid, and how it ended if that is known.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Past {
-    pub uid: Box<str>,
-    pub fate: Option<Fate>,
-}
+use crate::model::watch::{Object, WatchEvent, WatchTarget};
+use crate::model::{ClassName, CrdVersion, Key, NamespacedName};
 
 #[derive(Debug, Default)]
 pub struct Index {
     pub settings: Settings,
-    /// Since when this process is the one that acts.
+    /// Since when this process leads.
     pub leading_since: Option<Timestamp>,
-    /// Grows with every change of a class or a stream.
+    /// Counts changes of classes and streams.
     version: u64,
     classes: HashMap<ClassName, Arc<Class>>,
     streams: HashMap<Key, Arc<Stream>>,
-    /// The classes of which all streams are known.
+    /// The classes whose streams have been listed.
     listed: HashSet<ClassName>,
-    jobs: HashMap<Place, Job>,
-    crons: HashMap<Place, Cron>,
-    /// How the last run of a schedule ended.
-    runs: HashMap<Place, (Fate, Timestamp)>,
-    requests: HashMap<Place, Request>,
-    /// The names of the requests for what is called so, the oldest first.
-    requests_for: HashMap<Place, BTreeSet<(Timestamp, Arc<str>)>>,
-    templates: HashMap<(Line, Place), Template>,
-    secrets: HashMap<Place, Revision>,
-    /// Secrets are known, as far as they may be: they are asked for only when someone wants to be
-    /// started anew with them.
-    secrets_settled: bool,
-    past: HashMap<Place, Past>,
-    /// Backfills that are running.
-    backfills: HashSet<Place>,
-    /// Streams that would start one if fewer were.
+    jobs: HashMap<NamespacedName, Job>,
+    cron_jobs: HashMap<NamespacedName, CronJob>,
+    /// The result of the last run of each CronJob.
+    runs: HashMap<NamespacedName, (JobResult, Timestamp)>,
+    requests: HashMap<NamespacedName, BackfillRequest>,
+    /// The names of the requests for each stream name, the oldest first.
+    requests_for: HashMap<NamespacedName, BTreeSet<(Timestamp, Arc<str>)>>,
+    templates: HashMap<(CrdVersion, NamespacedName), Template>,
+    secrets: HashMap<NamespacedName, Revision>,
+    /// Secrets have been listed, or are not readable. They are watched only if a stream restarts on
+    /// changes of them.
+    secrets_listed: bool,
+    last_job: HashMap<NamespacedName, LastJob>,
+    /// Names of the streams whose backfills are running.
+    running_backfills: HashSet<NamespacedName>,
+    /// Streams whose backfills are held back by the limit.
     waiting: BTreeSet<Key>,
-    /// When Jobs were started anew because of a change, within the last minute.
+    /// The times of restarts because of changes, within the last minute.
     restarts: Vec<Timestamp>,
 }
 
@@ -62,27 +56,27 @@ impl Index {
         Index { settings, ..Index::default() }
     }
 
-    /// Takes in what a watch tells; the streams that it may matter to.
-    pub fn told(&mut self, watched: &Watched, told: Told) -> Vec<Key> {
-        match told {
-            Told::All(objects) => self.all(watched, objects),
-            Told::Is(object) => self.one(watched, *object),
-            Told::Gone(place, uid, _) => self.gone(watched, &place, &uid),
-            Told::Trouble(_) => Vec::new(),
+    /// Applies a watch event. Returns the streams that it may affect.
+    pub fn apply(&mut self, watched: &WatchTarget, event: WatchEvent) -> Vec<Key> {
+        match event {
+            WatchEvent::Snapshot(objects) => self.replace_all(watched, objects),
+            WatchEvent::Upserted(object) => self.upsert_of(watched, *object),
+            WatchEvent::Deleted(object_name, uid, _) => self.remove(watched, &object_name, &uid),
+            WatchEvent::Error(_) => Vec::new(),
         }
     }
 
-    fn one(&mut self, watched: &Watched, object: Object) -> Vec<Key> {
+    fn upsert_of(&mut self, watched: &WatchTarget, object: Object) -> Vec<Key> {
         match (watched, object) {
-            (Watched::Templates(line), Object::Template(template)) => {
-                self.template(*line, template)
+            (WatchTarget::Templates(crd_version), Object::Template(template)) => {
+                self.upsert_template(*crd_version, template)
             }
-            (_, object) => self.learnt(object),
+            (_, object) => self.upsert(object),
         }
     }
 
-    /// Takes in one object as it is now.
-    pub fn learnt(&mut self, object: Object) -> Vec<Key> {
+    /// Applies the current state of one object.
+    pub fn upsert(&mut self, object: Object) -> Vec<Key> {
         match object {
             Object::Class(class) => {
                 let name = class.name.clone();
@@ -106,225 +100,258 @@ impl Index {
                 }) {
                     return Vec::new();
                 }
+                let replaced = known.is_some_and(|known| known.uid != stream.uid);
+                if replaced {
+                    self.last_job.remove(&key.object_name);
+                }
                 self.version += 1;
                 self.streams.insert(key.clone(), stream.into());
                 vec![key]
             }
-            Object::Job(job) => self.job(job),
-            Object::Cron(cron) => {
-                let place = cron.place.clone();
-                let known = self.crons.get(&place);
-                if known
-                    .is_some_and(|known| known.uid == cron.uid && known.revision >= cron.revision)
-                {
+            Object::Job(job) => self.upsert_job(job),
+            Object::CronJob(cron_job) => {
+                let object_name = cron_job.object_name.clone();
+                let known = self.cron_jobs.get(&object_name);
+                if known.is_some_and(|known| {
+                    known.uid == cron_job.uid && known.revision >= cron_job.revision
+                }) {
                     return Vec::new();
                 }
-                let key = cron
+                let key = cron_job
                     .owner
                     .as_ref()
-                    .and_then(|owner| self.key(&owner.kind, &place.namespace, &owner.name));
-                self.crons.insert(place, cron);
+                    .and_then(|owner| self.key(&owner.kind, &object_name.namespace, &owner.name));
+                self.cron_jobs.insert(object_name, cron_job);
                 key.into_iter().collect()
             }
-            Object::Request(request) => {
-                let place = request.place.clone();
-                let known = self.requests.get(&place);
+            Object::BackfillRequest(request) => {
+                let object_name = request.object_name.clone();
+                let known = self.requests.get(&object_name);
                 if known.is_some_and(|known| {
                     known.uid == request.uid && known.revision >= request.revision
                 }) {
                     return Vec::new();
                 }
-                let key = asked_for(&request);
-                let names = self.requests_for.entry(key.place.clone()).or_default();
-                names.insert((request.created, place.name.clone()));
-                self.requests.insert(place, request);
+                let key = stream_key(&request);
+                let names = self.requests_for.entry(key.object_name.clone()).or_default();
+                names.insert((request.created, object_name.name.clone()));
+                self.requests.insert(object_name, request);
                 vec![key]
             }
-            // Nobody writes templates but users, and those are told with their line.
+            // Only users write templates; those arrive with their CRD version, by a watch.
             Object::Template(_) => Vec::new(),
-            Object::Secret(place, revision) => match self.secrets.insert(place.clone(), revision) {
-                Some(before) if before != revision => {
-                    self.users_of_secrets(|user| user.namespace == place.namespace)
+            Object::Secret(object_name, revision) => {
+                match self.secrets.insert(object_name.clone(), revision) {
+                    Some(before) if before != revision => {
+                        self.users_of_secrets(|user| user.namespace == object_name.namespace)
+                    }
+                    _ => Vec::new(),
                 }
-                _ => Vec::new(),
-            },
+            }
         }
     }
 
-    fn job(&mut self, job: Job) -> Vec<Key> {
-        let place = job.place.clone();
+    fn upsert_job(&mut self, job: Job) -> Vec<Key> {
+        let object_name = job.object_name.clone();
         if job.owner.as_ref().is_some_and(|owner| owner.kind == "CronJob") {
-            return self.run(&job);
+            return self.record_run(&job);
         }
-        if self.past.get(&place).is_some_and(|past| past.uid == job.uid) {
+        if self.last_job.get(&object_name).is_some_and(|last_job| last_job.uid == job.uid) {
             return Vec::new();
         }
-        let known = self.jobs.get(&place);
-        let older = |known: &Job| match known.uid == job.uid {
-            true => known.revision >= job.revision,
-            false => known.created > job.created,
+        let known = self.jobs.get(&object_name);
+        let older = |known: &Job| {
+            if known.uid == job.uid {
+                known.revision >= job.revision
+            } else {
+                known.created > job.created
+            }
         };
         if known.is_some_and(older) {
             return Vec::new();
         }
-        // Kubernetes counts pods in it, which changes nothing for anyone here.
-        if let Some(known) = self.jobs.get_mut(&place) {
+        // Kubernetes counts pods in the Job, which affects no decision.
+        if let Some(known) = self.jobs.get_mut(&object_name) {
             known.revision = job.revision;
             if *known == job {
                 return Vec::new();
             }
         }
-        if let Some(before) = self.jobs.remove(&place).filter(|before| before.uid != job.uid) {
-            self.remember(&place, before);
+        if let Some(before) = self.jobs.remove(&object_name).filter(|before| before.uid != job.uid)
+        {
+            self.remember_last_job(&object_name, before);
         }
         let active = job.backfilling && job.ended.is_none();
-        let mut touched = self.counted(&place, active);
-        touched.extend(self.key_of(&job));
-        self.jobs.insert(place, job);
-        touched
+        let mut affected = self.set_backfill_running(&object_name, active);
+        affected.extend(self.key_of(&job));
+        self.jobs.insert(object_name, job);
+        affected
     }
 
-    /// A run of a schedule: only how the last one ended is kept.
-    fn run(&mut self, job: &Job) -> Vec<Key> {
-        let (Some((fate, at)), Some(owner)) = (&job.ended, &job.owner) else { return Vec::new() };
-        let place = Place::new(&job.place.namespace, &owner.name);
-        if self.runs.get(&place).is_some_and(|(_, last)| last >= at) {
+    /// Records the result of a CronJob's run.
+    fn record_run(&mut self, job: &Job) -> Vec<Key> {
+        let (Some((result, at)), Some(owner)) = (&job.ended, &job.owner) else { return Vec::new() };
+        let object_name = NamespacedName::new(&job.object_name.namespace, &owner.name);
+        if self.runs.get(&object_name).is_some_and(|(_, last)| last >= at) {
             return Vec::new();
         }
-        self.runs.insert(place.clone(), (fate.clone(), *at));
-        let owner = self.crons.get(&place).and_then(|cron| cron.owner.as_ref());
-        let key = owner.and_then(|owner| self.key(&owner.kind, &place.namespace, &owner.name));
+        self.runs.insert(object_name.clone(), (result.clone(), *at));
+        let owner = self.cron_jobs.get(&object_name).and_then(|cron_job| cron_job.owner.as_ref());
+        let key =
+            owner.and_then(|owner| self.key(&owner.kind, &object_name.namespace, &owner.name));
         key.into_iter().collect()
     }
 
-    /// Counts a place among the running backfills or not; those who may start one instead are
-    /// touched.
-    fn counted(&mut self, place: &Place, active: bool) -> Vec<Key> {
+    /// Records whether a backfill is running. Returns the waiting streams that may start one
+    /// instead.
+    fn set_backfill_running(&mut self, object_name: &NamespacedName, active: bool) -> Vec<Key> {
         if active {
-            self.backfills.insert(place.clone());
+            self.running_backfills.insert(object_name.clone());
             return Vec::new();
         }
-        if !self.backfills.remove(place) {
+        if !self.running_backfills.remove(object_name) {
             return Vec::new();
         }
         let max = self.settings.backfills_max.unwrap_or(usize::MAX);
-        let free = max.saturating_sub(self.backfills.len());
+        let free = max.saturating_sub(self.running_backfills.len());
         self.waiting.iter().take(free).cloned().collect()
     }
 
-    /// A backfill is about to be started. Called with the lock under which that was decided, so
-    /// that no two take the last room.
-    pub fn reserve_backfill(&mut self, place: &Place) {
-        self.backfills.insert(place.clone());
+    /// Reserves a slot for a backfill, under the lock of the decision, so that two streams cannot
+    /// take the last one.
+    pub fn reserve_backfill(&mut self, object_name: &NamespacedName) {
+        self.running_backfills.insert(object_name.clone());
     }
 
-    /// It was not started after all.
-    pub fn release_backfill(&mut self, place: &Place) -> Vec<Key> {
+    /// Releases the slot of a backfill that was not started.
+    pub fn release_backfill(&mut self, object_name: &NamespacedName) -> Vec<Key> {
         let active = |job: &Job| job.backfilling && job.ended.is_none();
-        match self.jobs.get(place).is_some_and(active) {
-            true => Vec::new(),
-            false => self.counted(place, false),
+        if self.jobs.get(object_name).is_some_and(active) {
+            Vec::new()
+        } else {
+            self.set_backfill_running(object_name, false)
         }
     }
 
-    fn remember(&mut self, place: &Place, job: Job) {
-        let fate = Some(job.ended.map_or(Fate::Gone, |(fate, _)| fate));
-        self.past.insert(place.clone(), Past { uid: job.uid, fate });
+    fn remember_last_job(&mut self, object_name: &NamespacedName, job: Job) {
+        let result = Some(job.ended.map_or(JobResult::Removed, |(result, _)| result));
+        let owner = job.owner.map(|owner| owner.uid.into());
+        self.last_job.insert(object_name.clone(), LastJob { uid: job.uid, owner, result });
     }
 
-    fn template(&mut self, line: Line, template: Template) -> Vec<Key> {
-        let place = (line, template.place.clone());
-        if self.templates.get(&place).is_some_and(|known| known.revision >= template.revision) {
+    fn upsert_template(&mut self, crd_version: CrdVersion, template: Template) -> Vec<Key> {
+        let object_name = (crd_version, template.object_name.clone());
+        if self.templates.get(&object_name).is_some_and(|known| known.revision >= template.revision)
+        {
             return Vec::new();
         }
-        self.templates.insert(place.clone(), template);
-        self.users_of(line, &place.1)
+        self.templates.insert(object_name.clone(), template);
+        self.users_of(crd_version, &object_name.1)
     }
 
-    fn users_of(&self, line: Line, template: &Place) -> Vec<Key> {
+    fn users_of(&self, crd_version: CrdVersion, template: &NamespacedName) -> Vec<Key> {
         let uses = |stream: &Stream| {
             let Ok(execution) = &stream.execution else { return false };
             execution.backfill.as_ref() == Some(template)
                 || execution.backend.as_ref().is_some_and(|b| b.template() == template)
         };
-        let of_line = |key: &Key| self.classes.get(&key.class).is_some_and(|c| c.line == line);
+        let of_line =
+            |key: &Key| self.classes.get(&key.class).is_some_and(|c| c.crd_version == crd_version);
         let users = self.streams.values().filter(|stream| uses(stream) && of_line(&stream.key));
         users.map(|stream| stream.key.clone()).collect()
     }
 
-    fn users_of_secrets(&self, of: impl Fn(&Place) -> bool) -> Vec<Key> {
+    fn users_of_secrets(&self, of: impl Fn(&NamespacedName) -> bool) -> Vec<Key> {
         let users = self.streams.values();
-        let users = users.filter(|stream| stream.wishes.on_secrets && of(&stream.key.place));
+        let users =
+            users.filter(|stream| stream.annotations.on_secrets && of(&stream.key.object_name));
         users.map(|stream| stream.key.clone()).collect()
     }
 
-    /// All secrets have been told, or it is known that they will not be: who waited for that.
-    pub fn settle_secrets(&mut self) -> Vec<Key> {
-        match std::mem::replace(&mut self.secrets_settled, true) {
-            true => Vec::new(),
-            false => self.users_of_secrets(|_| true),
+    /// Marks secrets as listed or not readable. Returns the streams that waited for that.
+    pub fn mark_secrets_listed(&mut self) -> Vec<Key> {
+        if std::mem::replace(&mut self.secrets_listed, true) {
+            Vec::new()
+        } else {
+            self.users_of_secrets(|_| true)
         }
     }
 
-    fn all(&mut self, watched: &Watched, objects: Vec<Object>) -> Vec<Key> {
-        let there: HashSet<(Place, Box<str>)> = objects.iter().map(identity).collect();
-        let missing = |place: &Place, uid: &str| !there.contains(&(place.clone(), uid.into()));
-        let mut lost: Vec<(Place, Box<str>)> = Vec::new();
-        let mut lose = |place: &Place, uid: &str| {
-            if missing(place, uid) {
-                lost.push((place.clone(), uid.into()));
+    fn replace_all(&mut self, watched: &WatchTarget, objects: Vec<Object>) -> Vec<Key> {
+        let there: HashSet<(NamespacedName, Box<str>)> = objects.iter().map(identity).collect();
+        let missing = |object_name: &NamespacedName, uid: &str| {
+            !there.contains(&(object_name.clone(), uid.into()))
+        };
+        let mut lost: Vec<(NamespacedName, Box<str>)> = Vec::new();
+        let mut lose = |object_name: &NamespacedName, uid: &str| {
+            if missing(object_name, uid) {
+                lost.push((object_name.clone(), uid.into()));
             }
         };
         match watched {
-            Watched::Classes(line) => {
-                for class in self.classes.values().filter(|class| class.line == *line) {
-                    lose(&class_place(&class.name), &class.uid);
+            WatchTarget::Classes(crd_version) => {
+                for class in self.classes.values().filter(|class| class.crd_version == *crd_version)
+                {
+                    lose(&class_object_name(&class.name), &class.uid);
                 }
             }
-            Watched::Streams(class) => {
+            WatchTarget::Streams(class) => {
                 let of = self.streams.values().filter(|stream| stream.key.class == class.name);
-                of.for_each(|stream| lose(&stream.key.place, &stream.uid));
+                of.for_each(|stream| lose(&stream.key.object_name, &stream.uid));
             }
-            Watched::Jobs => self.jobs.values().for_each(|job| lose(&job.place, &job.uid)),
-            Watched::Crons => self.crons.values().for_each(|cron| lose(&cron.place, &cron.uid)),
-            Watched::Requests => {
-                self.requests.values().for_each(|request| lose(&request.place, &request.uid));
+            WatchTarget::Jobs => {
+                self.jobs.values().for_each(|job| lose(&job.object_name, &job.uid))
             }
-            Watched::Templates(line) => {
-                let of = self.templates.keys().filter(|(of, _)| of == line);
-                of.for_each(|(_, place)| lose(place, ""));
+            WatchTarget::CronJobs => self
+                .cron_jobs
+                .values()
+                .for_each(|cron_job| lose(&cron_job.object_name, &cron_job.uid)),
+            WatchTarget::BackfillRequests => {
+                self.requests.values().for_each(|request| lose(&request.object_name, &request.uid));
             }
-            Watched::Secrets => self.secrets.keys().for_each(|place| lose(place, "")),
+            WatchTarget::Templates(crd_version) => {
+                let of = self.templates.keys().filter(|(of, _)| of == crd_version);
+                of.for_each(|(_, object_name)| lose(object_name, ""));
+            }
+            WatchTarget::Secrets => {
+                self.secrets.keys().for_each(|object_name| lose(object_name, ""))
+            }
         }
-        let mut touched = Vec::new();
-        for (place, uid) in lost {
-            touched.extend(self.gone(watched, &place, &uid));
-            // It went unseen, so how it ended is not known unless that was seen before.
-            if *watched == Watched::Jobs
-                && let Some(past) = self.past.get_mut(&place)
-                && past.uid == uid
-                && past.fate == Some(Fate::Gone)
+        let mut affected = Vec::new();
+        for (object_name, uid) in lost {
+            affected.extend(self.remove(watched, &object_name, &uid));
+            // The deletion was not observed, so the result is unknown unless the end was seen
+            // before.
+            if *watched == WatchTarget::Jobs
+                && let Some(last_job) = self.last_job.get_mut(&object_name)
+                && last_job.uid == uid
+                && last_job.result == Some(JobResult::Removed)
             {
-                past.fate = None;
+                last_job.result = None;
             }
         }
         for object in objects {
-            touched.extend(self.one(watched, object));
+            affected.extend(self.upsert_of(watched, object));
         }
-        if let Watched::Streams(class) = watched
+        if let WatchTarget::Streams(class) = watched
             && self.listed.insert(class.name.clone())
         {
-            touched.extend(self.missing(|name| *name == *class.name));
+            affected.extend(self.missing(|name| *name == *class.name));
         }
-        touched
+        affected
     }
 
-    fn gone(&mut self, watched: &Watched, place: &Place, uid: &str) -> Vec<Key> {
+    fn remove(
+        &mut self,
+        watched: &WatchTarget,
+        object_name: &NamespacedName,
+        uid: &str,
+    ) -> Vec<Key> {
         match watched {
-            Watched::Classes(line) => {
-                let name: ClassName = match line {
-                    Line::V1 => place.name.clone(),
-                    Line::Beta => place.to_string().into(),
+            WatchTarget::Classes(crd_version) => {
+                let name: ClassName = match crd_version {
+                    CrdVersion::V1 => object_name.name.clone(),
+                    CrdVersion::V1Beta1 => object_name.to_string().into(),
                 };
                 if self.classes.get(&name).is_some_and(|class| class.uid == uid) {
                     self.version += 1;
@@ -332,84 +359,93 @@ impl Index {
                 }
                 Vec::new()
             }
-            Watched::Streams(class) => {
-                let key = Key { class: class.name.clone(), place: place.clone() };
+            WatchTarget::Streams(class) => {
+                let key = Key { class: class.name.clone(), object_name: object_name.clone() };
                 if self.streams.get(&key).is_none_or(|stream| *stream.uid != *uid) {
                     return Vec::new();
                 }
                 self.version += 1;
                 self.streams.remove(&key);
                 self.waiting.remove(&key);
-                self.past.remove(place);
+                self.last_job.remove(object_name);
                 vec![key]
             }
-            Watched::Jobs => {
-                if self.jobs.get(place).is_none_or(|job| *job.uid != *uid) {
+            WatchTarget::Jobs => {
+                if self.jobs.get(object_name).is_none_or(|job| *job.uid != *uid) {
                     return Vec::new();
                 }
-                let Some(job) = self.jobs.remove(place) else { return Vec::new() };
-                let mut touched = self.counted(place, false);
-                touched.extend(self.key_of(&job));
-                if touched.iter().any(|key| self.streams.contains_key(key)) {
-                    self.remember(place, job);
+                let Some(job) = self.jobs.remove(object_name) else { return Vec::new() };
+                let mut affected = self.set_backfill_running(object_name, false);
+                affected.extend(self.key_of(&job));
+                if affected.iter().any(|key| self.streams.contains_key(key)) {
+                    self.remember_last_job(object_name, job);
                 }
-                touched
+                affected
             }
-            Watched::Crons => {
-                if self.crons.get(place).is_none_or(|cron| *cron.uid != *uid) {
+            WatchTarget::CronJobs => {
+                if self.cron_jobs.get(object_name).is_none_or(|cron_job| *cron_job.uid != *uid) {
                     return Vec::new();
                 }
-                self.runs.remove(place);
-                let owner = self.crons.remove(place).and_then(|cron| cron.owner);
-                let key = owner.and_then(|o| self.key(&o.kind, &place.namespace, &o.name));
+                self.runs.remove(object_name);
+                let owner = self.cron_jobs.remove(object_name).and_then(|cron_job| cron_job.owner);
+                let key = owner.and_then(|o| self.key(&o.kind, &object_name.namespace, &o.name));
                 key.into_iter().collect()
             }
-            Watched::Requests => {
-                if self.requests.get(place).is_none_or(|request| request.uid != *uid) {
+            WatchTarget::BackfillRequests => {
+                if self.requests.get(object_name).is_none_or(|request| request.uid != *uid) {
                     return Vec::new();
                 }
-                let Some(request) = self.requests.remove(place) else { return Vec::new() };
-                let key = asked_for(&request);
-                if let Some(names) = self.requests_for.get_mut(&key.place) {
-                    names.remove(&(request.created, place.name.clone()));
+                let Some(request) = self.requests.remove(object_name) else { return Vec::new() };
+                let key = stream_key(&request);
+                if let Some(names) = self.requests_for.get_mut(&key.object_name) {
+                    names.remove(&(request.created, object_name.name.clone()));
                     if names.is_empty() {
-                        self.requests_for.remove(&key.place);
+                        self.requests_for.remove(&key.object_name);
                     }
                 }
                 vec![key]
             }
-            Watched::Templates(line) => {
-                self.templates.remove(&(*line, place.clone()));
+            WatchTarget::Templates(crd_version) => {
+                self.templates.remove(&(*crd_version, object_name.clone()));
                 Vec::new()
             }
-            Watched::Secrets => {
-                self.secrets.remove(place);
+            WatchTarget::Secrets => {
+                self.secrets.remove(object_name);
                 Vec::new()
             }
         }
     }
 
-    /// A Job's end that was asked for.
-    pub fn fate(&mut self, place: &Place, uid: &str, fate: Fate) {
-        self.past.insert(place.clone(), Past { uid: uid.into(), fate: Some(fate) });
+    /// Records the result of a Job that was looked up.
+    pub fn record_job_result(
+        &mut self,
+        object_name: &NamespacedName,
+        uid: &str,
+        result: JobResult,
+    ) {
+        self.last_job.insert(
+            object_name.clone(),
+            LastJob { uid: uid.into(), owner: None, result: Some(result) },
+        );
     }
 
-    /// A stream waits for a backfill to end, or no longer does.
-    pub fn waits(&mut self, key: &Key, waits: bool) {
-        match waits {
-            true => self.waiting.insert(key.clone()),
-            false => self.waiting.remove(key),
+    /// Records whether a stream waits for a backfill slot.
+    pub fn set_waiting(&mut self, key: &Key, set_waiting: bool) {
+        if set_waiting {
+            self.waiting.insert(key.clone())
+        } else {
+            self.waiting.remove(key)
         };
     }
 
-    /// A Job was stopped because something changed.
-    pub fn restarted(&mut self, now: Timestamp) {
+    /// Records a restart because of a change.
+    pub fn record_restart(&mut self, now: Timestamp) {
         self.restarts.retain(|at| now.duration_since(*at).as_secs() < 60);
         self.restarts.push(now);
     }
 
-    /// The streams of a class that is no longer watched are forgotten, and nothing else.
-    pub fn forget_streams(&mut self, class: &str) {
+    /// Removes the streams of a class that is no longer watched.
+    pub fn remove_streams(&mut self, class: &str) {
         self.version += 1;
         self.listed.remove(class);
         self.streams.retain(|key, _| *key.class != *class);
@@ -417,30 +453,32 @@ impl Index {
     }
 }
 
-fn identity(object: &Object) -> (Place, Box<str>) {
+fn identity(object: &Object) -> (NamespacedName, Box<str>) {
     match object {
-        Object::Class(class) => (class_place(&class.name), class.uid.as_str().into()),
-        Object::Stream(stream) => (stream.key.place.clone(), stream.uid.clone()),
-        Object::Job(job) => (job.place.clone(), job.uid.clone()),
-        Object::Cron(cron) => (cron.place.clone(), cron.uid.clone()),
-        Object::Request(request) => (request.place.clone(), request.uid.as_str().into()),
-        Object::Template(template) => (template.place.clone(), "".into()),
-        Object::Secret(place, _) => (place.clone(), "".into()),
+        Object::Class(class) => (class_object_name(&class.name), class.uid.as_str().into()),
+        Object::Stream(stream) => (stream.key.object_name.clone(), stream.uid.clone()),
+        Object::Job(job) => (job.object_name.clone(), job.uid.clone()),
+        Object::CronJob(cron_job) => (cron_job.object_name.clone(), cron_job.uid.clone()),
+        Object::BackfillRequest(request) => {
+            (request.object_name.clone(), request.uid.as_str().into())
+        }
+        Object::Template(template) => (template.object_name.clone(), "".into()),
+        Object::Secret(object_name, _) => (object_name.clone(), "".into()),
     }
 }
 
-/// Where a class stands: those of v1 are in no namespace.
-pub fn class_place(name: &str) -> Place {
+/// The object name of a class. Classes of v1 have no namespace.
+pub fn class_object_name(name: &str) -> NamespacedName {
     match name.split_once('/') {
-        Some((namespace, name)) => Place::new(namespace, name),
-        None => Place::new("", name),
+        Some((namespace, name)) => NamespacedName::new(namespace, name),
+        None => NamespacedName::new("", name),
     }
 }
 
-/// The stream that a request is for, whether it is there or not.
-fn asked_for(request: &Request) -> Key {
+/// The key of the stream that a request names.
+fn stream_key(request: &BackfillRequest) -> Key {
     Key {
         class: request.class.as_str().into(),
-        place: Place::new(&request.place.namespace, &request.stream),
+        object_name: NamespacedName::new(&request.object_name.namespace, &request.stream),
     }
 }

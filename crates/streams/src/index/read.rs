@@ -1,22 +1,44 @@
-//! What the index can be asked.
+//! Reads of the index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Index, Past, asked_for};
+use super::{Index, stream_key};
+use crate::model::backfill_request::BackfillRequest;
 use crate::model::class::Class;
-use crate::model::job::{Cron, Fate, Job};
-use crate::model::meta::Revision;
-use crate::model::request::Request;
+use crate::model::job::{CronJob, Job};
+use crate::model::observation::Observation;
 use crate::model::stream::Stream;
-use crate::model::template::Template;
-use crate::model::{Key, Line, Place};
+use crate::model::{Key, NamespacedName};
 
 impl Index {
-    /// When a Job may be started anew; none: now.
-    pub fn restart_at(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Collects what a decision about a stream depends on.
+    pub fn observe<'a>(&'a self, key: &'a Key, now: Timestamp) -> Observation<'a> {
+        Observation {
+            key,
+            settings: &self.settings,
+            leading_since: self.leading_since,
+            class: self.classes.get(&key.class).map(|class| &**class),
+            streams_listed: self.listed.contains(&key.class),
+            stream: self.streams.get(key).map(|stream| &**stream),
+            job: self.jobs.get(&key.object_name),
+            cron_job: self.cron_jobs.get(&key.object_name),
+            last_job: self.last_job.get(&key.object_name),
+            last_run: self.runs.get(&key.object_name),
+            requests: self.requests(key).collect(),
+            all_requests: &self.requests,
+            templates: &self.templates,
+            secrets: &self.secrets,
+            secrets_listed: self.secrets_listed,
+            running_backfills: self.running_backfills.len(),
+            restart_at: self.restart_at(now),
+        }
+    }
+
+    /// When a Job may be restarted because of a change; none: now.
+    fn restart_at(&self, now: Timestamp) -> Option<Timestamp> {
         let max = self.settings.restarts_per_minute?;
         let recent: Vec<&Timestamp> =
             self.restarts.iter().filter(|at| now.duration_since(**at).as_secs() < 60).collect();
@@ -27,13 +49,8 @@ impl Index {
         first.checked_add(jiff::SignedDuration::from_secs(60)).ok()
     }
 
-    /// Whether one more backfill may be started.
-    pub fn backfill_allowed(&self) -> bool {
-        self.settings.backfills_max.is_none_or(|max| self.backfills.len() < max)
-    }
-
-    pub fn backfills(&self) -> usize {
-        self.backfills.len()
+    pub fn running_backfills(&self) -> usize {
+        self.running_backfills.len()
     }
 
     pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
@@ -61,67 +78,43 @@ impl Index {
         of.cloned().collect()
     }
 
-    /// All that may have to be looked at: streams, and what requests are for that is not there.
-    pub fn everyone(&self) -> Vec<Key> {
+    /// The keys of all streams, and of missing streams that requests name.
+    pub fn all_keys(&self) -> Vec<Key> {
         let missing = self.missing(|_| true);
         self.streams.keys().cloned().chain(missing).collect()
     }
 
-    /// What requests of some classes are for, and is not there.
+    /// The missing streams that requests of some classes name.
     pub(super) fn missing(&self, of: impl Fn(&str) -> bool) -> HashSet<Key> {
         let requests = self.requests.values().filter(|request| of(&request.class));
-        let keys = requests.map(asked_for);
+        let keys = requests.map(stream_key);
         keys.filter(|key| !self.streams.contains_key(key)).collect()
     }
 
-    /// Whether all streams of a class are known.
-    pub fn is_listed(&self, class: &str) -> bool {
-        self.listed.contains(class)
+    pub fn job(&self, object_name: &NamespacedName) -> Option<&Job> {
+        self.jobs.get(object_name)
     }
 
-    /// Whether what there is to know of its secrets is known, if that is of interest.
-    pub fn knows_secrets_for(&self, stream: &Stream) -> bool {
-        self.secrets_settled || !stream.wishes.on_secrets
+    pub fn cron_job(&self, object_name: &NamespacedName) -> Option<&CronJob> {
+        self.cron_jobs.get(object_name)
     }
 
-    pub fn job_at(&self, place: &Place) -> Option<&Job> {
-        self.jobs.get(place)
-    }
-
-    pub fn cron_at(&self, place: &Place) -> Option<&Cron> {
-        self.crons.get(place)
-    }
-
-    pub fn last_run(&self, place: &Place) -> Option<&(Fate, Timestamp)> {
-        self.runs.get(place)
-    }
-
-    pub fn past(&self, place: &Place) -> Option<&Past> {
-        self.past.get(place)
-    }
-
-    pub fn template_at(&self, line: Line, place: &Place) -> Option<&Template> {
-        self.templates.get(&(line, place.clone()))
-    }
-
-    pub fn secret(&self, place: &Place) -> Option<Revision> {
-        self.secrets.get(place).copied()
-    }
-
-    pub fn request(&self, place: &Place) -> Option<&Request> {
-        self.requests.get(place)
+    pub fn request(&self, object_name: &NamespacedName) -> Option<&BackfillRequest> {
+        self.requests.get(object_name)
     }
 
     /// The requests for a stream, the oldest first.
-    pub fn requests<'i>(&'i self, key: &'i Key) -> impl Iterator<Item = &'i Request> {
-        let names = self.requests_for.get(&key.place).into_iter().flatten();
-        let at =
-            |name: &Arc<str>| Place { namespace: key.place.namespace.clone(), name: name.clone() };
+    pub fn requests<'i>(&'i self, key: &'i Key) -> impl Iterator<Item = &'i BackfillRequest> {
+        let names = self.requests_for.get(&key.object_name).into_iter().flatten();
+        let at = |name: &Arc<str>| NamespacedName {
+            namespace: key.object_name.namespace.clone(),
+            name: name.clone(),
+        };
         let all = names.filter_map(move |(_, name)| self.requests.get(&at(name)));
         all.filter(|request| *request.class == *key.class)
     }
 
-    /// The class of a kind in a namespace.
+    /// The class that names a kind in a namespace.
     pub fn class_of(&self, kind: &str, namespace: &str) -> Option<&Arc<Class>> {
         let here = |class: &&Arc<Class>| class.namespace.as_deref().is_none_or(|n| n == namespace);
         self.classes
@@ -133,11 +126,11 @@ impl Index {
 
     pub(super) fn key(&self, kind: &str, namespace: &str, name: &str) -> Option<Key> {
         let class = self.class_of(kind, namespace)?;
-        Some(Key { class: class.name.clone(), place: Place::new(namespace, name) })
+        Some(Key { class: class.name.clone(), object_name: NamespacedName::new(namespace, name) })
     }
 
     pub(super) fn key_of(&self, job: &Job) -> Option<Key> {
         let owner = job.owner.as_ref().map(|owner| owner.kind.as_str());
-        self.key(job.kind.as_deref().or(owner)?, &job.place.namespace, &job.place.name)
+        self.key(job.kind.as_deref().or(owner)?, &job.object_name.namespace, &job.object_name.name)
     }
 }

@@ -1,5 +1,5 @@
-//! The names of the existing operator, for dashboards that have them: what controller-runtime
-//! counts, with its labels.
+//! Metrics under the names of the existing operator (those of controller-runtime), for existing
+//! dashboards.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Asked, Durations, LOOK};
+use super::{ApiCall, Durations, REQUEST_BUCKETS};
 use crate::model::ClassName;
 use crate::model::class::Class;
 
@@ -56,7 +56,7 @@ impl Default for Legacy {
             registry: Registry::default(),
             total: Family::default(),
             errors: Family::default(),
-            seconds: Family::new_with_constructor(LOOK),
+            seconds: Family::new_with_constructor(REQUEST_BUCKETS),
             requests: Family::default(),
             depth: Gauge::default(),
             classes: Family::default(),
@@ -65,16 +65,24 @@ impl Default for Legacy {
         let name = |part: &str| format!("controller_runtime_reconcile{part}");
         registry.register(name(""), "Reconciliations per controller", legacy.total.clone());
         registry.register(name("_errors"), "Reconciliations that failed", legacy.errors.clone());
-        registry.register(name("_time_seconds"), "How long they took", legacy.seconds.clone());
+        registry.register(
+            name("_time_seconds"),
+            "Duration of reconciliations",
+            legacy.seconds.clone(),
+        );
         registry.register("rest_client_requests", "Requests", legacy.requests.clone());
-        registry.register("workqueue_depth", "Waiting for a look", legacy.depth.clone());
+        registry.register(
+            "workqueue_depth",
+            "Items waiting in the work queue",
+            legacy.depth.clone(),
+        );
         registry.register("arcane_operator_stream_class", "Classes", legacy.classes.clone());
         legacy
     }
 }
 
 impl Legacy {
-    pub fn called(&self, asked: &Asked) {
+    pub fn api_call(&self, asked: &ApiCall) {
         let method = match asked.verb {
             "create" => "POST",
             "patch" => "PATCH",
@@ -94,7 +102,7 @@ impl Legacy {
         self.requests.get_or_create(&Rest { code, method }).inc();
     }
 
-    pub fn looked(&self, class: &ClassName, outcome: &str, took: Duration) {
+    pub fn reconciled(&self, class: &ClassName, outcome: &str, took: Duration) {
         let controller = format!("{class}-controller");
         let result = match outcome {
             "rest" => "success",
@@ -123,9 +131,9 @@ impl Legacy {
             self.classes.get_or_create(&labels).inc();
         }
         let mut own = String::new();
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = text::encode(&mut own, &self.registry);
-        // There is one end of everything, and it comes later.
+        // The end marker follows after our own metrics.
         let _ = write!(out, "{}", own.trim_end_matches("# EOF\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! The one count that the existing operator sends to DogStatsD.
+//! Sends the one count that the existing operator sends to DogStatsD.
 
 use std::io::{Error, Result};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn line(class: &Class) -> String {
     format!("arcane.operator.stream_class:1|c|#{tags}")
 }
 
-/// One packet for each class, to `udp://host:8125` or `unix:///path`.
+/// Sends one packet per class to `udp://host:8125` or `unix:///path`.
 pub async fn count(url: &str, classes: &[Arc<Class>]) -> Result<()> {
     let lines = classes.iter().map(|class| line(class));
     if let Some(address) = url.strip_prefix("udp://") {
@@ -43,7 +43,7 @@ pub async fn count(url: &str, classes: &[Arc<Class>]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Line;
+    use crate::model::CrdVersion;
 
     #[tokio::test]
     async fn a_class_is_counted_as_the_existing_operator_counts_it() {
@@ -53,7 +53,7 @@ mod tests {
             "spec": { "apiVersion": "v1", "kindRef": "MicrosoftSqlServerStream", "pluralName": "x" },
             "status": { "phase": "Ready" },
         });
-        let class = Class::of(serde_json::from_value(raw).unwrap(), Line::V1);
+        let class = Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1);
         let url = format!("udp://{}", server.local_addr().unwrap());
         count(&url, &[class.into()]).await.unwrap();
         let mut packet = [0; 500];

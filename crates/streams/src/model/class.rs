@@ -1,11 +1,11 @@
-//! A StreamClass: it names a kind of streams.
+//! A StreamClass: names a kind of streams.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::meta::{Condition, RawMeta, Revision};
-use super::{ClassName, GROUP, Line};
+use super::{ClassName, CrdVersion, GROUP};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct RawClass {
@@ -36,11 +36,11 @@ pub struct RawStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
     pub name: ClassName,
-    pub line: Line,
+    pub crd_version: CrdVersion,
     pub uid: String,
     pub revision: Revision,
     pub generation: i64,
-    /// Streams are looked for only here; everywhere, if there is none.
+    /// The namespace of its streams; none for all namespaces.
     pub namespace: Option<Arc<str>>,
     pub group: String,
     pub version: String,
@@ -48,24 +48,25 @@ pub struct Class {
     pub plural: String,
     pub secret_refs: Vec<String>,
     pub phase: String,
-    /// Of the condition that was written last.
+    /// From the first condition.
     pub reason: String,
     pub message: String,
 }
 
 impl Class {
-    pub fn of(raw: RawClass, line: Line) -> Class {
+    pub fn of(raw: RawClass, crd_version: CrdVersion) -> Class {
         let RawClass { metadata, spec, status } = raw;
-        let beta = line == Line::Beta;
-        let name = match beta {
-            true => format!("{}/{}", metadata.namespace, metadata.name),
-            false => metadata.name.clone(),
+        let beta = crd_version == CrdVersion::V1Beta1;
+        let name = if beta {
+            format!("{}/{}", metadata.namespace, metadata.name)
+        } else {
+            metadata.name.clone()
         };
         let status = status.unwrap_or_default();
         let condition = status.conditions.into_iter().next().unwrap_or_default();
         Class {
             name: name.into(),
-            line,
+            crd_version,
             revision: metadata.revision(),
             generation: metadata.generation,
             namespace: beta.then(|| metadata.namespace.as_str().into()),
@@ -81,12 +82,12 @@ impl Class {
         }
     }
 
-    /// `group/version`, as objects of its kind say it.
+    /// `group/version` of its kind.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// Whether the same streams are meant.
+    /// Whether both classes select the same streams.
     pub fn names_the_same_as(&self, other: &Class) -> bool {
         let of = |class: &Class| {
             let Class { group, version, kind, plural, namespace, .. } = class;

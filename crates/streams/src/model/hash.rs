@@ -1,5 +1,5 @@
-//! JSON as Go writes it, and the hashes that the existing operator makes of it. Equal hashes are
-//! why a running Job outlives a change of operators.
+//! JSON in Go's format and the hashes that the existing operator computes from it. Equal hashes let
+//! running Jobs survive a change of operators.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use sha2::Sha256;
 
 pub type Digest = [u8; 16];
 
-/// What Go's `json.Marshal` makes of a value that the API server sent.
-pub fn go_json(value: &Value) -> String {
+/// Formats a value as Go's `json.Marshal` does.
+pub fn go_compatible_json(value: &Value) -> String {
     let mut json = String::new();
     write(&mut json, value);
     json
@@ -50,7 +50,7 @@ fn write(json: &mut String, value: &Value) {
     }
 }
 
-/// Whole numbers of 64 bits are kept as they are, all others are floats.
+/// Integers of 64 bits keep their digits; all other numbers are floats.
 fn write_number(json: &mut String, number: &Number) {
     if let Some(whole) = number.as_i64() {
         let _ = write!(json, "{whole}");
@@ -58,7 +58,7 @@ fn write_number(json: &mut String, number: &Number) {
     }
     let float = number.as_f64().unwrap_or_default();
     let size = float.abs();
-    // `-0.0` reaches Go as `-0`, which it reads as a whole number.
+    // `-0.0` reaches Go as `-0`, which it parses as an integer.
     let _ = if size == 0.0 {
         write!(json, "0")
     } else if (1e-6..1e21).contains(&size) {
@@ -109,12 +109,12 @@ pub fn md5_hex(bytes: &[u8]) -> String {
     hex(&md5(bytes))
 }
 
-/// Of a stream that carries out a request: both hashes, each in hexadecimal once more.
+/// The hash of a stream and a request: both hashes, each encoded in hexadecimal again.
 pub fn combined(stream: &str, request: &str) -> String {
     format!("{}:{}", hex(stream.as_bytes()), hex(request.as_bytes()))
 }
 
-/// The checksum of v1beta1: of the start of a SHA-256 in base 64, in small letters.
+/// The checksum of v1beta1: the first characters of a SHA-256 in base 64, in lower case.
 pub fn checksum(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let sum = Sha256::digest(bytes);
@@ -123,9 +123,9 @@ pub fn checksum(bytes: &[u8]) -> String {
     (0..7).map(|i| char::from(letter(i)).to_ascii_lowercase()).collect()
 }
 
-/// One hash for all spellings of a configuration: the existing operator drops `apiGroup` from
-/// references and sets `suspended` to false in what users wrote, after the Job was made from it.
-pub fn normal(spec: &Value, without: &[String]) -> Digest {
+/// A digest that ignores changes of the existing operator, which drops `apiGroup` from references
+/// and sets `suspended` to false in a stream's spec after it created the Job.
+pub fn canonical_digest(spec: &Value, without: &[String]) -> Digest {
     let mut spec = spec.clone();
     if let Value::Object(fields) = &mut spec {
         fields.retain(|name, _| !without.contains(name));
@@ -137,7 +137,7 @@ pub fn normal(spec: &Value, without: &[String]) -> Digest {
         }
         plain_references(&mut spec);
     }
-    md5(go_json(&spec).as_bytes())
+    md5(go_compatible_json(&spec).as_bytes())
 }
 
 fn plain_references(spec: &mut Value) {

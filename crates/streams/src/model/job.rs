@@ -1,14 +1,14 @@
-//! Jobs and CronJobs, as much of them as decisions need.
+//! The parts of Jobs and CronJobs that decisions need.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hash::{Digest, normal};
+use super::hash::{Digest, canonical_digest};
 use super::meta::{Condition, Owner, RawMeta, Revision};
 use super::{
-    BACKFILLING, CHECKSUM, CONFIGURATION_HASH, Place, RESTART, SECRETS_HASH, STATE, STREAM_ID,
-    STREAM_KIND, TEMPLATE_HASH,
+    BACKFILLING, CHECKSUM, CONFIGURATION_HASH, NamespacedName, RESTART, SECRETS_HASH, STATE,
+    STREAM_ID, STREAM_KIND, TEMPLATE_HASH,
 };
 
 #[derive(Debug, Clone, Deserialize)]
@@ -27,16 +27,16 @@ pub struct RawSpec {
 }
 
 impl RawSpec {
-    /// What its first container is told under a name.
+    /// The value of a variable of the first container.
     fn variable(&self, name: &str) -> Option<&str> {
         let first = self.template.spec.containers.first()?;
         first.env.iter().rfind(|variable| variable.name == name)?.value.as_deref()
     }
 
-    /// Of the stream's spec in its environment.
-    fn normal(&self) -> Option<Digest> {
+    /// The canonical digest of the stream's spec in the environment.
+    fn canonical_digest(&self) -> Option<Digest> {
         let spec: Value = serde_json::from_str(self.variable("STREAMCONTEXT__SPEC")?).ok()?;
-        Some(normal(&spec, &[]))
+        Some(canonical_digest(&spec, &[]))
     }
 }
 
@@ -73,17 +73,17 @@ pub struct RawStatus {
 
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum JobResult {
     Complete,
-    /// With what Kubernetes says of it.
+    /// With the reason and message of Kubernetes.
     Failed(Box<str>),
-    /// Someone removed it while it ran, or nothing tells how it ended.
-    Gone,
+    /// The Job was deleted before it ended, or no event says how it ended.
+    Removed,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    pub place: Place,
+    pub object_name: NamespacedName,
     pub uid: Box<str>,
     pub revision: Revision,
     pub created: Timestamp,
@@ -93,20 +93,20 @@ pub struct Job {
     pub stream: Option<Box<str>>,
     pub kind: Option<Box<str>>,
     pub backfilling: bool,
-    /// The request that it carries out.
+    /// The name of the request that the Job carries out.
     pub backfill_id: Option<Box<str>>,
     pub hash: Option<Box<str>>,
-    /// Of the spec in its environment, however that is spelt.
-    pub normal: Option<Digest>,
+    /// The canonical digest of the spec in its environment.
+    pub canonical_digest: Option<Digest>,
     pub template_hash: Option<Box<str>>,
     pub secrets_hash: Option<Box<str>>,
     pub restart: Option<Box<str>>,
     pub state: Option<Box<str>>,
-    pub ended: Option<(Fate, Timestamp)>,
+    pub ended: Option<(JobResult, Timestamp)>,
 }
 
 impl Job {
-    /// Nothing, if it is no Job of a stream nor of a schedule.
+    /// Returns none unless it is a Job of a stream or of a CronJob.
     pub fn of(raw: RawJob) -> Option<Job> {
         let RawJob { metadata, spec, status } = raw;
         let owner = metadata.controller().cloned().map(Box::new);
@@ -117,7 +117,7 @@ impl Job {
         }
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);
         Some(Job {
-            place: metadata.place(),
+            object_name: metadata.object_name(),
             revision: metadata.revision(),
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -126,7 +126,7 @@ impl Job {
             backfilling: metadata.label(BACKFILLING) == Some("true"),
             backfill_id: spec.variable("STREAMCONTEXT__BACKFILL_ID").map(Box::from),
             hash: annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM)),
-            normal: spec.normal(),
+            canonical_digest: spec.canonical_digest(),
             template_hash: annotation(TEMPLATE_HASH),
             secrets_hash: annotation(SECRETS_HASH),
             restart: annotation(RESTART),
@@ -139,17 +139,17 @@ impl Job {
 
     pub fn failed(&self) -> Option<&str> {
         match &self.ended {
-            Some((Fate::Failed(why), _)) => Some(why),
+            Some((JobResult::Failed(why), _)) => Some(why),
             _ => None,
         }
     }
 
     pub fn complete(&self) -> bool {
-        matches!(self.ended, Some((Fate::Complete, _)))
+        matches!(self.ended, Some((JobResult::Complete, _)))
     }
 }
 
-fn ended(status: &RawStatus) -> Option<(Fate, Timestamp)> {
+fn ended(status: &RawStatus) -> Option<(JobResult, Timestamp)> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let is = |kind: &str| conditions.iter().find(|c| c.kind == kind && c.status == "True");
     let at = |condition: &Condition| condition.last_transition_time.unwrap_or_default();
@@ -159,23 +159,23 @@ fn ended(status: &RawStatus) -> Option<(Fate, Timestamp)> {
             Some(message) if !message.is_empty() => format!("{reason}: {message}"),
             _ => reason.into(),
         };
-        return Some((Fate::Failed(why.into()), at(failed)));
+        return Some((JobResult::Failed(why.into()), at(failed)));
     }
-    is("Complete").map(|complete| (Fate::Complete, at(complete)))
+    is("Complete").map(|complete| (JobResult::Complete, at(complete)))
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct RawCron {
+pub struct RawCronJob {
     pub metadata: RawMeta,
     #[serde(default)]
-    pub spec: RawCronSpec,
+    pub spec: RawCronJobSpec,
     #[serde(default)]
-    pub status: RawCronStatus,
+    pub status: RawCronJobStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct RawCronSpec {
+pub struct RawCronJobSpec {
     pub schedule: String,
     #[serde(rename = "jobTemplate")]
     pub job: RawJobTemplate,
@@ -189,20 +189,20 @@ pub struct RawJobTemplate {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RawCronStatus {
+pub struct RawCronJobStatus {
     pub last_schedule_time: Option<Timestamp>,
     pub last_successful_time: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cron {
-    pub place: Place,
+pub struct CronJob {
+    pub object_name: NamespacedName,
     pub uid: Box<str>,
     pub revision: Revision,
     pub deleting: bool,
     pub owner: Option<Box<Owner>>,
     pub hash: Option<Box<str>>,
-    pub normal: Option<Digest>,
+    pub canonical_digest: Option<Digest>,
     pub template_hash: Option<Box<str>>,
     pub secrets_hash: Option<Box<str>>,
     pub restart: Option<Box<str>>,
@@ -211,19 +211,19 @@ pub struct Cron {
     pub last_success: Option<Timestamp>,
 }
 
-impl Cron {
-    /// Nothing, if nobody marked it as one of a stream.
-    pub fn of(raw: RawCron) -> Option<Cron> {
-        let RawCron { metadata, spec, status } = raw;
+impl CronJob {
+    /// Returns none unless it is a CronJob of a stream.
+    pub fn of(raw: RawCronJob) -> Option<CronJob> {
+        let RawCronJob { metadata, spec, status } = raw;
         let annotation = |name: &str| metadata.annotation(name).map(Box::from);
-        let hash = annotation(CONFIGURATION_HASH)?;
-        Some(Cron {
-            place: metadata.place(),
+        let hash = annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM))?;
+        Some(CronJob {
+            object_name: metadata.object_name(),
             revision: metadata.revision(),
             deleting: metadata.deletion_timestamp.is_some(),
             owner: metadata.controller().cloned().map(Box::new),
             hash: Some(hash),
-            normal: spec.job.spec.normal(),
+            canonical_digest: spec.job.spec.canonical_digest(),
             template_hash: annotation(TEMPLATE_HASH),
             secrets_hash: annotation(SECRETS_HASH),
             restart: annotation(RESTART),

@@ -1,9 +1,9 @@
-//! What of an object's metadata is kept. Everything else is dropped as it is read.
+//! The parts of object metadata that are kept; the rest is dropped while parsing.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::Place;
+use super::NamespacedName;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -22,8 +22,8 @@ pub struct RawMeta {
 }
 
 impl RawMeta {
-    pub fn place(&self) -> Place {
-        Place::new(&self.namespace, &self.name)
+    pub fn object_name(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
@@ -53,7 +53,7 @@ pub struct Owner {
     pub controller: Option<bool>,
 }
 
-/// One of an object's conditions.
+/// A status condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -65,12 +65,12 @@ pub struct Condition {
     pub last_transition_time: Option<Timestamp>,
 }
 
-/// A time as Kubernetes writes it in conditions and events.
+/// Formats a time as Kubernetes does in conditions and events.
 pub fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Who wrote fields of an object, and when.
+/// An entry of `managedFields`: who wrote fields, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Writer {
@@ -79,7 +79,7 @@ pub struct Writer {
     pub time: Option<Timestamp>,
 }
 
-/// Which of two answers about one object is the newer. What cannot be read is as new as can be.
+/// A resource version that can be compared. One that is not a number counts as the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(u128);
 

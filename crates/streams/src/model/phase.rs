@@ -1,10 +1,10 @@
-//! The phases of a stream, as each line of CRDs spells them.
+//! The phases of a stream, as each CRD version spells them.
 
-use super::Line;
+use super::CrdVersion;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nothing has been written yet.
+    /// No phase has been written yet.
     New,
     Pending,
     Backfilling,
@@ -25,24 +25,24 @@ impl Phase {
         Phase::Failed,
     ];
 
-    pub fn label(self, line: Line) -> &'static str {
-        match (line, self) {
+    pub fn label(self, crd_version: CrdVersion) -> &'static str {
+        match (crd_version, self) {
             (_, Phase::New) => "",
-            (Line::V1, Phase::Pending) => "Pending",
-            (Line::V1, Phase::Backfilling) => "Backfilling",
-            (Line::V1, Phase::Running) => "Running",
-            (Line::V1, Phase::Scheduled) => "Scheduled",
-            (Line::V1, Phase::Suspended) => "Suspended",
-            (Line::V1, Phase::Failed) => "Failed",
-            (Line::Beta, Phase::Pending) => "RESTARTING",
-            (Line::Beta, Phase::Backfilling) => "RELOADING",
-            (Line::Beta, Phase::Running | Phase::Scheduled) => "RUNNING",
-            (Line::Beta, Phase::Suspended) => "SUSPENDED",
-            (Line::Beta, Phase::Failed) => "FAILED",
+            (CrdVersion::V1, Phase::Pending) => "Pending",
+            (CrdVersion::V1, Phase::Backfilling) => "Backfilling",
+            (CrdVersion::V1, Phase::Running) => "Running",
+            (CrdVersion::V1, Phase::Scheduled) => "Scheduled",
+            (CrdVersion::V1, Phase::Suspended) => "Suspended",
+            (CrdVersion::V1, Phase::Failed) => "Failed",
+            (CrdVersion::V1Beta1, Phase::Pending) => "RESTARTING",
+            (CrdVersion::V1Beta1, Phase::Backfilling) => "RELOADING",
+            (CrdVersion::V1Beta1, Phase::Running | Phase::Scheduled) => "RUNNING",
+            (CrdVersion::V1Beta1, Phase::Suspended) => "SUSPENDED",
+            (CrdVersion::V1Beta1, Phase::Failed) => "FAILED",
         }
     }
 
-    /// By either spelling; what nobody writes counts as nothing written.
+    /// Parses either spelling; an unknown phase counts as new.
     pub fn of(label: &str) -> Phase {
         match label {
             "Pending" | "RESTARTING" | "TERMINATING" => Phase::Pending,

@@ -1,26 +1,25 @@
-//! What an installation may decide about its streams.
+//! The settings that decisions depend on.
 
-/// What decisions may be told to do differently.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How many backfills may run at once; none: as many as are asked for.
+    /// Concurrent backfills; none for no limit.
     pub backfills_max: Option<usize>,
-    /// How many completed requests of a stream are kept.
+    /// Completed requests that are kept for each stream.
     pub requests_kept: usize,
-    /// How many Jobs may be started anew in a minute because something changed; none: all.
+    /// Restarts per minute because of changes; none for no limit.
     pub restarts_per_minute: Option<usize>,
     pub recovery: Recovery,
-    /// How long another operator must have written nothing until its streams are ours.
+    /// How long another operator must be silent before its streams are taken over.
     pub other_quiet_s: u64,
 }
 
-/// When a stream that failed is started again, if it asks for that.
+/// The delays of automatic restarts after failures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovery {
     pub first_s: u64,
     pub longest_s: u64,
     pub attempts: u32,
-    /// After having run for so long, a failure counts as the first one.
+    /// A Job that ran for longer resets the count of failures.
     pub stable_s: u64,
 }
 

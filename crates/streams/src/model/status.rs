@@ -1,34 +1,34 @@
-//! The status that the operator writes.
+//! The status that the operator writes to a stream.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Line;
+use super::CrdVersion;
 use super::meta::seconds;
 use super::phase::Phase;
 use super::stream::Stream;
 
-/// What a stream's status should say.
+/// The desired status of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub phase: Phase,
     pub message: String,
-    /// Of the configuration that it speaks of.
+    /// The hash of the configuration that the status is about.
     pub hash: String,
-    /// Something is in the way, whatever the phase.
-    pub trouble: bool,
+    /// The condition is an error, whatever the phase.
+    pub error: bool,
 }
 
 impl Status {
     pub fn new(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
-        Status { phase, message: message.into(), hash: stream.hash.to_string(), trouble: false }
+        Status { phase, message: message.into(), hash: stream.hash.to_string(), error: false }
     }
 
-    pub fn trouble(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
-        Status { trouble: true, ..Status::new(phase, stream, message) }
+    pub fn error(phase: Phase, stream: &Stream, message: impl Into<String>) -> Status {
+        Status { error: true, ..Status::new(phase, stream, message) }
     }
 
-    /// The type of its one condition, and the reason, as the existing operator names them.
+    /// The type and the reason of the condition, as the existing operator names them.
     pub fn condition(&self) -> (&'static str, &'static str) {
         let reason = match self.phase {
             Phase::New | Phase::Pending => "StreamPending",
@@ -39,7 +39,7 @@ impl Status {
             Phase::Failed => "StreamFailed",
         };
         let kind = match self.phase {
-            _ if self.trouble => "Error",
+            _ if self.error => "Error",
             Phase::Failed => "Error",
             Phase::New | Phase::Pending | Phase::Suspended => "Warning",
             Phase::Backfilling | Phase::Running | Phase::Scheduled => "Ready",
@@ -47,32 +47,32 @@ impl Status {
         (kind, reason)
     }
 
-    /// Whether the stream says all of this already.
-    pub fn is_of(&self, stream: &Stream, line: Line) -> bool {
-        if self.phase.label(line) != stream.phase.label(line) {
+    /// Whether the stream has this status already.
+    pub fn is_of(&self, stream: &Stream, crd_version: CrdVersion) -> bool {
+        if self.phase.label(crd_version) != stream.phase.label(crd_version) {
             return false;
         }
-        let Some(written) = &stream.written else {
+        let Some(status) = &stream.status else {
             return self.phase == Phase::New && self.message.is_empty();
         };
-        // The existing operator names no Job, and that is no reason to write.
+        // The existing operator does not name the Job; that alone is not worth a write.
         let says =
             |message: &str| *message == *self.message || message == without_job(&self.message);
-        let same_hash = *written.hash == *self.hash || line == Line::Beta;
-        says(&written.message) && same_hash && written.kind.eq_ignore_ascii_case(self.condition().0)
+        let same_hash = *status.hash == *self.hash || crd_version == CrdVersion::V1Beta1;
+        says(&status.message) && same_hash && status.kind.eq_ignore_ascii_case(self.condition().0)
     }
 
-    /// A merge patch. Fields that a CRD does not know are dropped by the API server; what it would
-    /// refuse is not there.
-    pub fn patch(&self, stream: &Stream, line: Line, now: Timestamp) -> Value {
+    /// A merge patch. The API server drops fields that a CRD does not define; the patch has no
+    /// field that one would reject.
+    pub fn patch(&self, stream: &Stream, crd_version: CrdVersion, now: Timestamp) -> Value {
         let (kind, reason) = self.condition();
-        let kind = match line {
-            Line::V1 => kind.to_owned(),
-            Line::Beta => kind.to_uppercase(),
+        let kind = match crd_version {
+            CrdVersion::V1 => kind.to_owned(),
+            CrdVersion::V1Beta1 => kind.to_uppercase(),
         };
         let unchanged = stream.phase == self.phase;
-        let written = stream.written.as_ref().filter(|_| unchanged);
-        let since = written.and_then(|written| written.since).unwrap_or(now);
+        let status = stream.status.as_ref().filter(|_| unchanged);
+        let since = status.and_then(|status| status.since).unwrap_or(now);
         let mut status = json!({
             "configurationHash": self.hash,
             "conditions": [{
@@ -84,29 +84,29 @@ impl Status {
                 "observedGeneration": stream.generation,
             }],
         });
-        // Before v1 an empty phase is refused.
-        if self.phase != Phase::New || line == Line::V1 {
-            status["phase"] = json!(self.phase.label(line));
+        // v1beta1 rejects an empty phase.
+        if self.phase != Phase::New || crd_version == CrdVersion::V1 {
+            status["phase"] = json!(self.phase.label(crd_version));
         }
         json!({ "status": status })
     }
 }
 
-/// How a status names the Job that it speaks of, so that it can be told how that ended even after
-/// a restart: plugins' CRDs have room for it nowhere else.
-pub fn in_job(uid: &str) -> String {
+/// The part of a status message that names the Job, so that the result of the Job can be looked up
+/// after a restart of the operator. The CRDs of plugins have no other field for it.
+pub fn job_suffix(uid: &str) -> String {
     format!(" in Job {uid}")
 }
 
-/// The uid of the Job that a status names.
-pub fn job_of(message: &str) -> Option<&str> {
+/// The uid of the Job that a status message names.
+pub fn job_in_message(message: &str) -> Option<&str> {
     let uid = message.split_once(" in Job ")?.1;
     uid.get(..36).filter(|uid| uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
 }
 
 fn without_job(message: &str) -> String {
-    match job_of(message) {
-        Some(uid) => message.replacen(&in_job(uid), "", 1),
+    match job_in_message(message) {
+        Some(uid) => message.replacen(&job_suffix(uid), "", 1),
         None => message.into(),
     }
 }

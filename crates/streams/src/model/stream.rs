@@ -1,17 +1,19 @@
-//! A stream definition, as much of it as decisions need.
+//! The parts of a stream definition that decisions need.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::class::Class;
-use super::hash::{Digest, checksum, go_json, md5_hex, normal};
-use super::layout::{self, Execution, Problem};
+use super::hash::{Digest, canonical_digest, checksum, go_compatible_json, md5_hex};
 use super::meta::{Condition, RawMeta, Revision};
 use super::phase::Phase;
-use super::{Key, Line, PAUSE, Place, RECOVER, RECOVERED, RESTART, RESTART_ON, STATE};
+use super::spec_layout::{self, Execution, Problem};
+use super::{
+    CrdVersion, Key, NamespacedName, PAUSE, RECOVER, RECOVERED, RESTART, RESTART_ON, STATE,
+};
 
-/// Our name in the fields that we write.
+/// The field manager of our writes.
 pub const MANAGER: &str = "mainstay";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -39,25 +41,25 @@ pub struct Stream {
     pub generation: i64,
     pub created: Timestamp,
     pub deleting: bool,
-    /// As Go writes it: what Jobs are given, and what the hash is of.
+    /// The spec as JSON in Go's format: it is passed to Jobs and hashed.
     pub spec: Box<str>,
     pub hash: Box<str>,
-    pub normal: Digest,
+    pub canonical_digest: Digest,
     pub execution: Result<Execution, Box<Problem>>,
-    pub wishes: Wishes,
+    pub annotations: Annotations,
     pub phase: Phase,
-    pub written: Option<Box<Written>>,
-    /// Another operator's name and when it wrote the status last, if one did.
+    pub status: Option<Box<CurrentStatus>>,
+    /// The field manager of another operator that wrote the status, and the time of its last write.
     pub other_writer: Option<Box<(String, Timestamp)>>,
 }
 
-/// What annotations ask for.
+/// The parsed annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Annotations {
     pub paused: bool,
     pub restart: Option<Box<str>>,
     pub recover: bool,
-    /// How often it has been started again, and when it last was.
+    /// Consecutive failures, and the time of the last.
     pub recovered: Option<(u32, Timestamp)>,
     pub on_template: bool,
     pub on_secrets: bool,
@@ -65,18 +67,18 @@ pub struct Wishes {
     pub state: Option<Box<str>>,
 }
 
-/// The status, as it is there.
+/// The status on the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct CurrentStatus {
     pub hash: Box<str>,
     pub kind: Box<str>,
     pub message: Box<str>,
-    /// When the phase last changed, where the CRD keeps that.
+    /// When the phase last changed, if the CRD keeps that.
     pub since: Option<Timestamp>,
 }
 
-impl Written {
-    pub fn is_trouble(&self) -> bool {
+impl CurrentStatus {
+    pub fn is_error(&self) -> bool {
         self.kind.eq_ignore_ascii_case("error")
     }
 }
@@ -84,64 +86,65 @@ impl Written {
 impl Stream {
     pub fn of(raw: RawStream, class: &Class) -> Stream {
         let RawStream { metadata, spec, status } = raw;
-        let without = match class.line {
-            Line::Beta => &class.secret_refs[..],
-            Line::V1 => &[],
+        let without = match class.crd_version {
+            CrdVersion::V1Beta1 => &class.secret_refs[..],
+            CrdVersion::V1 => &[],
         };
-        let json = go_json(&spec);
-        let hash = match class.line {
-            Line::V1 => md5_hex(json.as_bytes()),
-            Line::Beta => checksum(json.as_bytes()),
+        let json = go_compatible_json(&spec);
+        let hash = match class.crd_version {
+            CrdVersion::V1 => md5_hex(json.as_bytes()),
+            CrdVersion::V1Beta1 => checksum(json.as_bytes()),
         };
         let status = status.unwrap_or_default();
         let phase = Phase::of(status.phase.as_deref().unwrap_or_default());
         let condition = status.conditions.unwrap_or_default().into_iter().next();
         let condition = condition.unwrap_or_default();
         let some = phase != Phase::New || !condition.kind.is_empty();
-        let written = some.then(|| {
-            Box::new(Written {
+        let status = some.then(|| {
+            Box::new(CurrentStatus {
                 hash: status.configuration_hash.unwrap_or_default().into(),
                 kind: condition.kind.into(),
                 message: condition.message.unwrap_or_default().into(),
                 since: condition.last_transition_time,
             })
         });
-        let execution = layout::read(&spec, &metadata.namespace, class.line).map_err(Box::new);
+        let execution =
+            spec_layout::read(&spec, &metadata.namespace, class.crd_version).map_err(Box::new);
         Stream {
-            key: Key { class: class.name.clone(), place: metadata.place() },
+            key: Key { class: class.name.clone(), object_name: metadata.object_name() },
             revision: metadata.revision(),
             generation: metadata.generation,
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            normal: normal(&spec, without),
+            canonical_digest: canonical_digest(&spec, without),
             spec: json.into(),
             hash: hash.into(),
             execution,
-            wishes: wishes(&metadata),
+            annotations: annotations(&metadata),
             phase,
-            written,
+            status,
             other_writer: other_writer(&metadata),
             uid: metadata.uid.into(),
         }
     }
 
-    /// What its operator says is in its way; how it failed is told by the phase.
-    pub fn trouble(&self) -> Option<&str> {
-        let written = self.written.as_deref()?;
-        let is = written.is_trouble() && self.phase != Phase::Failed;
-        is.then_some(&*written.message)
+    /// The error that the status reports, other than the failure of a Job.
+    pub fn error_message(&self) -> Option<&str> {
+        let status = self.status.as_deref()?;
+        let is = status.is_error() && self.phase != Phase::Failed;
+        is.then_some(&*status.message)
     }
 
-    pub fn place(&self) -> &Place {
-        &self.key.place
+    pub fn object_name(&self) -> &NamespacedName {
+        &self.key.object_name
     }
 }
 
-fn wishes(metadata: &RawMeta) -> Wishes {
+fn annotations(metadata: &RawMeta) -> Annotations {
     let is = |name: &str| metadata.annotation(name) == Some("true");
     let on = metadata.annotation(RESTART_ON).unwrap_or_default();
     let on = |what: &str| on.split(',').any(|part| part.trim() == what);
-    Wishes {
+    Annotations {
         paused: is(PAUSE),
         restart: metadata.annotation(RESTART).map(Box::from),
         recover: is(RECOVER),
@@ -157,7 +160,7 @@ fn wishes(metadata: &RawMeta) -> Wishes {
 
 fn other_writer(metadata: &RawMeta) -> Option<Box<(String, Timestamp)>> {
     let writers = metadata.managed_fields.as_deref().unwrap_or_default().iter();
-    // Someone at a command line is no operator.
+    // Someone who uses kubectl is not an operator.
     let other = |name: &str| name != MANAGER && !name.starts_with("kubectl");
     let others = writers.filter(|w| w.subresource == "status" && other(&w.manager));
     let latest = others.filter_map(|writer| Some((writer.manager.clone(), writer.time?)));

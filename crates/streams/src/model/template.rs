@@ -1,11 +1,11 @@
-//! A StreamingJobTemplate: the Job that a stream's own is made from.
+//! A StreamingJobTemplate: the template of a stream's Job.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::hash::{go_json, md5_hex};
+use super::hash::{go_compatible_json, md5_hex};
 use super::meta::{RawMeta, Revision};
-use super::{Line, Place};
+use super::{CrdVersion, NamespacedName};
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct RawTemplate {
@@ -16,32 +16,39 @@ pub struct RawTemplate {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    pub place: Place,
+    pub object_name: NamespacedName,
     pub revision: Revision,
-    /// `metadata` (labels and annotations) and `spec` of the Job; or what is wrong with it.
+    /// `metadata` (labels and annotations) and `spec` of the Job; or why it is invalid.
     pub job: Result<Value, String>,
     pub hash: String,
 }
 
 impl Template {
-    pub fn of(raw: RawTemplate, line: Line) -> Template {
-        let job = job(&raw.spec, line);
-        let hash = md5_hex(go_json(&raw.spec).as_bytes());
-        Template { place: raw.metadata.place(), revision: raw.metadata.revision(), job, hash }
+    pub fn of(raw: RawTemplate, crd_version: CrdVersion) -> Template {
+        let job = job(&raw.spec, crd_version);
+        let hash = md5_hex(go_compatible_json(&raw.spec).as_bytes());
+        Template {
+            object_name: raw.metadata.object_name(),
+            revision: raw.metadata.revision(),
+            job,
+            hash,
+        }
     }
 }
 
-/// The Job in a template. In v1 the spec is the Job; before, its metadata stood beside `template`.
-/// Either is taken wherever it stands, since charts of one line ship templates of the other.
-fn job(spec: &Value, line: Line) -> Result<Value, String> {
-    let (wanted, found) = match line {
-        Line::V1 if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),
+/// The Job in a template: the spec itself in v1, `spec.template` in v1beta1. Both are accepted in
+/// either version, since charts of one version ship templates of the other.
+fn job(spec: &Value, crd_version: CrdVersion) -> Result<Value, String> {
+    let (wanted, found) = match crd_version {
+        CrdVersion::V1 if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),
         _ if spec.pointer("/template/spec/template").is_some() => {
             ("spec.template.spec", &spec["template"]["spec"])
         }
-        Line::V1 => ("spec.spec", &spec["spec"]),
-        Line::Beta if spec.pointer("/spec/template").is_some() => ("spec.spec", &spec["spec"]),
-        Line::Beta => ("spec.template.spec", &spec["template"]["spec"]),
+        CrdVersion::V1 => ("spec.spec", &spec["spec"]),
+        CrdVersion::V1Beta1 if spec.pointer("/spec/template").is_some() => {
+            ("spec.spec", &spec["spec"])
+        }
+        CrdVersion::V1Beta1 => ("spec.template.spec", &spec["template"]["spec"]),
     };
     let problem = |what: &str| Err(format!("{wanted}{what}"));
     let Some(fields) = found.as_object() else {

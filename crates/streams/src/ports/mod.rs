@@ -1,3 +1,4 @@
-//! The systems that the operator talks to.
+//! The systems that this crate talks to.
 
+pub mod api_server;
 pub mod kubernetes;

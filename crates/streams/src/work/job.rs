@@ -1,14 +1,15 @@
-//! Jobs and CronJobs are made, removed and asked after.
+//! Creates and deletes Jobs and CronJobs, and looks up their results.
 
 use serde_json::Value;
 
-use super::{Done, Hands};
-use crate::cluster::{Answer, Call, Refused, Watched, What};
+use super::{Effects, Executed};
 use crate::model::Key;
+use crate::model::watch::{ApiError, WatchTarget};
+use crate::ports::api_server::{Request, ResourceKind, Response};
 
-impl Hands {
-    pub(super) async fn start_job(&self, manifest: &Value) -> Result<Done, Refused> {
-        self.learn(Call::Create(What::Job, manifest.clone())).await
+impl Effects {
+    pub(super) async fn start_job(&self, manifest: &Value) -> Result<Executed, ApiError> {
+        self.learn(Request::Create(ResourceKind::Job, manifest.clone())).await
     }
 
     pub(super) async fn stop_job(
@@ -16,27 +17,33 @@ impl Hands {
         key: &Key,
         uid: &str,
         running: bool,
-    ) -> Result<Done, Refused> {
-        let (place, uid) = (key.place.clone(), uid.into());
-        let delete = Call::Delete { what: What::Job, place, uid, foreground: running };
-        self.remove(delete, &Watched::Jobs).await
+    ) -> Result<Executed, ApiError> {
+        let (object_name, uid) = (key.object_name.clone(), uid.into());
+        let delete =
+            Request::Delete { kind: ResourceKind::Job, object_name, uid, foreground: running };
+        self.remove(delete, &WatchTarget::Jobs).await
     }
 
-    pub(super) async fn start_schedule(&self, manifest: &Value) -> Result<Done, Refused> {
-        self.learn(Call::Create(What::Cron, manifest.clone())).await
+    pub(super) async fn start_schedule(&self, manifest: &Value) -> Result<Executed, ApiError> {
+        self.learn(Request::Create(ResourceKind::CronJob, manifest.clone())).await
     }
 
-    pub(super) async fn stop_schedule(&self, key: &Key, uid: &str) -> Result<Done, Refused> {
-        let (place, uid) = (key.place.clone(), uid.into());
-        let delete = Call::Delete { what: What::Cron, place, uid, foreground: true };
-        self.remove(delete, &Watched::Crons).await
+    pub(super) async fn stop_schedule(&self, key: &Key, uid: &str) -> Result<Executed, ApiError> {
+        let (object_name, uid) = (key.object_name.clone(), uid.into());
+        let delete =
+            Request::Delete { kind: ResourceKind::CronJob, object_name, uid, foreground: true };
+        self.remove(delete, &WatchTarget::CronJobs).await
     }
 
-    pub(super) async fn ask_fate(&self, key: &Key, uid: &str) -> Result<Done, Refused> {
-        let ask = Call::Fate { place: key.place.clone(), uid: uid.into() };
-        if let Answer::Fate(fate) = self.cluster.call(ask).await? {
-            self.index.lock().fate(&key.place, uid, fate);
+    pub(super) async fn look_up_job_result(
+        &self,
+        key: &Key,
+        uid: &str,
+    ) -> Result<Executed, ApiError> {
+        let ask = Request::JobResult { object_name: key.object_name.clone(), uid: uid.into() };
+        if let Response::JobResult(result) = self.api.send(ask).await? {
+            self.index.lock().record_job_result(&key.object_name, uid, result);
         }
-        Ok(Done::default())
+        Ok(Executed::default())
     }
 }

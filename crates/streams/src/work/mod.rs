@@ -1,8 +1,7 @@
-//! One handler for each command: it makes the requests, and what the API server answers goes into
-//! the index at once, so that the next decision need not wait for a watch.
+//! A handler for each action. It sends the requests and applies the responses to the index at once,
+//! so that the next decision need not wait for a watch.
 //!
-//! Handlers may be called again with the same command: "it is there already" and "it is not there"
-//! are answers.
+//! Handlers are idempotent: an object that exists already or is gone already is not an error.
 
 mod job;
 mod request;
@@ -14,113 +13,119 @@ use jiff::Timestamp;
 use kernel::Ambient;
 use parking_lot::Mutex;
 
-use crate::cluster::{Answer, Call, Cluster, Object, Refused, Told, Watched};
-use crate::decide::command::{Mode, Why};
-use crate::decide::{Command, Decision, decide};
+use crate::decide::action::{Mode, StopReason};
+use crate::decide::{Action, Decision, decide};
 use crate::index::Index;
 use crate::model::class::Class;
 use crate::model::stream::Stream;
-use crate::model::{Key, Place};
+use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use crate::model::{Key, NamespacedName};
+use crate::ports::api_server::{ApiServer, Request, Response};
 
-/// Everything that a handler may use.
+/// The dependencies of the handlers.
 #[derive(Clone)]
-pub struct Hands {
-    pub cluster: Arc<dyn Cluster>,
+pub struct Effects {
+    pub api: Arc<dyn ApiServer>,
     pub index: Arc<Mutex<Index>>,
     pub ambient: Ambient,
 }
 
-/// What came of a command.
+/// The result of an action.
 #[derive(Debug, Default, PartialEq)]
-pub struct Done {
-    /// Streams that it may matter to, beside the one that it was for.
-    pub touched: Vec<Key>,
-    /// It was not carried out.
-    pub refused: Option<Refused>,
+pub struct Executed {
+    /// Other streams that the action may affect.
+    pub affected: Vec<Key>,
+    /// Why the action was not carried out.
+    pub error: Option<ApiError>,
 }
 
-impl Hands {
-    /// Decides, and takes what the decision needs of what is limited, under one lock: no two
-    /// streams take the last room for a backfill. Others may go on because of it.
+impl Effects {
+    /// Decides and reserves limited resources under one lock, so that two streams cannot take the
+    /// last slot for a backfill. Returns the other streams that may proceed because of it.
     pub fn decide(&self, key: &Key) -> (Decision, Vec<Key>) {
         let now = self.now();
         let mut index = self.index.lock();
-        // What an earlier attempt took and did not use, or not as far as is known.
-        let touched = index.release_backfill(&key.place);
-        let decision = decide(&index, key, now);
-        index.waits(key, decision.waits_for_backfills);
-        for command in &decision.commands {
-            match command {
-                Command::StartJob { mode: Mode::Backfill(_), .. } => {
-                    index.reserve_backfill(&key.place);
+        // Releases what an earlier attempt reserved and did not use.
+        let affected = index.release_backfill(&key.object_name);
+        let decision = decide(&index.observe(key, now), now);
+        index.set_waiting(key, decision.waiting_for_backfill);
+        for action in &decision.actions {
+            match action {
+                Action::StartJob { mode: Mode::Backfill(_), .. } => {
+                    index.reserve_backfill(&key.object_name);
                 }
-                Command::StopJob { running: true, why: Why::Changed, .. } => index.restarted(now),
+                Action::StopJob { running: true, why: StopReason::Changed, .. } => {
+                    index.record_restart(now)
+                }
                 _ => {}
             }
         }
-        (decision, touched)
+        (decision, affected)
     }
 
-    pub async fn carry_out(&self, key: &Key, command: &Command) -> Done {
-        let done = match command {
-            Command::RequestInitialBackfill { manifest } => self.request_initial(manifest).await,
-            Command::StartJob { manifest, .. } => self.start_job(manifest).await,
-            Command::StopJob { uid, running, .. } => self.stop_job(key, uid, *running).await,
-            Command::StartSchedule { manifest } => self.start_schedule(manifest).await,
-            Command::StopSchedule { uid } => self.stop_schedule(key, uid).await,
-            Command::AskFate { uid } => self.ask_fate(key, uid).await,
-            Command::CompleteRequest { name } => self.complete_request(key, name).await,
-            Command::RefuseRequest { request, why } => self.refuse_request(request, why).await,
-            Command::RemoveRequest { request, uid } => self.remove_request(request, uid).await,
-            Command::Annotate { name, value } => self.annotate(key, name, value.as_deref()).await,
-            Command::SetStatus(status) => self.set_status(key, status).await,
-            Command::Publish(happened) => self.publish(key, happened).await,
+    pub async fn execute(&self, key: &Key, action: &Action) -> Executed {
+        let done = match action {
+            Action::RequestInitialBackfill { manifest } => self.request_initial(manifest).await,
+            Action::StartJob { manifest, .. } => self.start_job(manifest).await,
+            Action::StopJob { uid, running, .. } => self.stop_job(key, uid, *running).await,
+            Action::StartSchedule { manifest } => self.start_schedule(manifest).await,
+            Action::StopSchedule { uid } => self.stop_schedule(key, uid).await,
+            Action::LookUpJobResult { uid } => self.look_up_job_result(key, uid).await,
+            Action::CompleteRequest { name } => self.complete_request(key, name).await,
+            Action::RefuseRequest { request, why } => self.refuse_request(request, why).await,
+            Action::RemoveRequest { request, uid } => self.remove_request(request, uid).await,
+            Action::Annotate { name, value } => self.annotate(key, name, value.as_deref()).await,
+            Action::SetStatus(status) => self.set_status(key, status).await,
+            Action::Publish(event) => self.publish(key, event).await,
         };
-        done.unwrap_or_else(|refused| self.not_done(key, command, refused))
+        done.unwrap_or_else(|error| self.failed(key, action, error))
     }
 
-    fn not_done(&self, key: &Key, command: &Command, refused: Refused) -> Done {
-        let backfill = matches!(command, Command::StartJob { mode: Mode::Backfill(_), .. });
-        let touched = match refused {
-            // No answer: it may be running, and is counted as if until a watch tells.
-            Refused::Away(_) => Vec::new(),
-            _ if backfill => self.index.lock().release_backfill(&key.place),
+    fn failed(&self, key: &Key, action: &Action, error: ApiError) -> Executed {
+        let backfill = matches!(action, Action::StartJob { mode: Mode::Backfill(_), .. });
+        let affected = match error {
+            // No response: the Job may be running and counts as such until a watch reports
+            // otherwise.
+            ApiError::Unreachable(_) => Vec::new(),
+            _ if backfill => self.index.lock().release_backfill(&key.object_name),
             _ => Vec::new(),
         };
-        Done { touched, refused: Some(refused) }
+        Executed { affected, error: Some(error) }
     }
 
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(self.ambient.now().millis()).unwrap_or_default()
     }
 
-    /// A request whose answer is an object, or nothing to know.
-    async fn learn(&self, call: Call) -> Result<Done, Refused> {
-        match self.cluster.call(call).await? {
-            Answer::Object(object) => Ok(self.learnt(*object)),
-            _ => Ok(Done::default()),
+    /// Sends a request and applies the object of its response.
+    async fn learn(&self, send: Request) -> Result<Executed, ApiError> {
+        match self.api.send(send).await? {
+            Response::Object(object) => Ok(self.upsert(*object)),
+            _ => Ok(Executed::default()),
         }
     }
 
-    fn learnt(&self, object: Object) -> Done {
-        Done { touched: self.index.lock().learnt(object), ..Done::default() }
+    fn upsert(&self, object: Object) -> Executed {
+        Executed { affected: self.index.lock().upsert(object), ..Executed::default() }
     }
 
-    /// A removal. One that is carried out at once is known at once; a watch tells of the others.
-    async fn remove(&self, call: Call, watched: &Watched) -> Result<Done, Refused> {
-        let Call::Delete { place, uid, .. } = &call else { return Ok(Done::default()) };
-        let (place, uid) = (place.clone(), uid.clone());
-        match self.cluster.call(call).await {
-            Ok(Answer::Object(object)) => Ok(self.learnt(*object)),
-            Ok(_) | Err(Refused::NotFound) => Ok(self.gone(watched, place, uid)),
-            Err(refused) => Err(refused),
+    /// Deletes an object. An immediate deletion is applied at once; a watch reports the others.
+    async fn remove(&self, send: Request, watched: &WatchTarget) -> Result<Executed, ApiError> {
+        let Request::Delete { object_name, uid, .. } = &send else {
+            return Ok(Executed::default());
+        };
+        let (object_name, uid) = (object_name.clone(), uid.clone());
+        match self.api.send(send).await {
+            Ok(Response::Object(object)) => Ok(self.upsert(*object)),
+            Ok(_) | Err(ApiError::NotFound) => Ok(self.gone(watched, object_name, uid)),
+            Err(error) => Err(error),
         }
     }
 
-    fn gone(&self, watched: &Watched, place: Place, uid: Box<str>) -> Done {
-        // The version is one that no other saying is older than: there is nothing after an end.
-        let told = Told::Gone(place, uid, crate::model::meta::Revision::of(""));
-        Done { touched: self.index.lock().told(watched, told), ..Done::default() }
+    fn gone(&self, watched: &WatchTarget, object_name: NamespacedName, uid: Box<str>) -> Executed {
+        // No event is newer than a deletion.
+        let event = WatchEvent::Deleted(object_name, uid, crate::model::meta::Revision::of(""));
+        Executed { affected: self.index.lock().apply(watched, event), ..Executed::default() }
     }
 
     fn stream(&self, key: &Key) -> Option<(Arc<Class>, Arc<Stream>)> {

@@ -1,32 +1,42 @@
-//! BackfillRequests are made, completed, refused and removed.
+//! Creates, completes, refuses and deletes BackfillRequests.
 
 use serde_json::{Value, json};
 
-use super::{Done, Hands};
-use crate::cluster::{Call, Refused, Watched, What};
+use super::{Effects, Executed};
 use crate::index::Index;
 use crate::model::meta::seconds;
-use crate::model::{Key, Place};
+use crate::model::watch::{ApiError, WatchTarget};
+use crate::model::{Key, NamespacedName};
+use crate::ports::api_server::{Request, ResourceKind};
 
-impl Hands {
-    pub(super) async fn request_initial(&self, manifest: &Value) -> Result<Done, Refused> {
-        self.learn(Call::Create(What::Request, manifest.clone())).await
+impl Effects {
+    pub(super) async fn request_initial(&self, manifest: &Value) -> Result<Executed, ApiError> {
+        self.learn(Request::Create(ResourceKind::BackfillRequest, manifest.clone())).await
     }
 
-    /// One that was refused while there was no stream no longer says so.
-    pub(super) async fn complete_request(&self, key: &Key, name: &str) -> Result<Done, Refused> {
-        let place = Place::new(&key.place.namespace, name);
-        let refused = |index: &Index| index.request(&place).is_some_and(|r| r.phase == "Failed");
+    /// Also clears the refusal of a request that was made before its stream.
+    pub(super) async fn complete_request(
+        &self,
+        key: &Key,
+        name: &str,
+    ) -> Result<Executed, ApiError> {
+        let object_name = NamespacedName::new(&key.object_name.namespace, name);
+        let refused =
+            |index: &Index| index.request(&object_name).is_some_and(|r| r.phase == "Failed");
         if refused(&self.index.lock()) {
             let patch = json!({ "status": { "phase": null, "conditions": null } });
-            self.patch_request(place.clone(), patch, true).await?;
+            self.patch_request(object_name.clone(), patch, true).await?;
         }
         let patch = json!({ "spec": { "completed": true } });
-        self.patch_request(place, patch, false).await
+        self.patch_request(object_name, patch, false).await
     }
 
-    /// The condition is of the standard kind: the CRD is the operator's own.
-    pub(super) async fn refuse_request(&self, place: &Place, why: &str) -> Result<Done, Refused> {
+    /// The condition has the standard format: the CRD is the operator's own.
+    pub(super) async fn refuse_request(
+        &self,
+        object_name: &NamespacedName,
+        why: &str,
+    ) -> Result<Executed, ApiError> {
         let patch = json!({ "status": {
             "phase": "Failed",
             "conditions": [{
@@ -37,26 +47,43 @@ impl Hands {
                 "lastTransitionTime": seconds(self.now()),
             }],
         } });
-        self.patch_request(place.clone(), patch, true).await
+        self.patch_request(object_name.clone(), patch, true).await
     }
 
-    pub(super) async fn remove_request(&self, place: &Place, uid: &str) -> Result<Done, Refused> {
-        let (place, uid) = (place.clone(), uid.into());
-        let delete = Call::Delete { what: What::Request, place, uid, foreground: false };
-        self.remove(delete, &Watched::Requests).await
+    pub(super) async fn remove_request(
+        &self,
+        object_name: &NamespacedName,
+        uid: &str,
+    ) -> Result<Executed, ApiError> {
+        let (object_name, uid) = (object_name.clone(), uid.into());
+        let delete = Request::Delete {
+            kind: ResourceKind::BackfillRequest,
+            object_name,
+            uid,
+            foreground: false,
+        };
+        self.remove(delete, &WatchTarget::BackfillRequests).await
     }
 
     async fn patch_request(
         &self,
-        place: Place,
+        object_name: NamespacedName,
         patch: Value,
         status: bool,
-    ) -> Result<Done, Refused> {
-        let call = Call::Patch { what: What::Request, place: place.clone(), patch, status };
-        match self.learn(call).await {
-            Err(Refused::NotFound) => {
-                let known = self.index.lock().request(&place).map(|request| request.uid.clone());
-                let gone = |uid: String| self.gone(&Watched::Requests, place, uid.into());
+    ) -> Result<Executed, ApiError> {
+        let send = Request::Patch {
+            kind: ResourceKind::BackfillRequest,
+            object_name: object_name.clone(),
+            patch,
+            status,
+        };
+        match self.learn(send).await {
+            Err(ApiError::NotFound) => {
+                let known =
+                    self.index.lock().request(&object_name).map(|request| request.uid.clone());
+                let gone = |uid: String| {
+                    self.gone(&WatchTarget::BackfillRequests, object_name, uid.into())
+                };
                 Ok(known.map(gone).unwrap_or_default())
             }
             answer => answer,

@@ -1,31 +1,36 @@
-//! What is written on a stream itself: its status, annotations, events.
+//! Writes a stream's status, annotations and events.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Done, Hands};
-use crate::cluster::{Call, Refused, What};
+use super::{Effects, Executed};
+use crate::decide::action::K8sEvent;
 use crate::decide::build::{self, Subject};
-use crate::decide::command::Happened;
 use crate::model::Key;
 use crate::model::status::Status;
+use crate::model::watch::ApiError;
+use crate::ports::api_server::{Request, ResourceKind};
 
-/// An event that cannot be written down is tried so often, and then let go: the status says it.
+/// Attempts to create an event. After that it is dropped: the status has the same information.
 const EVENT_ATTEMPTS: u32 = 3;
 
-impl Hands {
-    pub(super) async fn set_status(&self, key: &Key, status: &Status) -> Result<Done, Refused> {
-        let Some((class, stream)) = self.stream(key) else { return Ok(Done::default()) };
-        let mut patch = status.patch(&stream, class.line, self.now());
+impl Effects {
+    pub(super) async fn set_status(
+        &self,
+        key: &Key,
+        status: &Status,
+    ) -> Result<Executed, ApiError> {
+        let Some((class, stream)) = self.stream(key) else { return Ok(Executed::default()) };
+        let mut patch = status.patch(&stream, class.crd_version, self.now());
         let write = async |patch: &Value| {
-            let (what, place, patch) =
-                (What::Stream(class.clone()), key.place.clone(), patch.clone());
-            self.learn(Call::Patch { what, place, patch, status: true }).await
+            let (kind, object_name, patch) =
+                (ResourceKind::Stream(class.clone()), key.object_name.clone(), patch.clone());
+            self.learn(Request::Patch { kind, object_name, patch, status: true }).await
         };
         match write(&patch).await {
-            // Some CRDs list the phases, and none is not among them.
-            Err(Refused::Invalid(_)) if patch["status"]["phase"] == "" => {
+            // Some CRDs enumerate the phases without an empty one.
+            Err(ApiError::Invalid(_)) if patch["status"]["phase"] == "" => {
                 patch["status"].as_object_mut().map(|status| status.shift_remove("phase"));
                 write(&patch).await
             }
@@ -38,42 +43,42 @@ impl Hands {
         key: &Key,
         name: &str,
         value: Option<&str>,
-    ) -> Result<Done, Refused> {
-        let Some((class, _)) = self.stream(key) else { return Ok(Done::default()) };
+    ) -> Result<Executed, ApiError> {
+        let Some((class, _)) = self.stream(key) else { return Ok(Executed::default()) };
         let patch = json!({ "metadata": { "annotations": { name: value } } });
-        let (what, place) = (What::Stream(class), key.place.clone());
-        self.learn(Call::Patch { what, place, patch, status: false }).await
+        let (kind, object_name) = (ResourceKind::Stream(class), key.object_name.clone());
+        self.learn(Request::Patch { kind, object_name, patch, status: false }).await
     }
 
-    pub(super) async fn publish(&self, key: &Key, happened: &Happened) -> Result<Done, Refused> {
-        let Some((class, stream)) = self.stream(key) else { return Ok(Done::default()) };
+    pub(super) async fn publish(&self, key: &Key, event: &K8sEvent) -> Result<Executed, ApiError> {
+        let Some((class, stream)) = self.stream(key) else { return Ok(Executed::default()) };
         let api_version = class.api_version();
         self.publish_on(
             Subject {
                 api_version: &api_version,
                 kind: &class.kind,
-                namespace: &key.place.namespace,
-                name: &key.place.name,
+                namespace: &key.object_name.namespace,
+                name: &key.object_name.name,
                 uid: &stream.uid,
             },
-            happened,
+            event,
         )
         .await;
-        Ok(Done::default())
+        Ok(Executed::default())
     }
 
-    /// An event that is lost is no reason to do anything again.
-    pub async fn publish_on(&self, subject: Subject<'_>, happened: &Happened) {
+    /// A lost event is not worth a retry of the action.
+    pub async fn publish_on(&self, subject: Subject<'_>, event: &K8sEvent) {
         for attempt in 1..=EVENT_ATTEMPTS {
-            let event = build::event(subject, happened, self.now());
-            let refused = match self.cluster.call(Call::Create(What::Event, event)).await {
+            let manifest = build::event_manifest(subject, event, self.now());
+            let error = match self.api.send(Request::Create(ResourceKind::Event, manifest)).await {
                 Ok(_) => return,
-                Err(refused) => refused,
+                Err(error) => error,
             };
-            let again = matches!(refused, Refused::Busy(_) | Refused::Exists);
+            let again = matches!(error, ApiError::Throttled(_) | ApiError::AlreadyExists);
             if attempt == EVENT_ATTEMPTS || !again {
-                let (reason, name) = (happened.reason, subject.name);
-                tracing::warn!(reason, name, %refused, "an event could not be written");
+                let (reason, name) = (event.reason, subject.name);
+                tracing::warn!(reason, name, %error, "creating an event failed");
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100 << attempt)).await;

@@ -1,4 +1,4 @@
-//! What the probes say, and what is counted.
+//! The responses of probes, and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,32 +7,33 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kernel::Ambient;
-use streams::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
 use streams::config::Config;
-use streams::health;
-use streams::operator::Operator;
+use streams::controller::Operator;
+use streams::controller::health;
+use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer, Request, Response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// An empty cluster that tells nothing before it may.
+/// An empty cluster that sends no events until it is released.
 struct Empty {
     telling: watch::Receiver<bool>,
 }
 
 #[async_trait]
-impl Cluster for Empty {
-    fn watch(&self, _: Watched) -> BoxStream<'static, Told> {
+impl ApiServer for Empty {
+    fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
         let mut telling = self.telling.clone();
         let first = async move {
             let _ = telling.wait_for(|telling| *telling).await;
-            Told::All(Vec::new())
+            WatchEvent::Snapshot(Vec::new())
         };
         futures::stream::once(first).chain(futures::stream::pending()).boxed()
     }
 
-    async fn call(&self, _: Call) -> Result<Answer, Refused> {
-        Err(Refused::NotFound)
+    async fn send(&self, _: Request) -> Result<Response, ApiError> {
+        Err(ApiError::NotFound)
     }
 }
 
@@ -47,8 +48,8 @@ async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn ready_means_that_everything_has_been_listed() {
-    let (tell, telling) = watch::channel(false);
+async fn ready_means_that_all_objects_are_listed() {
+    let (log, telling) = watch::channel(false);
     let address = "127.0.0.1:0".to_owned();
     let mut config = Config {
         probes_addr: address.clone(),
@@ -68,7 +69,7 @@ async fn ready_means_that_everything_has_been_listed() {
     for path in ["/health/ready", "/readyz"] {
         assert_eq!(get(probes, path).await.0, 503, "{path}");
     }
-    tell.send(true).unwrap();
+    log.send(true).unwrap();
     let ready = async {
         while get(probes, "/readyz").await != (200, "ok: acting".into()) {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Lists and watches against an API server that the test plays: what the real one does too rarely.
+//! Lists and watches against a scripted API server: situations that a real one rarely produces.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod health;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde_json::{Value, json};
-use streams::cluster::{Answer, Call, Cluster as _, Object, Refused, Told, Watched, What};
-use streams::model::Place;
-use streams::model::job::Fate;
+use streams::model::NamespacedName;
+use streams::model::job::JobResult;
+use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer as _, Request, ResourceKind, Response};
 
 use played::{Played, Reply};
 
@@ -34,25 +35,25 @@ fn line(kind: &str, object: &Value) -> String {
     json!({ "type": kind, "object": object }).to_string() + "\n"
 }
 
-async fn next(told: &mut BoxStream<'static, Told>) -> Told {
-    let told = tokio::time::timeout(Duration::from_secs(60), told.next()).await;
-    told.expect("something is told").expect("a watch never ends")
+async fn next(event: &mut BoxStream<'static, WatchEvent>) -> WatchEvent {
+    let event = tokio::time::timeout(Duration::from_secs(60), event.next()).await;
+    event.expect("something is told").expect("a watch never ends")
 }
 
-fn names(told: &Told) -> Vec<String> {
+fn names(event: &WatchEvent) -> Vec<String> {
     let name = |object: &Object| match object {
-        Object::Request(request) => request.place.name.to_string(),
+        Object::BackfillRequest(request) => request.object_name.name.to_string(),
         other => panic!("{other:?}"),
     };
-    match told {
-        Told::All(objects) => objects.iter().map(name).collect(),
-        Told::Is(object) => vec![name(object)],
+    match event {
+        WatchEvent::Snapshot(objects) => objects.iter().map(name).collect(),
+        WatchEvent::Upserted(object) => vec![name(object)],
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_list_comes_in_pages_and_a_cut_watch_goes_on_from_where_it_was() {
+async fn a_list_is_paged_and_an_interrupted_watch_resumes() {
     let object = request("b", 12).to_string();
     let half = &object[..object.len() / 2];
     let played = Played::new([
@@ -70,17 +71,19 @@ async fn a_list_comes_in_pages_and_a_cut_watch_goes_on_from_where_it_was() {
         ("resourceVersion=16", Reply::Lines(vec![line("ADDED", &request("c", 17))])),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(names(&next(&mut told).await), ["a", "b"]);
-    assert_eq!(names(&next(&mut told).await), ["a"]);
-    let Told::Gone(place, uid, _) = next(&mut told).await else { panic!("b is gone") };
-    assert_eq!((place, &*uid), (Place::new("n", "b"), "b-uid"));
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a", "b"]);
+    assert_eq!(names(&next(&mut event).await), ["a"]);
+    let WatchEvent::Deleted(object_name, uid, _) = next(&mut event).await else {
+        panic!("b is gone")
+    };
+    assert_eq!((object_name, &*uid), (NamespacedName::new("n", "b"), "b-uid"));
+    assert_eq!(names(&next(&mut event).await), ["c"]);
     played.all_asked();
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_means_to_list_again() {
+async fn an_expired_resource_version_causes_another_list() {
     let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
     let played = Played::new([
         ("limit=500", page(&[], "10", "")),
@@ -91,42 +94,42 @@ async fn a_version_that_is_forgotten_means_to_list_again() {
         ("resourceVersion=30", Reply::Hang),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(names(&next(&mut told).await), Vec::<String>::new());
-    assert_eq!(names(&next(&mut told).await), ["a"]);
-    assert_eq!(names(&next(&mut told).await), ["b"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), Vec::<String>::new());
+    assert_eq!(names(&next(&mut event).await), ["a"]);
+    assert_eq!(names(&next(&mut event).await), ["b"]);
 }
 
 #[tokio::test]
-async fn a_page_that_expired_means_to_begin_anew() {
+async fn an_expired_page_restarts_the_list() {
     let played = Played::new([
         ("limit=500", page(&[request("a", 1)], "", "next")),
         ("continue=next", Reply::json(410, &json!({ "code": 410, "reason": "Expired" }))),
         ("limit=500", page(&[request("b", 2)], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::Conflict));
-    assert_eq!(names(&next(&mut told).await), ["b"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::Conflict));
+    assert_eq!(names(&next(&mut event).await), ["b"]);
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_wait_is_given_its_time() {
+async fn a_retry_after_header_is_respected() {
     let played = Played::new([
         ("limit=500", Reply::json(429, &json!({ "code": 429 })).with("retry-after", "1")),
         ("limit=500", page(&[], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
     let begun = std::time::Instant::now();
-    let busy = Told::Trouble(Refused::Busy(Some(Duration::from_secs(1))));
-    assert_eq!(next(&mut told).await, busy);
-    assert_eq!(next(&mut told).await, Told::All(Vec::new()));
+    let busy = WatchEvent::Error(ApiError::Throttled(Some(Duration::from_secs(1))));
+    assert_eq!(next(&mut event).await, busy);
+    assert_eq!(next(&mut event).await, WatchEvent::Snapshot(Vec::new()));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it was asked to wait");
 }
 
 #[tokio::test]
-async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
+async fn without_permission_to_watch_lists_are_repeated() {
     let forbidden = json!({ "code": 403, "message": "cannot watch" });
     let played = Played::new([
         ("limit=500", page(&[request("a", 1)], "10", "")),
@@ -135,15 +138,18 @@ async fn who_may_list_and_not_watch_is_told_by_lists_and_watches_when_it_may() {
         ("resourceVersion=20", Reply::Lines(vec![line("ADDED", &request("c", 21))])),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(names(&next(&mut told).await), ["a"]);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::Forbidden("cannot watch".into())));
-    assert_eq!(names(&next(&mut told).await), ["b"]);
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a"]);
+    assert_eq!(
+        next(&mut event).await,
+        WatchEvent::Error(ApiError::Forbidden("cannot watch".into()))
+    );
+    assert_eq!(names(&next(&mut event).await), ["b"]);
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_spoils_no_other() {
+async fn an_object_that_cannot_be_parsed_does_not_affect_others() {
     let mut odd = request("odd", 2);
     odd["spec"] = json!({ "streamClass": [1, 2], "streamId": {} });
     let played = Played::new([
@@ -154,14 +160,16 @@ async fn an_object_that_cannot_be_read_spoils_no_other() {
         ),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(names(&next(&mut told).await), ["a", "b"]);
-    assert!(matches!(next(&mut told).await, Told::Gone(place, ..) if *place.name == *"odd"));
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(names(&next(&mut event).await), ["a", "b"]);
+    assert!(
+        matches!(next(&mut event).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"odd")
+    );
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_there_is_listed_when_its_crd_comes() {
+async fn a_missing_kind_is_listed_when_its_crd_is_created() {
     let crd = json!({ "metadata": { "name": "backfillrequests.streaming.sneaksanddata.com" } });
     let played = Played::new([
         ("limit=500", Reply::json(404, &json!({ "code": 404 }))),
@@ -169,13 +177,13 @@ async fn a_kind_that_is_not_there_is_listed_when_its_crd_comes() {
         ("limit=500", page(&[request("a", 1)], "10", "")),
     ])
     .await;
-    let mut told = played.cluster().watch(Watched::Requests);
-    assert_eq!(next(&mut told).await, Told::Trouble(Refused::NotFound));
-    assert_eq!(names(&next(&mut told).await), ["a"]);
+    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::NotFound));
+    assert_eq!(names(&next(&mut event).await), ["a"]);
 }
 
 #[tokio::test]
-async fn several_namespaces_are_told_of_as_one() {
+async fn several_namespaces_are_merged_into_one_watch() {
     let at = |namespace: &str, name: &str, version: u32| {
         let mut request = request(name, version);
         request["metadata"]["namespace"] = json!(namespace);
@@ -191,17 +199,19 @@ async fn several_namespaces_are_told_of_as_one() {
         ("/namespaces/x/backfillrequests?limit", page(&[at("x", "c", 2)], "20", "")),
     ])
     .await;
-    let cluster = played.cluster().within(&["x".into(), "y".into()]);
-    let mut told = cluster.watch(Watched::Requests);
-    let mut all = names(&next(&mut told).await);
+    let api = played.api().within(&["x".into(), "y".into()]);
+    let mut event = api.watch(WatchTarget::BackfillRequests);
+    let mut all = names(&next(&mut event).await);
     all.sort();
     assert_eq!(all, ["a", "b"]);
-    assert!(matches!(next(&mut told).await, Told::Gone(place, ..) if *place.name == *"a"));
-    assert_eq!(names(&next(&mut told).await), ["c"]);
+    assert!(
+        matches!(next(&mut event).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"a")
+    );
+    assert_eq!(names(&next(&mut event).await), ["c"]);
 }
 
 #[tokio::test]
-async fn refusals_and_lost_answers_are_told_apart() {
+async fn error_responses_and_lost_responses_are_distinguished() {
     let exists = json!({ "code": 409, "reason": "AlreadyExists" });
     let played = Played::new([
         ("POST", Reply::json(409, &exists)),
@@ -219,18 +229,23 @@ async fn refusals_and_lost_answers_are_told_apart() {
         ),
     ])
     .await;
-    let cluster = played.cluster();
-    let place = Place::new("n", "a");
-    let create = Call::Create(What::Job, json!({ "metadata": { "namespace": "n" } }));
-    assert_eq!(cluster.call(create).await, Err(Refused::Exists));
-    let (what, uid) = (What::Job, "uid".into());
-    let delete = Call::Delete { what, place: place.clone(), uid, foreground: true };
-    assert_eq!(cluster.call(delete).await, Err(Refused::Conflict));
+    let api = played.api();
+    let object_name = NamespacedName::new("n", "a");
+    let create = Request::Create(ResourceKind::Job, json!({ "metadata": { "namespace": "n" } }));
+    assert_eq!(api.send(create).await, Err(ApiError::AlreadyExists));
+    let (kind, uid) = (ResourceKind::Job, "uid".into());
+    let delete = Request::Delete { kind, object_name: object_name.clone(), uid, foreground: true };
+    assert_eq!(api.send(delete).await, Err(ApiError::Conflict));
     let patch = json!({});
-    let patch = Call::Patch { what: What::Request, place: place.clone(), patch, status: false };
-    assert!(matches!(cluster.call(patch).await, Err(Refused::Away(_))));
-    let failed = Fate::Failed("BackoffLimitExceeded: it failed".into());
-    let fate = cluster.call(Call::Fate { place, uid: "uid".into() }).await;
-    assert_eq!(fate, Ok(Answer::Fate(failed)));
+    let patch = Request::Patch {
+        kind: ResourceKind::BackfillRequest,
+        object_name: object_name.clone(),
+        patch,
+        status: false,
+    };
+    assert!(matches!(api.send(patch).await, Err(ApiError::Unreachable(_))));
+    let failed = JobResult::Failed("BackoffLimitExceeded: it failed".into());
+    let result = api.send(Request::JobResult { object_name, uid: "uid".into() }).await;
+    assert_eq!(result, Ok(Response::JobResult(failed)));
     played.all_asked();
 }

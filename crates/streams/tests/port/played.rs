@@ -1,4 +1,4 @@
-//! An API server that answers what a test wrote down.
+//! A scripted API server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub enum Reply {
         headers: Vec<(&'static str, &'static str)>,
         body: String,
     },
-    /// Sent one after the other, then the connection is cut.
+    /// Chunks that are sent one by one; then the connection is closed.
     Lines(Vec<String>),
-    /// Nothing more ever comes.
+    /// Nothing more is sent.
     Hang,
-    /// The connection ends without an answer.
+    /// The connection is closed without a response.
     Cut,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Played {
 }
 
 impl Played {
-    /// Each is answered once, by the first request that it is part of; others hang.
+    /// Each reply is used once, for the first request that contains its text; other requests hang.
     pub async fn new<const N: usize>(script: [(&'static str, Reply); N]) -> Played {
         let script: Script = Arc::new(Mutex::new(script.into_iter().collect()));
         let router = Router::new().fallback(answer).with_state(script.clone());
@@ -65,23 +65,23 @@ impl Played {
         Played { address, script, task }
     }
 
-    pub fn cluster(&self) -> Kubernetes {
+    pub fn api(&self) -> Kubernetes {
         let config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
         Kubernetes::with(config).unwrap()
     }
 
     pub fn all_asked(&self) {
         let script = self.script.lock();
-        let left: Vec<_> = script.iter().map(|(asked, _)| asked).collect();
+        let left: Vec<_> = script.iter().map(|(requests, _)| requests).collect();
         assert!(left.is_empty(), "nobody asked for {left:?}");
     }
 }
 
 async fn answer(State(script): State<Script>, request: Request) -> Response {
-    let asked = format!("{} {}", request.method(), request.uri());
+    let requests = format!("{} {}", request.method(), request.uri());
     let reply = {
         let mut script = script.lock();
-        let at = script.iter().position(|(part, _)| asked.contains(part));
+        let at = script.iter().position(|(part, _)| requests.contains(part));
         at.and_then(|at| script.remove(at)).map(|(_, reply)| reply)
     };
     match reply {
@@ -95,7 +95,7 @@ async fn answer(State(script): State<Script>, request: Request) -> Response {
             let cut = Err(std::io::Error::other("cut"));
             let parts = lines.into_iter().map(Ok).chain([cut]);
             Response::new(Body::from_stream(futures::stream::iter(parts).then(async |part| {
-                // Each in a packet of its own.
+                // Each chunk in a packet of its own.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 part
             })))

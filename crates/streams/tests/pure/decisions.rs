@@ -1,16 +1,16 @@
 //! The phases of a stream: every row of the existing operator's table.
 
 use serde_json::json;
-use streams::cluster::Object;
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::model::meta::Revision;
-use streams::model::stream::Written;
+use streams::model::stream::CurrentStatus;
+use streams::model::watch::Object;
 
 use crate::world::{JOB, World, batch, capture, ended, for_request, outdated};
 
 const LAYOUTS: [&str; 3] = ["v0", "v1", "v2"];
 
-/// For each layout: a stream in a phase, and what is done about it.
+/// Asserts for each layout what is done about a stream in a phase.
 fn each(phase: &str, suspended: bool, change: impl Fn(&mut World), does: &[&str]) {
     for layout in LAYOUTS {
         let mut world = World::new();
@@ -23,7 +23,7 @@ fn each(phase: &str, suspended: bool, change: impl Fn(&mut World), does: &[&str]
 fn nothing(_: &mut World) {}
 
 #[test]
-fn rows_1_and_2_a_failed_job_makes_the_stream_failed_and_that_is_written_first() {
+fn rows_1_and_2_a_failed_job_fails_the_stream_and_the_status_is_written_first() {
     for phase in ["Pending", "Running", "Backfilling"] {
         let failed = |world: &mut World| {
             world.request("b1", |_| {});
@@ -42,7 +42,7 @@ fn rows_1_and_2_a_failed_job_makes_the_stream_failed_and_that_is_written_first()
 }
 
 #[test]
-fn rows_3_to_5_failed_is_left_by_suspending_only() {
+fn rows_3_to_5_only_suspending_leaves_failed() {
     each("Failed", true, nothing, &["Suspended", "N StreamSuspended"]);
     each(
         "Failed",
@@ -68,32 +68,32 @@ fn rows_3_to_5_failed_is_left_by_suspending_only() {
 }
 
 #[test]
-fn row_6_without_a_backend_it_stays_new_and_says_so_once() {
+fn row_6_a_stream_without_a_backend_stays_new_and_reports_it_once() {
     let mut world = World::new();
     let none = json!({ "execution": { "layoutVersion": "v2", "suspended": false } });
     world.stream("", none.clone());
     assert_eq!(world.does(), ["New!", "W NoValidBackend"]);
-    let Command::SetStatus(status) = world.decide().commands[0].clone() else { panic!() };
+    let Action::SetStatus(status) = world.decide().actions[0].clone() else { panic!() };
     let key = world.key();
     let mut stream = (**world.index.stream(&key).unwrap()).clone();
     stream.revision = Revision::of("900");
-    stream.written = Some(Box::new(Written {
+    stream.status = Some(Box::new(CurrentStatus {
         hash: status.hash.into(),
         kind: "Error".into(),
         message: status.message.into(),
         since: None,
     }));
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     assert_eq!(world.does(), [""; 0]);
 }
 
 #[test]
-fn row_7_what_is_new_and_suspended_is_only_noted() {
+fn row_7_a_new_suspended_stream_only_gets_a_status() {
     each("", true, nothing, &["Suspended", "N StreamSuspended"]);
 }
 
 #[test]
-fn row_8_what_is_new_starts_its_first_backfill_and_asks_for_it() {
+fn row_8_a_new_stream_starts_its_initial_backfill_and_requests_it() {
     const FIRST: &str = "s1-initial-backfill-0ddb0";
     each("", false, nothing, &["start Backfill(Some(\"s1-initial-backfill-0ddb0\"))"]);
     let unasked = |world: &mut World| {
@@ -108,10 +108,10 @@ fn row_8_what_is_new_starts_its_first_backfill_and_asks_for_it() {
         });
     };
     each("", false, failed, &["request initial"]);
-    let asked = |world: &mut World| {
+    let requests = |world: &mut World| {
         world.request(FIRST, |_| {}).job(JOB, for_request(FIRST));
     };
-    each("", false, asked, &["Backfilling", "N StreamCreated"]);
+    each("", false, requests, &["Backfilling", "N StreamCreated"]);
     let waiting = |world: &mut World| {
         world.request(FIRST, |_| {});
     };
@@ -119,7 +119,7 @@ fn row_8_what_is_new_starts_its_first_backfill_and_asks_for_it() {
 }
 
 #[test]
-fn a_first_backfill_that_can_not_start_is_asked_for_and_says_why() {
+fn an_initial_backfill_that_cannot_start_is_requested_and_the_error_is_reported() {
     let mut world = World::new();
     let mut spec = capture("v0", false);
     spec["backfillJobTemplateRef"]["name"] = json!("elsewhere");
@@ -130,7 +130,7 @@ fn a_first_backfill_that_can_not_start_is_asked_for_and_says_why() {
 }
 
 #[test]
-fn a_first_backfill_that_is_done_is_not_done_again() {
+fn a_completed_initial_backfill_is_not_repeated() {
     let mut world = World::new();
     world.stream("", capture("v1", false));
     world.request("s1-initial-backfill-0ddb0", |r| r["spec"]["completed"] = json!(true));
@@ -138,18 +138,18 @@ fn a_first_backfill_that_is_done_is_not_done_again() {
 }
 
 #[test]
-fn row_9_a_new_schedule_is_made_without_a_backfill() {
+fn row_9_a_new_batch_gets_a_cron_job_without_a_backfill() {
     for layout in ["v1", "v2"] {
         let mut world = World::new();
         world.stream("", batch(layout, false));
         assert_eq!(world.does(), ["start schedule"]);
-        world.cron(|_| {});
+        world.cron_job(|_| {});
         assert_eq!(world.does(), ["Scheduled", "N StreamScheduled"]);
     }
 }
 
 #[test]
-fn rows_10_and_11_pending_starts_what_is_wanted() {
+fn rows_10_and_11_a_pending_stream_is_started() {
     each("Pending", false, nothing, &["start Stream"]);
     each(
         "Pending",
@@ -179,7 +179,7 @@ fn rows_10_and_11_pending_starts_what_is_wanted() {
 }
 
 #[test]
-fn a_suspension_while_pending_is_not_undone() {
+fn a_pending_stream_can_be_suspended() {
     each("Pending", true, nothing, &["Suspended", "N StreamSuspended"]);
     let with_job = |world: &mut World| {
         world.job(JOB, |_| {});
@@ -211,13 +211,13 @@ fn rows_12_to_15_running() {
             "N StreamSuspended",
         ],
     );
-    let asked = |world: &mut World| {
+    let requests = |world: &mut World| {
         world.job(JOB, |_| {}).request("b1", |_| {});
     };
     each(
         "Running",
         false,
-        asked,
+        requests,
         &[
             "Pending",
             "N BackfillRequested",
@@ -336,16 +336,16 @@ fn an_edit_does_not_interrupt_a_backfill() {
 fn rows_25_to_27_scheduled() {
     for layout in ["v1", "v2"] {
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, true)).cron(|_| {});
+        world.stream("Scheduled", batch(layout, true)).cron_job(|_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid", "Suspended", "N StreamSuspended"]);
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, false)).cron(|_| {}).request("b1", |_| {});
+        world.stream("Scheduled", batch(layout, false)).cron_job(|_| {}).request("b1", |_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid"]);
         let mut world = World::new();
-        world.stream("Scheduled", batch(layout, false)).cron(outdated);
+        world.stream("Scheduled", batch(layout, false)).cron_job(outdated);
         assert_eq!(world.does(), ["stop schedule cron-uid"]);
         let mut world = World::new();
-        world.stream("Scheduled", capture(layout, false)).cron(|_| {});
+        world.stream("Scheduled", capture(layout, false)).cron_job(|_| {});
         assert_eq!(world.does(), ["stop schedule cron-uid"], "change capture is wanted");
         let mut world = World::new();
         world.stream("Scheduled", batch(layout, false)).request("b1", |_| {});
@@ -354,7 +354,7 @@ fn rows_25_to_27_scheduled() {
 }
 
 #[test]
-fn row_28_a_spec_that_can_not_be_read_says_why_and_what_runs_goes_on() {
+fn row_28_an_invalid_spec_is_reported_and_a_running_job_continues() {
     let mut wrong = capture("v1", false);
     wrong["execution"]["layoutVersion"] = json!("v9");
     let mut world = World::new();

@@ -1,14 +1,14 @@
-//! What holds in every state that a stream can be in, whoever brought it there.
+//! What holds in every state of a stream.
 
 use serde_json::{Value, json};
-use streams::decide::Command;
+use streams::decide::Action;
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, outdated};
 
-const PHASES: [&str; 7] =
+pub const PHASES: [&str; 7] =
     ["", "Pending", "Backfilling", "Running", "Scheduled", "Suspended", "Failed"];
 
-type Change = fn(&mut Value);
+pub type Change = fn(&mut Value);
 
 fn unchanged(_: &mut Value) {}
 fn complete(job: &mut Value) {
@@ -32,11 +32,11 @@ fn ours_ending(job: &mut Value) {
     ours_complete(job);
     deleting(job);
 }
-fn anothers(job: &mut Value) {
+pub fn anothers(job: &mut Value) {
     for_request("b0")(job);
 }
 
-const JOBS: [(&str, Option<Change>); 10] = [
+pub const JOBS: [(&str, Option<Change>); 10] = [
     ("none", None),
     ("running", Some(unchanged)),
     ("outdated", Some(outdated)),
@@ -64,7 +64,7 @@ fn states(mut check: impl FnMut(&str, &World)) -> usize {
                     JOBS.into_iter().chain([("another's", Some(anothers as Change))])
                 {
                     for request in ["none", "open", "completed"] {
-                        for cron in ["none", "there", "ending"] {
+                        for cron_job in ["none", "there", "ending"] {
                             let mut world = World::new();
                             world.stream(phase, spec.clone());
                             if let Some(change) = change {
@@ -75,13 +75,13 @@ fn states(mut check: impl FnMut(&str, &World)) -> usize {
                                     r["spec"]["completed"] = json!(request == "completed")
                                 });
                             }
-                            match cron {
-                                "there" => drop(world.cron(|_| {})),
-                                "ending" => drop(world.cron(deleting)),
+                            match cron_job {
+                                "there" => drop(world.cron_job(|_| {})),
+                                "ending" => drop(world.cron_job(deleting)),
                                 _ => {}
                             }
                             let name = format!(
-                                "suspended {suspended}, layout {layout}, {phase:?}, Job {job}, request {request}, CronJob {cron}"
+                                "suspended {suspended}, layout {layout}, {phase:?}, Job {job}, request {request}, CronJob {cron_job}"
                             );
                             check(&name, &world);
                             count += 1;
@@ -95,46 +95,46 @@ fn states(mut check: impl FnMut(&str, &World)) -> usize {
 }
 
 #[test]
-fn whatever_the_state_nothing_is_done_that_must_not_be() {
+fn no_decision_violates_an_invariant_in_any_state() {
     let count = states(|name, world| {
         let suspended = name.starts_with("suspended true");
-        let job = world.index.job_at(&world.key().place).cloned();
-        let cron = world.index.cron_at(&world.key().place).cloned();
-        for command in world.decide().commands {
-            match command {
-                Command::StartJob { .. } => {
-                    assert!(!suspended && job.is_none() && cron.is_none(), "{name}");
+        let job = world.index.job(&world.key().object_name).cloned();
+        let cron_job = world.index.cron_job(&world.key().object_name).cloned();
+        for action in world.decide().actions {
+            match action {
+                Action::StartJob { .. } => {
+                    assert!(!suspended && job.is_none() && cron_job.is_none(), "{name}");
                 }
-                Command::StartSchedule { .. } => {
-                    assert!(!suspended && job.is_none() && cron.is_none(), "{name}");
+                Action::StartSchedule { .. } => {
+                    assert!(!suspended && job.is_none() && cron_job.is_none(), "{name}");
                 }
-                Command::RequestInitialBackfill { .. } => {
+                Action::RequestInitialBackfill { .. } => {
                     assert!(!suspended && name.contains("\"\""), "{name}");
                 }
-                Command::StopJob { running, .. } => {
+                Action::StopJob { running, .. } => {
                     let job = job.as_ref().expect(name);
                     assert!(!job.deleting && running == job.ended.is_none(), "{name}");
                 }
-                Command::StopSchedule { .. } => {
-                    assert!(!cron.as_ref().expect(name).deleting, "{name}");
+                Action::StopSchedule { .. } => {
+                    assert!(!cron_job.as_ref().expect(name).deleting, "{name}");
                 }
-                Command::CompleteRequest { name: request } => {
+                Action::CompleteRequest { name: request } => {
                     assert_eq!(&*request, "b1");
                     assert!(name.contains("Job ours complete, request open"), "{name}");
                 }
-                Command::SetStatus(status) => {
+                Action::SetStatus(status) => {
                     let patch = status.patch(
                         world.index.stream(&world.key()).unwrap(),
-                        world.class.line,
+                        world.class.crd_version,
                         crate::world::now(),
                     );
                     assert!(patch.as_object().unwrap().keys().eq(["status"]), "{name}: {patch}");
                 }
-                Command::Annotate { .. } => panic!("nobody asked for that: {name}"),
-                Command::AskFate { .. }
-                | Command::RefuseRequest { .. }
-                | Command::RemoveRequest { .. }
-                | Command::Publish(_) => {}
+                Action::Annotate { .. } => panic!("nobody asked for that: {name}"),
+                Action::LookUpJobResult { .. }
+                | Action::RefuseRequest { .. }
+                | Action::RemoveRequest { .. }
+                | Action::Publish(_) => {}
             }
         }
     });
@@ -142,19 +142,17 @@ fn whatever_the_state_nothing_is_done_that_must_not_be() {
 }
 
 #[test]
-fn a_stale_job_beside_a_schedule_does_not_end_the_schedule() {
+fn a_stale_job_does_not_end_the_cron_job() {
     let mut world = World::new();
-    world.stream("Scheduled", batch("v1", false)).cron(|_| {}).job(JOB, failed);
+    world.stream("Scheduled", batch("v1", false)).cron_job(|_| {}).job(JOB, failed);
     assert_eq!(world.does(), [format!("stop {JOB} Backend")]);
 }
 
 #[test]
-fn the_first_request_goes_with_its_stream() {
+fn the_initial_request_is_owned_by_its_stream() {
     let mut world = World::new();
     world.stream("", capture("v1", false)).job(JOB, for_request("s1-initial-backfill-0ddb0"));
-    let Command::RequestInitialBackfill { manifest } = &world.decide().commands[0] else {
-        panic!()
-    };
+    let Action::RequestInitialBackfill { manifest } = &world.decide().actions[0] else { panic!() };
     let owner = &manifest["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["uid"], &owner["controller"]), (&json!("s1-uid"), &json!(false)));
     assert_eq!(manifest["spec"], json!({ "streamClass": "class-a", "streamId": "s1" }));

@@ -1,24 +1,21 @@
-//! What the existing operator really made, where that is at hand.
+//! Comparisons with objects that the existing operator created, where they are available.
 
 use serde_json::Value;
-use streams::decide::build::{self, Parts};
-use streams::decide::command::Mode;
+use streams::decide::action::Mode;
+use streams::decide::build::{self, JobInputs};
+use streams::model::backfill_request::BackfillRequest;
 use streams::model::class::Class;
-use streams::model::hash::{md5_hex, normal};
+use streams::model::hash::{canonical_digest, md5_hex};
 use streams::model::job::Job;
-use streams::model::request::Request;
 use streams::model::stream::Stream;
 use streams::model::template::Template;
-use streams::model::{Line, phase::Phase};
+use streams::model::{CrdVersion, phase::Phase};
 
 fn read(name: &str) -> Option<Value> {
     let file = testkit::shared("data/golden/streams")?.join(name);
     let text = std::fs::read_to_string(file).unwrap();
     let value: Value = serde_yaml_ng::from_str(&text).unwrap();
-    match value["kind"] == "List" {
-        true => Some(value["items"][0].clone()),
-        false => Some(value),
-    }
+    if value["kind"] == "List" { Some(value["items"][0].clone()) } else { Some(value) }
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -26,7 +23,7 @@ fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn class() -> Option<Class> {
-    Some(Class::of(of(&read("streamclass.yaml")?), Line::V1))
+    Some(Class::of(of(&read("streamclass.yaml")?), CrdVersion::V1))
 }
 
 #[test]
@@ -39,13 +36,13 @@ fn the_hash_in_the_job_is_the_hash_of_the_stream() {
     let stream = Stream::of(of(&stream), &class);
     let job = Job::of(of(&job)).unwrap();
     assert_eq!(job.hash.as_deref(), Some(&*stream.hash));
-    assert_eq!(job.normal, Some(stream.normal));
+    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
     assert_eq!(stream.phase, Phase::Running);
     assert!(!job.backfilling);
 }
 
 #[test]
-fn the_job_of_a_backfill_is_told_by_the_spec_before_it_was_rewritten() {
+fn the_job_of_a_backfill_matches_the_spec_before_it_was_rewritten() {
     let (Some(class), Some(stream), Some(raw)) =
         (class(), read("stream-running.yaml"), read("job-backfill.yaml"))
     else {
@@ -55,25 +52,25 @@ fn the_job_of_a_backfill_is_told_by_the_spec_before_it_was_rewritten() {
     let job = Job::of(of(&raw)).unwrap();
     assert!(job.backfilling);
     assert_eq!(job.backfill_id.as_deref(), Some("gold1-initial-backfill-7hjvs"));
-    assert_eq!(job.normal, Some(stream.normal));
+    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
     let env = &raw["spec"]["template"]["spec"]["containers"][0]["env"];
     let spec = env.as_array().unwrap().iter().find(|v| v["name"] == "STREAMCONTEXT__SPEC").unwrap();
     let spec = spec["value"].as_str().unwrap();
-    // Both halves of the hash: of the spec as it was, and of the request.
+    // Both halves of the hash: of the original spec and of the request.
     let (first, second) = job.hash.as_deref().unwrap().split_once(':').unwrap();
     assert_eq!(build_hex(&md5_hex(spec.as_bytes())), first);
-    let mut request = Request::of(of(&read("backfillrequest.yaml").unwrap()));
+    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
     assert_eq!(build_hex(&md5_hex(request.json().as_bytes())), second);
     let value: Value = serde_json::from_str(spec).unwrap();
-    assert_eq!(normal(&value, &[]), stream.normal);
+    assert_eq!(canonical_digest(&value, &[]), stream.canonical_digest);
 }
 
 fn build_hex(text: &str) -> String {
     streams::model::hash::hex(text.as_bytes())
 }
 
-/// What the API server adds to a Job by itself.
+/// Fields that the API server adds to a Job.
 fn without_defaults(mut job: Value) -> Value {
     let metadata = job["metadata"].as_object_mut().unwrap();
     metadata.retain(|name, _| {
@@ -92,22 +89,23 @@ fn without_defaults(mut job: Value) -> Value {
 }
 
 #[test]
-fn jobs_are_made_as_the_existing_operator_makes_them() {
+fn jobs_equal_those_of_the_existing_operator() {
     let (Some(class), Some(stream), Some(template)) =
         (class(), read("stream-running.yaml"), read("template-after-prune.yaml"))
     else {
         return;
     };
     let stream = Stream::of(of(&stream), &class);
-    let template = Template::of(of(&template), Line::V1);
-    let parts = Parts { class: &class, stream: &stream, template: &template, secrets: None };
-    let ours = without_defaults(build::job(&parts, &Mode::Stream, None).unwrap());
+    let template = Template::of(of(&template), CrdVersion::V1);
+    let job_inputs =
+        JobInputs { class: &class, stream: &stream, template: &template, secrets: None };
+    let ours = without_defaults(build::job_manifest(&job_inputs, &Mode::Stream, None).unwrap());
     let theirs = without_defaults(read("job-streaming.yaml").unwrap());
     assert_eq!(ours, theirs, "\n{ours:#}\n{theirs:#}");
 }
 
 #[test]
-fn backfill_jobs_are_made_as_the_existing_operator_makes_them() {
+fn backfill_jobs_equal_those_of_the_existing_operator() {
     let (Some(class), Some(stream), Some(template)) =
         (class(), read("stream-running.yaml"), read("template-after-prune.yaml"))
     else {
@@ -121,11 +119,12 @@ fn backfill_jobs_are_made_as_the_existing_operator_makes_them() {
     let stream = Stream::of(of(&stream), &class);
     let mut template: Value = template;
     template["spec"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mock:ok".into();
-    let template = Template::of(of(&template), Line::V1);
-    let mut request = Request::of(of(&read("backfillrequest.yaml").unwrap()));
+    let template = Template::of(of(&template), CrdVersion::V1);
+    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
-    let parts = Parts { class: &class, stream: &stream, template: &template, secrets: None };
-    let mode = Mode::Backfill(Some((*request.place.name).into()));
-    let ours = without_defaults(build::job(&parts, &mode, Some(&request)).unwrap());
+    let job_inputs =
+        JobInputs { class: &class, stream: &stream, template: &template, secrets: None };
+    let mode = Mode::Backfill(Some((*request.object_name.name).into()));
+    let ours = without_defaults(build::job_manifest(&job_inputs, &mode, Some(&request)).unwrap());
     assert_eq!(ours, theirs, "\n{ours:#}\n{theirs:#}");
 }

@@ -1,13 +1,15 @@
-//! Hashes equal those of the existing operator.
+//! Tests that hashes equal those of the existing operator.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use streams::model::Place;
-use streams::model::hash::{checksum, combined, go_json, hex, md5_hex, normal};
-use streams::model::request::{RawRequest, Request};
+use streams::model::NamespacedName;
+use streams::model::backfill_request::{BackfillRequest, RawBackfillRequest};
+use streams::model::hash::{
+    canonical_digest, checksum, combined, go_compatible_json, hex, md5_hex,
+};
 
 fn hash(spec: &Value) -> String {
-    md5_hex(go_json(spec).as_bytes())
+    md5_hex(go_compatible_json(spec).as_bytes())
 }
 
 fn first() -> Value {
@@ -20,17 +22,17 @@ fn first() -> Value {
     })
 }
 
-fn request() -> Request {
+fn request() -> BackfillRequest {
     let raw = json!({
         "metadata": { "name": "b", "namespace": "n" },
         "spec": { "streamClass": "stream-class", "streamId": "stream1" },
     });
-    let raw: RawRequest = serde_json::from_value(raw).unwrap();
-    Request::of(raw)
+    let raw: RawBackfillRequest = serde_json::from_value(raw).unwrap();
+    BackfillRequest::of(raw)
 }
 
 #[test]
-fn known_values_have_the_known_hashes() {
+fn known_values_have_known_hashes() {
     assert_eq!(hash(&first()), "c570476a5d23a0f1a20a07de28983510");
     let odd = json!({ "q": "a<b && c>d", "n": 1.0 });
     assert_eq!(hash(&odd), "d40776248654bfef2b406522720e1d7e");
@@ -41,12 +43,12 @@ fn known_values_have_the_known_hashes() {
         "6335373034373661356432336130663161323061303764653238393833353130:\
          3738393631353062626261653730343430393965336638343763643033613364"
     );
-    assert_eq!(request().place, Place::new("n", "b"));
+    assert_eq!(request().object_name, NamespacedName::new("n", "b"));
 }
 
 #[test]
-fn numbers_and_texts_are_written_as_go_writes_them() {
-    for (value, written) in [
+fn numbers_and_strings_are_formatted_as_in_go() {
+    for (value, status) in [
         ("1.0", "1"),
         ("-0.0", "0"),
         ("0.5", "0.5"),
@@ -69,18 +71,18 @@ fn numbers_and_texts_are_written_as_go_writes_them() {
         ),
     ] {
         let value: Value = serde_json::from_str(value).unwrap();
-        assert_eq!(go_json(&value), written);
+        assert_eq!(go_compatible_json(&value), status);
     }
 }
 
 #[test]
-fn a_checksum_is_the_start_of_the_sum() {
+fn a_checksum_is_a_prefix_of_the_hash() {
     // sha256("abc") is ba7816bf 8f01…: in base 64 `ungWv48B…`.
     assert_eq!(checksum(b"abc"), "ungwv48");
 }
 
 #[test]
-fn what_the_existing_operator_rewrites_changes_nothing() {
+fn rewrites_of_the_existing_operator_do_not_change_the_digest() {
     let mut rewritten = json!({ "execution": {
         "layoutVersion": "v1",
         "suspended": false,
@@ -93,9 +95,9 @@ fn what_the_existing_operator_rewrites_changes_nothing() {
     original["execution"]["streamingBackend"]["changeCapture"]["jobTemplateRef"]["apiGroup"] =
         json!("x");
     assert_ne!(hash(&original), hash(&rewritten));
-    assert_eq!(normal(&original, &[]), normal(&rewritten, &[]));
+    assert_eq!(canonical_digest(&original, &[]), canonical_digest(&rewritten, &[]));
     rewritten["source"]["apiGroup"] = json!("other");
-    assert_ne!(normal(&original, &[]), normal(&rewritten, &[]));
+    assert_ne!(canonical_digest(&original, &[]), canonical_digest(&rewritten, &[]));
 }
 
 fn values() -> impl Strategy<Value = Value> {
@@ -115,7 +117,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The rules, said another way: as JSON it means the same, it is in order, and it has none of the
+/// The rules, stated differently: the JSON has the same meaning, is sorted, and has none of the
 /// characters that Go escapes.
 fn keeps_the_rules(value: &Value, json: &str) {
     let read: Value = serde_json::from_str(json).unwrap();
@@ -156,7 +158,7 @@ fn same(a: &Value, b: &Value) -> bool {
 proptest! {
     #[test]
     fn every_value_is_written_by_the_rules(value in values()) {
-        keeps_the_rules(&value, &go_json(&value));
+        keeps_the_rules(&value, &go_compatible_json(&value));
     }
 
     #[test]

@@ -1,52 +1,52 @@
-//! The three layouts, and what is said of mistakes in them.
+//! The three layouts of the spec, and the errors of invalid ones.
 
 use serde_json::{Value, json};
-use streams::model::layout::{Backend, Execution, read};
-use streams::model::{Line, Place};
+use streams::model::spec_layout::{Backend, Execution, read};
+use streams::model::{CrdVersion, NamespacedName};
 
 use crate::world::{batch, capture};
 
-fn place(name: &str) -> Place {
-    Place::new("t", name)
+fn object_name(name: &str) -> NamespacedName {
+    NamespacedName::new("t", name)
 }
 
 fn problem(spec: &Value) -> String {
-    read(spec, "n", Line::V1).unwrap_err().to_string()
+    read(spec, "n", CrdVersion::V1).unwrap_err().to_string()
 }
 
 #[test]
-fn all_layouts_say_the_same() {
+fn all_layouts_are_parsed_to_the_same_execution() {
     for suspended in [false, true] {
         for layout in ["v0", "v1", "v2"] {
             let expected = Execution {
                 suspended,
-                backend: Some(Backend::ChangeCapture { template: place("stream") }),
-                backfill: Some(place("backfill")),
+                backend: Some(Backend::ChangeCapture { template: object_name("stream") }),
+                backfill: Some(object_name("backfill")),
             };
-            assert_eq!(read(&capture(layout, suspended), "n", Line::V1), Ok(expected));
+            assert_eq!(read(&capture(layout, suspended), "n", CrdVersion::V1), Ok(expected));
         }
     }
 }
 
 #[test]
-fn a_batch_goes_first_and_backfills_with_its_own_template_if_it_has_no_other() {
+fn a_batch_takes_precedence_and_its_own_template_is_the_default_for_backfills() {
     for (layout, backfill) in [("v1", "backfill"), ("v2", "batch")] {
         let mut spec = batch(layout, false);
         let schedule = "0 * * * *".into();
         let expected = Execution {
             suspended: false,
-            backend: Some(Backend::Batch { schedule, template: place("batch") }),
-            backfill: Some(place(backfill)),
+            backend: Some(Backend::Batch { schedule, template: object_name("batch") }),
+            backfill: Some(object_name(backfill)),
         };
-        assert_eq!(read(&spec, "n", Line::V1).as_ref(), Ok(&expected));
+        assert_eq!(read(&spec, "n", CrdVersion::V1).as_ref(), Ok(&expected));
         spec["execution"]["streamingBackend"]["changeCapture"] =
             json!({ "jobTemplateRef": { "name": "stream", "namespace": "t" } });
-        assert_eq!(read(&spec, "n", Line::V1), Ok(expected), "both are set");
+        assert_eq!(read(&spec, "n", CrdVersion::V1), Ok(expected), "both are set");
     }
 }
 
 #[test]
-fn templates_are_in_the_streams_namespace_unless_they_say_otherwise() {
+fn templates_default_to_the_namespace_of_the_stream() {
     let mut spec = capture("v1", false);
     for path in [
         "/execution/backfillJobTemplateRef",
@@ -54,24 +54,24 @@ fn templates_are_in_the_streams_namespace_unless_they_say_otherwise() {
     ] {
         spec.pointer_mut(path).unwrap().as_object_mut().unwrap().remove("namespace");
     }
-    let execution = read(&spec, "n", Line::V1).unwrap();
-    assert_eq!(execution.backfill, Some(Place::new("n", "backfill")));
-    assert_eq!(execution.backend.unwrap().template(), &Place::new("n", "stream"));
+    let execution = read(&spec, "n", CrdVersion::V1).unwrap();
+    assert_eq!(execution.backfill, Some(NamespacedName::new("n", "backfill")));
+    assert_eq!(execution.backend.unwrap().template(), &NamespacedName::new("n", "stream"));
 }
 
 #[test]
-fn no_backend_is_none_and_no_mistake() {
+fn a_missing_backend_is_valid() {
     for spec in [
         json!({ "execution": { "layoutVersion": "v2", "streamingBackend": null } }),
         json!({ "execution": { "layoutVersion": "v2", "streamingBackend": { "batch": null, "changeCapture": null } } }),
     ] {
-        let execution = read(&spec, "n", Line::V1).unwrap();
+        let execution = read(&spec, "n", CrdVersion::V1).unwrap();
         assert_eq!((execution.backend, execution.backfill), (None, None));
     }
 }
 
 #[test]
-fn mistakes_name_the_field_and_say_what_would_be_right() {
+fn errors_name_the_field_and_a_valid_value() {
     let mut spec = capture("v1", false);
     spec["execution"]["layoutVersion"] = json!("v3");
     assert_eq!(
@@ -111,10 +111,13 @@ fn mistakes_name_the_field_and_say_what_would_be_right() {
 #[test]
 fn before_v1_an_annotation_suspends_and_the_backfill_may_have_no_template_of_its_own() {
     let spec = json!({ "jobTemplateRef": { "name": "a" } });
-    let execution = read(&spec, "n", Line::Beta).unwrap();
+    let execution = read(&spec, "n", CrdVersion::V1Beta1).unwrap();
     assert!(!execution.suspended);
-    assert_eq!(execution.backfill, Some(Place::new("n", "a")));
+    assert_eq!(execution.backfill, Some(NamespacedName::new("n", "a")));
     let spec =
         json!({ "jobTemplateRef": { "name": "a" }, "reloadingJobTemplateRef": { "name": "b" } });
-    assert_eq!(read(&spec, "n", Line::Beta).unwrap().backfill, Some(Place::new("n", "b")));
+    assert_eq!(
+        read(&spec, "n", CrdVersion::V1Beta1).unwrap().backfill,
+        Some(NamespacedName::new("n", "b"))
+    );
 }

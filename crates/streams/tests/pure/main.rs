@@ -1,12 +1,15 @@
-//! The pure half: hashes, layouts, manifests and decisions, without any server.
+//! Tests without a server: hashes, layouts, manifests and decisions.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod again;
+mod apply;
+mod converge;
 mod decisions;
 mod every;
 mod golden;
 mod hashes;
-
 mod layouts;
 mod manifests;
 mod mended;
+mod messages;
 mod world;

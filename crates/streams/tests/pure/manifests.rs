@@ -1,27 +1,27 @@
-//! What is put into Jobs, and what is refused.
+//! The manifests of Jobs, and the errors of invalid templates and specs.
 
 use serde_json::{Value, json};
-use streams::decide::Command;
-use streams::decide::build::{Subject, event};
-use streams::decide::command::Happened;
-use streams::model::Line;
+use streams::decide::Action;
+use streams::decide::action::K8sEvent;
+use streams::decide::build::{Subject, event_manifest};
+use streams::model::CrdVersion;
 
 use crate::world::{World, batch, capture, now, template};
 
-/// The manifest that would be made.
+/// The manifest of the Job that is created next.
 fn made(world: &World) -> Value {
-    let commands = world.decide().commands;
-    let made = commands.into_iter().find_map(|command| match command {
-        Command::StartJob { manifest, .. } | Command::StartSchedule { manifest } => Some(manifest),
+    let actions = world.decide().actions;
+    let made = actions.into_iter().find_map(|action| match action {
+        Action::StartJob { manifest, .. } | Action::StartSchedule { manifest } => Some(manifest),
         _ => None,
     });
     made.unwrap_or_else(|| panic!("{:?}", world.does()))
 }
 
 fn refusal(world: &World) -> String {
-    let commands = world.decide().commands;
-    let said = commands.into_iter().find_map(|command| match command {
-        Command::SetStatus(status) if status.trouble => Some(status.message),
+    let actions = world.decide().actions;
+    let said = actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) if status.error => Some(status.message),
         _ => None,
     });
     said.unwrap_or_else(|| panic!("{:?}", world.does()))
@@ -45,7 +45,7 @@ fn value<'v>(manifest: &'v Value, name: &str) -> &'v str {
 }
 
 #[test]
-fn a_backfill_is_told_its_request_in_order() {
+fn a_backfill_job_gets_its_request_in_the_environment_in_order() {
     let mut world = World::new();
     world.stream("Pending", capture("v2", false)).request("b1", |_| {});
     let manifest = made(&world);
@@ -76,7 +76,7 @@ fn a_backfill_is_told_its_request_in_order() {
 }
 
 #[test]
-fn a_payload_is_given_under_all_three_names() {
+fn a_payload_is_passed_under_all_three_names() {
     let mut world = World::new();
     world.stream("Pending", capture("v0", false)).request("b1", |request| {
         request["spec"]["payload"] =
@@ -94,7 +94,7 @@ fn a_payload_is_given_under_all_three_names() {
 }
 
 #[test]
-fn every_container_is_filled_and_what_the_template_sets_is_overwritten() {
+fn every_container_gets_the_variables_and_those_of_the_template_are_overwritten() {
     let mut world = World::new();
     let mut two = template("x");
     two["metadata"] = json!({ "labels": { "mine": "1", "arcane/backfilling": "maybe" }, "annotations": { "a": "b" } });
@@ -121,7 +121,7 @@ fn every_container_is_filled_and_what_the_template_sets_is_overwritten() {
 }
 
 #[test]
-fn a_schedule_names_its_runs_by_their_jobs() {
+fn the_runs_of_a_cron_job_are_named_by_their_jobs() {
     for layout in ["v1", "v2"] {
         let mut world = World::new();
         world.stream("", batch(layout, false));
@@ -150,7 +150,7 @@ fn a_schedule_names_its_runs_by_their_jobs() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_field() {
+fn errors_of_manifests_name_the_field() {
     let mut world = World::new();
     let mut spec = capture("v0", false);
     spec["secretRef"] = json!({ "name": "" });
@@ -183,10 +183,13 @@ fn what_is_wrong_is_said_with_its_field() {
         (json!({ "spec": { "template": {} } }), "containers is missing"),
         (json!({}), "spec.spec is missing"),
         (json!("x"), "spec.spec is missing"),
-        (json!({ "spec": { "template": { "spec": { "containers": ["x"] } } } }), "is no object"),
+        (
+            json!({ "spec": { "template": { "spec": { "containers": ["x"] } } } }),
+            "is not an object",
+        ),
         (
             json!({ "spec": { "template": { "spec": { "containers": [{ "env": "x" }] } } } }),
-            "env of a container is no list",
+            "env of a container is not a list",
         ),
     ] {
         world.template("stream", &spec);
@@ -202,7 +205,7 @@ fn what_is_wrong_is_said_with_its_field() {
 }
 
 #[test]
-fn templates_of_the_other_line_are_understood() {
+fn templates_of_the_other_crd_version_are_accepted() {
     let mut world = World::new();
     world.template("stream", &json!({ "template": template("old") }));
     world.stream("Pending", capture("v0", false));
@@ -211,7 +214,7 @@ fn templates_of_the_other_line_are_understood() {
 
 #[test]
 fn before_v1_secrets_are_not_in_the_spec_and_annotations_say_whose_it_is() {
-    let mut world = World::of(Line::Beta, &["secretRef"]);
+    let mut world = World::of(CrdVersion::V1Beta1, &["secretRef"]);
     world.template(
         "stream",
         &json!({ "metadata": { "labels": { "l": "1" } }, "template": template("old") }),
@@ -227,16 +230,16 @@ fn before_v1_secrets_are_not_in_the_spec_and_annotations_say_whose_it_is() {
 }
 
 #[test]
-fn events_are_about_the_stream_and_never_too_long() {
+fn events_name_the_stream_and_are_limited_in_length() {
     let subject = Subject { api_version: "g/v1", kind: "A", namespace: "n", name: "s", uid: "u" };
-    let happened = Happened::warning("Odd", "x".repeat(5000));
-    let made = event(subject, &happened, now());
+    let event = K8sEvent::warning("Odd", "x".repeat(5000));
+    let made = event_manifest(subject, &event, now());
     assert_eq!(made["message"].as_str().unwrap().len(), 1000);
     assert_eq!(made["source"]["component"], "arcane-operator");
     assert_eq!(made["metadata"]["namespace"], "n");
     assert_eq!(made["involvedObject"]["uid"], "u");
     let of_class = Subject { namespace: "", ..subject };
-    let made = event(of_class, &happened, now());
+    let made = event_manifest(of_class, &event, now());
     assert_eq!(made["metadata"]["namespace"], "default");
     assert!(made["involvedObject"].get("namespace").is_none());
 }

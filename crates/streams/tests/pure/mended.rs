@@ -1,20 +1,21 @@
-//! What the existing operator got wrong, and what it does not have.
+//! Where decisions deliberately differ from those of the existing operator.
 
 use serde_json::json;
-use streams::cluster::Object;
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::index::Index;
-use streams::model::Line;
-use streams::model::job::Fate;
+use streams::model::CrdVersion;
+use streams::model::job::JobResult;
 use streams::model::meta::Revision;
+use streams::model::phase::Phase;
 use streams::model::settings::Settings;
-use streams::model::stream::Written;
+use streams::model::stream::CurrentStatus;
+use streams::model::watch::Object;
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, now, outdated};
 
 #[test]
-fn a_job_that_is_ending_is_waited_for_and_never_taken_for_a_backfill() {
-    // The streaming Job ends with success while a backfill is asked for.
+fn a_job_that_is_being_deleted_is_awaited_and_never_mistaken_for_a_backfill() {
+    // The streaming Job succeeds while a backfill is requested.
     let mut world = World::new();
     world.stream("Pending", capture("v1", false)).request("b1", |_| {});
     world.job(JOB, |job| {
@@ -29,7 +30,7 @@ fn a_job_that_is_ending_is_waited_for_and_never_taken_for_a_backfill() {
 }
 
 #[test]
-fn requests_of_other_classes_are_not_ours_and_the_oldest_goes_first() {
+fn requests_of_other_classes_are_ignored_and_the_oldest_is_carried_out_first() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     world.request("other", |request| request["spec"]["streamClass"] = json!("class-b"));
@@ -41,7 +42,7 @@ fn requests_of_other_classes_are_not_ours_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn a_completion_that_is_taken_back_by_hand_starts_the_backfill_again() {
+fn a_completion_that_a_user_reverts_starts_the_backfill_again() {
     let mut world = World::new();
     world.stream("Pending", capture("v1", false));
     world.request("b1", |request| request["spec"]["completed"] = json!(true));
@@ -51,38 +52,38 @@ fn a_completion_that_is_taken_back_by_hand_starts_the_backfill_again() {
 }
 
 #[test]
-fn a_job_that_went_unseen_is_asked_after_and_its_end_counts() {
+fn the_result_of_a_job_that_was_deleted_unobserved_is_looked_up() {
     let backfilling =
         format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
     let mut world = World::new();
     world
-        .written("Backfilling", capture("v1", false), json!({}), &backfilling)
+        .stream_with_message("Backfilling", capture("v1", false), json!({}), &backfilling)
         .request("b1", |_| {});
     assert_eq!(world.does(), [format!("ask {JOB}")]);
-    let place = world.key().place;
-    world.index.fate(&place, JOB, Fate::Complete);
+    let object_name = world.key().object_name;
+    world.index.record_job_result(&object_name, JOB, JobResult::Complete);
     assert_eq!(world.does(), ["complete b1"]);
-    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    world.index.record_job_result(&object_name, JOB, JobResult::Failed("why".into()));
     assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
-    world.index.fate(&place, JOB, Fate::Gone);
+    world.index.record_job_result(&object_name, JOB, JobResult::Removed);
     assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
 
     let running = format!("The stream is currently running in Job {JOB}.");
     let mut world = World::new();
-    world.written("Running", capture("v1", false), json!({}), &running);
+    world.stream_with_message("Running", capture("v1", false), json!({}), &running);
     assert_eq!(world.does(), [format!("ask {JOB}")]);
-    world.index.fate(&place, JOB, Fate::Failed("why".into()));
+    world.index.record_job_result(&object_name, JOB, JobResult::Failed("why".into()));
     assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
-    world.index.fate(&place, JOB, Fate::Complete);
+    world.index.record_job_result(&object_name, JOB, JobResult::Complete);
     assert_eq!(world.does(), ["start Stream"]);
 }
 
 #[test]
-fn a_job_that_was_seen_to_end_needs_no_asking() {
+fn the_result_of_an_observed_job_is_not_looked_up() {
     let mut world = World::new();
     world.stream("Backfilling", capture("v1", false)).request("b1", |_| {});
     let message = format!("The stream is currently backfilling data in Job {JOB}, request ID: b1");
-    world.written("Backfilling", capture("v1", false), json!({}), &message);
+    world.stream_with_message("Backfilling", capture("v1", false), json!({}), &message);
     world.job(JOB, |job| {
         for_request("b1")(job);
         ended("Complete")(job);
@@ -92,26 +93,26 @@ fn a_job_that_was_seen_to_end_needs_no_asking() {
 }
 
 #[test]
-fn what_is_written_is_not_written_again() {
+fn a_current_status_is_not_written_again() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
-    let Command::SetStatus(status) = world.decide().commands[0].clone() else { panic!() };
+    let Action::SetStatus(status) = world.decide().actions[0].clone() else { panic!() };
     let stream = world.index.stream(&world.key()).unwrap().clone();
-    let patch = status.patch(&stream, Line::V1, now());
+    let patch = status.patch(&stream, CrdVersion::V1, now());
     assert_eq!(patch["status"]["conditions"][0]["reason"], "StreamRunning");
     assert_eq!(patch["status"]["configurationHash"], json!(stream.hash));
     for message in [&*status.message, "The stream is currently running."] {
-        let mut written = (*stream).clone();
-        let mut says = written.written.unwrap();
+        let mut updated = (*stream).clone();
+        let mut says = updated.status.unwrap();
         says.message = message.into();
         says.hash = stream.hash.clone();
-        written.written = Some(says);
-        assert!(status.is_of(&written, Line::V1), "{message}");
+        updated.status = Some(says);
+        assert!(status.is_of(&updated, CrdVersion::V1), "{message}");
     }
 }
 
 #[test]
-fn a_strangers_job_of_that_name_is_left_alone() {
+fn a_job_of_another_owner_is_not_changed() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false));
     world.job(JOB, |job| job["metadata"]["ownerReferences"][0]["uid"] = json!("before"));
@@ -125,11 +126,11 @@ fn a_strangers_job_of_that_name_is_left_alone() {
     assert_eq!(world.does(), ["Pending!", "W NameTaken"]);
 }
 
-/// What is said when a Job is stopped to be started anew.
+/// The message of the event when a Job is stopped to be restarted.
 fn cause(world: &World) -> String {
-    let commands = world.decide().commands;
-    let said = commands.iter().find_map(|command| match command {
-        Command::Publish(happened) => Some(happened.message.clone()),
+    let actions = world.decide().actions;
+    let said = actions.iter().find_map(|action| match action {
+        Action::Publish(event) => Some(event.message.clone()),
         _ => None,
     });
     said.unwrap_or_default()
@@ -145,7 +146,7 @@ fn annotations_pause_and_restart() {
     world.stream_with("Running", capture("v1", false), wish.clone());
     world.job(JOB, |_| {});
     assert!(world.does()[0].starts_with("stop"), "{:?}", world.does());
-    assert!(cause(&world).ends_with("is started anew: that was asked for"), "{}", cause(&world));
+    assert!(cause(&world).ends_with("is restarted: a restart was requested"), "{}", cause(&world));
     world.job(JOB, |job| job["metadata"]["annotations"]["mainstay.io/restart"] = json!("2"));
     assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
     world.stream("Running", capture("v1", false));
@@ -153,13 +154,13 @@ fn annotations_pause_and_restart() {
 }
 
 #[test]
-fn a_new_template_or_secret_restarts_who_asked_for_that() {
+fn a_changed_template_or_secret_restarts_streams_with_the_annotation() {
     let wish = json!({ "mainstay.io/restart-on": "template, secrets" });
     let mut world = World::new();
     world.stream_with("Pending", capture("v1", false), wish.clone());
     assert_eq!(world.does(), [""; 0], "a Job made now would not know its secrets");
-    assert_eq!(world.index.settle_secrets(), [world.key()]);
-    let Command::StartJob { manifest, .. } = world.decide().commands[0].clone() else { panic!() };
+    assert_eq!(world.index.mark_secrets_listed(), [world.key()]);
+    let Action::StartJob { manifest, .. } = world.decide().actions[0].clone() else { panic!() };
     let noted = manifest["metadata"]["annotations"].clone();
     world.job(JOB, |job| job["metadata"]["annotations"] = noted.clone());
     assert_eq!(world.does(), ["Running", "N StreamStarted"]);
@@ -172,36 +173,36 @@ fn a_new_template_or_secret_restarts_who_asked_for_that() {
 }
 
 #[test]
-fn restarts_are_spread_over_minutes_if_wished() {
+fn restarts_are_limited_per_minute_if_configured() {
     let mut world = World::new();
     world.index.settings.restarts_per_minute = Some(1);
     world.stream("Running", capture("v1", false)).job(JOB, outdated);
     assert!(world.does()[0].starts_with("stop"));
     assert!(cause(&world).ends_with("its spec has changed"), "{}", cause(&world));
-    world.index.restarted(now());
+    world.index.record_restart(now());
     let decision = world.decide();
-    assert!(decision.look_at.is_some());
+    assert!(decision.requeue_at.is_some());
     assert!(!world.does().iter().any(|done| done.starts_with("stop")), "{:?}", world.does());
 }
 
 #[test]
-fn no_more_backfills_than_may_run() {
+fn concurrent_backfills_are_limited() {
     let settings = Settings { backfills_max: Some(1), ..Settings::default() };
     let mut world = World::new();
     world.index.settings = settings;
     world.stream("Pending", capture("v1", false)).request("b1", |_| {});
     assert_eq!(world.does(), ["start Backfill(Some(\"b1\"))"]);
-    let other = streams::model::Place::new("n", "other");
+    let other = streams::model::NamespacedName::new("n", "other");
     world.index.reserve_backfill(&other);
-    assert!(world.decide().waits_for_backfills);
+    assert!(world.decide().waiting_for_backfill);
     let key = world.key();
-    world.index.waits(&key, true);
+    world.index.set_waiting(&key, true);
     assert_eq!(world.index.release_backfill(&other), [key]);
-    assert!(!world.decide().waits_for_backfills);
+    assert!(!world.decide().waiting_for_backfill);
 }
 
 #[test]
-fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
+fn recovery_is_opt_in_backs_off_and_ends() {
     let wish = |recovered: &str| json!({ "mainstay.io/recover": "true", "mainstay.io/recovered": recovered });
     let mut world = World::new();
     world.stream_with("Running", capture("v1", false), json!({ "mainstay.io/recover": "true" }));
@@ -213,14 +214,14 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
     let mut world = World::new();
     world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:59:30Z"));
     let decision = world.decide();
-    assert!(decision.commands.is_empty());
-    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    assert!(decision.actions.is_empty());
+    assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.stream_with("Failed", capture("v1", false), wish("2 2026-11-16T07:50:00Z"));
-    assert_eq!(world.does(), ["start Stream"]);
+    assert_eq!(world.does(), ["Pending", "N StreamRecovered", "start Stream"]);
     world.stream_with("Failed", capture("v1", false), wish("8 2026-11-16T01:00:00Z"));
-    assert!(world.decide().commands.is_empty(), "it has been tried often enough");
+    assert!(world.decide().actions.is_empty(), "it has been tried often enough");
 
-    // A short life counts on, a long one counts anew.
+    // A short run adds to the count, a long one resets it.
     for (created, count) in [("2026-11-16T07:59:00Z", 4), ("2026-11-16T07:00:00Z", 1)] {
         let mut world = World::new();
         world.stream_with("Running", capture("v1", false), wish("3 2026-11-16T07:50:00Z"));
@@ -233,21 +234,21 @@ fn recovery_is_asked_for_waits_longer_each_time_and_ends() {
 }
 
 #[test]
-fn completed_requests_are_kept_in_number() {
+fn a_limited_number_of_completed_requests_is_kept() {
     let mut world = World::new();
     world.index.settings.requests_kept = 2;
     let message = format!("The stream is currently running in Job {JOB}.");
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
     let hash = world.index.stream(&world.key()).unwrap().hash.clone();
     let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
-    stream.written = Some(Box::new(Written {
+    stream.status = Some(Box::new(CurrentStatus {
         hash,
         kind: "Ready".into(),
         message: message.into(),
         since: None,
     }));
     stream.revision = Revision::of("900");
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     for i in 1..=4 {
         world.request(&format!("b{i}"), |request| {
             request["spec"]["completed"] = json!(true);
@@ -258,7 +259,7 @@ fn completed_requests_are_kept_in_number() {
 }
 
 #[test]
-fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
+fn a_request_for_a_missing_stream_is_refused_and_a_completed_one_is_deleted() {
     let mut world = World::new();
     world.request("b1", |_| {}).request("b2", |request| request["spec"]["completed"] = json!(true));
     assert_eq!(world.does(), ["refuse n/b1", "remove n/b2"]);
@@ -267,33 +268,33 @@ fn a_request_for_nothing_says_so_and_a_completed_one_of_a_gone_stream_goes() {
     let mut unknown = world.key();
     unknown.class = "nobody".into();
     world.request("b3", |request| request["spec"]["streamClass"] = json!("nobody"));
-    let did = streams::decide::decide(&world.index, &unknown, now()).commands;
+    let did = streams::decide::decide(&world.index.observe(&unknown, now()), now()).actions;
     assert!(
-        matches!(&did[..], [Command::RefuseRequest { why, .. }] if why.contains("StreamClass nobody"))
+        matches!(&did[..], [Action::RefuseRequest { why, .. }] if why.contains("StreamClass nobody"))
     );
 }
 
 #[test]
-fn another_operator_that_writes_is_left_to_act_until_it_is_quiet() {
+fn a_stream_is_left_to_another_operator_until_that_is_silent() {
     let mut world = World::new();
     world.stream("", capture("v1", false));
     let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
     stream.other_writer =
         Some(Box::new(("arcane-operator".into(), "2026-11-16T07:59:30Z".parse().unwrap())));
     stream.revision = Revision::of("900");
-    world.index.learnt(Object::Stream(stream));
+    world.index.upsert(Object::Stream(stream));
     world.index.leading_since = Some("2026-11-16T07:00:00Z".parse().unwrap());
     let decision = world.decide();
-    assert!(decision.commands.is_empty());
-    assert_eq!(decision.look_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+    assert!(decision.actions.is_empty());
+    assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
     world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
     assert!(world.does()[0].starts_with("start"), "it wrote before this one led");
 }
 
 #[test]
-fn before_v1_annotations_say_what_is_wanted() {
+fn annotations_hold_the_desired_state_in_v1beta1() {
     let state = |state: &str| json!({ "arcane/state": state });
-    let mut world = World::of(Line::Beta, &[]);
+    let mut world = World::of(CrdVersion::V1Beta1, &[]);
     for name in ["stream", "backfill"] {
         world.template(name, &json!({ "template": crate::world::template(name) }));
     }
@@ -318,7 +319,7 @@ fn before_v1_annotations_say_what_is_wanted() {
     world.stream_with("FAILED", capture("v0", false), state("crash-loop"));
     assert_eq!(world.does(), [""; 0]);
     world.stream("FAILED", capture("v0", false));
-    assert_eq!(world.does(), ["start Stream"]);
+    assert_eq!(world.does(), ["Pending", "N StreamRecovered", "start Stream"]);
     world.stream("RUNNING", capture("v0", false));
     world.job("22222222-2222-2222-2222-222222222222", ended("Failed"));
     assert_eq!(
@@ -333,9 +334,22 @@ fn before_v1_annotations_say_what_is_wanted() {
 }
 
 #[test]
-fn a_failed_run_of_a_schedule_reaches_the_stream() {
+fn a_job_of_v1beta1_that_requests_a_reload_is_replaced_by_a_backfill() {
+    for state in ["schema-mismatch", "reload-requested"] {
+        let mut world = World::of(CrdVersion::V1Beta1, &[]);
+        world.stream("RUNNING", capture("v0", false));
+        world.job(JOB, |job| job["metadata"]["annotations"]["arcane/state"] = json!(state));
+        let story = world.converge(None).unwrap();
+        assert!(story.steps.contains(&"start Backfill(None)".into()), "{story:#?}");
+        let stream = world.index.stream(&world.key()).unwrap();
+        assert_eq!((stream.phase, &stream.annotations.state), (Phase::Backfilling, &None));
+    }
+}
+
+#[test]
+fn a_failed_run_of_a_cron_job_is_reported_in_the_status() {
     let mut world = World::new();
-    world.stream("Scheduled", batch("v1", false)).cron(|_| {});
+    world.stream("Scheduled", batch("v1", false)).cron_job(|_| {});
     let raw = json!({
         "metadata": {
             "name": "s1-28", "namespace": "n", "uid": "run", "resourceVersion": "77",
@@ -345,27 +359,27 @@ fn a_failed_run_of_a_schedule_reaches_the_stream() {
             "lastTransitionTime": "2026-11-16T07:05:00Z" }] },
     });
     let run = streams::model::job::Job::of(serde_json::from_value(raw).unwrap()).unwrap();
-    let touched = world.index.learnt(Object::Job(run));
-    assert_eq!(touched, [world.key()]);
+    let affected = world.index.upsert(Object::Job(run));
+    assert_eq!(affected, [world.key()]);
     assert_eq!(world.does(), ["Scheduled!", "W ScheduledRunFailed"]);
 }
 
 #[test]
 fn an_empty_index_decides_nothing() {
     let world = World::new();
-    let decision = streams::decide::decide(&Index::default(), &world.key(), now());
-    assert!(decision.commands.is_empty());
+    let decision = streams::decide::decide(&Index::default().observe(&world.key(), now()), now());
+    assert!(decision.actions.is_empty());
 }
 
 #[test]
-fn pods_that_kubernetes_counts_in_a_job_touch_nobody_and_its_end_does() {
+fn pod_counts_of_a_job_affect_no_stream_and_its_end_does() {
     let mut world = World::new();
     world.stream("Running", capture("v1", false)).job(JOB, |_| {});
-    let mut job = world.index.job_at(&world.key().place).unwrap().clone();
+    let mut job = world.index.job(&world.key().object_name).unwrap().clone();
     job.revision = Revision::of("1000");
-    assert_eq!(world.index.learnt(Object::Job(job.clone())), []);
-    assert_eq!(world.index.job_at(&world.key().place).unwrap().revision, job.revision);
+    assert_eq!(world.index.upsert(Object::Job(job.clone())), []);
+    assert_eq!(world.index.job(&world.key().object_name).unwrap().revision, job.revision);
     job.revision = Revision::of("1001");
-    job.ended = Some((Fate::Complete, now()));
-    assert_eq!(world.index.learnt(Object::Job(job)), [world.key()]);
+    job.ended = Some((JobResult::Complete, now()));
+    assert_eq!(world.index.upsert(Object::Job(job)), [world.key()]);
 }

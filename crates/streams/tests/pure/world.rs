@@ -1,19 +1,35 @@
-//! A picture of a cluster that tests put together.
+//! A cluster that tests put together, with the index of an operator that watches it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use streams::cluster::{Object, Told, Watched};
-use streams::decide::{Command, Decision, decide};
+use streams::decide::{Action, Decision, decide};
 use streams::index::Index;
+use streams::model::backfill_request::BackfillRequest;
 use streams::model::class::{Class, RawClass};
-use streams::model::job::{Cron, Job};
-use streams::model::request::Request;
+use streams::model::job::{CronJob, Job};
 use streams::model::stream::Stream;
 use streams::model::template::Template;
-use streams::model::{GROUP, Key, Line, Place};
+use streams::model::watch::{Object, WatchEvent, WatchTarget};
+use streams::model::{CrdVersion, GROUP, Key, NamespacedName};
 
 pub const JOB: &str = "11111111-1111-1111-1111-111111111111";
 pub const NOW: &str = "2026-11-16T08:00:00Z";
+
+/// Parsed once: the tests of every state create tens of thousands of worlds.
+static TEMPLATES: LazyLock<Vec<(&str, Value, Template)>> = LazyLock::new(|| {
+    let read = |name: &'static str| {
+        let raw = json!({
+            "metadata": { "name": name, "namespace": "t", "resourceVersion": "2" },
+            "spec": template(name),
+        });
+        let template = Template::of(serde_json::from_value(raw.clone()).unwrap(), CrdVersion::V1);
+        (name, raw, template)
+    };
+    ["stream", "backfill", "batch"].map(read).into()
+});
 
 pub fn now() -> Timestamp {
     NOW.parse().unwrap()
@@ -22,40 +38,54 @@ pub fn now() -> Timestamp {
 pub struct World {
     pub index: Index,
     pub class: Class,
+    pub now: Timestamp,
+    /// The objects as the API server has them.
+    pub objects: Objects,
     version: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    pub stream: Option<Value>,
+    pub job: Option<Value>,
+    pub cron_job: Option<Value>,
+    pub requests: BTreeMap<String, Value>,
+    pub templates: BTreeMap<String, Value>,
 }
 
 impl World {
     /// With a class `class-a` of kind `A`, and the templates `t/stream`, `t/backfill`, `t/batch`.
     pub fn new() -> World {
-        World::of(Line::V1, &["secretRef"])
+        World::of(CrdVersion::V1, &["secretRef"])
     }
 
-    pub fn of(line: Line, secrets: &[&str]) -> World {
+    pub fn of(crd_version: CrdVersion, secrets: &[&str]) -> World {
         let class: RawClass = serde_json::from_value(json!({
             "metadata": { "name": "class-a", "namespace": "n", "uid": "class-uid", "resourceVersion": "1" },
             "spec": { "apiVersion": "v1", "kindRef": "A", "pluralName": "as", "secretRefs": secrets },
         }))
         .unwrap();
-        let class = Class::of(class, line);
-        let mut index = Index::default();
-        index.told(&Watched::Classes(line), Told::All(vec![Object::Class(class.clone())]));
-        let streams = Watched::Streams(class.clone().into());
-        index.told(&streams, Told::All(Vec::new()));
-        let mut world = World { index, class, version: 10 };
-        for name in ["stream", "backfill", "batch"] {
-            world.template(name, &template(name));
+        let class = Class::of(class, crd_version);
+        let index = index(&class);
+        let mut world =
+            World { index, class, now: now(), objects: Objects::default(), version: 10 };
+        for (name, raw, template) in &*TEMPLATES {
+            world.objects.templates.insert((*name).into(), raw.clone());
+            let template = Object::Template(template.clone());
+            world
+                .index
+                .apply(&WatchTarget::Templates(crd_version), WatchEvent::Upserted(template.into()));
         }
         world
     }
 
-    fn next(&mut self) -> String {
+    pub fn next(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
     }
 
     pub fn key(&self) -> Key {
-        Key { class: self.class.name.clone(), place: Place::new("n", "s1") }
+        Key { class: self.class.name.clone(), object_name: NamespacedName::new("n", "s1") }
     }
 
     pub fn template(&mut self, name: &str, spec: &Value) {
@@ -63,9 +93,39 @@ impl World {
             "metadata": { "name": name, "namespace": "t", "resourceVersion": self.next() },
             "spec": spec,
         });
-        let line = self.class.line;
-        let object = Object::Template(Template::of(serde_json::from_value(raw).unwrap(), line));
-        self.index.told(&Watched::Templates(line), Told::Is(object.into()));
+        self.objects.templates.insert(name.into(), raw.clone());
+        self.learn_template(raw);
+    }
+
+    pub fn learn_template(&mut self, raw: Value) {
+        let crd_version = self.class.crd_version;
+        let object =
+            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), crd_version));
+        self.index.apply(&WatchTarget::Templates(crd_version), WatchEvent::Upserted(object.into()));
+    }
+
+    pub fn learn_stream(&mut self, raw: Value) {
+        let stream = Stream::of(serde_json::from_value(raw.clone()).unwrap(), &self.class);
+        self.objects.stream = Some(raw);
+        self.index.upsert(Object::Stream(stream));
+    }
+
+    pub fn learn_job(&mut self, raw: Value) {
+        let job = Job::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        self.objects.job = Some(raw);
+        self.index.upsert(Object::Job(job));
+    }
+
+    pub fn learn_cron(&mut self, raw: Value) {
+        let cron_job = CronJob::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        self.objects.cron_job = Some(raw);
+        self.index.upsert(Object::CronJob(cron_job));
+    }
+
+    pub fn learn_request(&mut self, raw: Value) {
+        let request = BackfillRequest::of(serde_json::from_value(raw.clone()).unwrap());
+        self.objects.requests.insert(request.object_name.name.to_string(), raw);
+        self.index.upsert(Object::BackfillRequest(request));
     }
 
     /// The stream `n/s1`, uid `s1-uid`.
@@ -74,10 +134,10 @@ impl World {
     }
 
     pub fn stream_with(&mut self, phase: &str, spec: Value, annotations: Value) -> &mut World {
-        self.written(phase, spec, annotations, "as it was")
+        self.stream_with_message(phase, spec, annotations, "as it was")
     }
 
-    pub fn written(
+    pub fn stream_with_message(
         &mut self,
         phase: &str,
         spec: Value,
@@ -97,8 +157,7 @@ impl World {
                 { "type": "Ready", "status": "True", "message": message }
             ] });
         }
-        let stream = Stream::of(serde_json::from_value(raw).unwrap(), &self.class);
-        self.index.learnt(Object::Stream(stream));
+        self.learn_stream(raw);
         self
     }
 
@@ -117,12 +176,11 @@ impl World {
             "status": {},
         });
         change(&mut raw);
-        let job = Job::of(serde_json::from_value(raw).unwrap()).unwrap();
-        self.index.learnt(Object::Job(job));
+        self.learn_job(raw);
         self
     }
 
-    pub fn cron(&mut self, change: impl FnOnce(&mut Value)) -> &mut World {
+    pub fn cron_job(&mut self, change: impl FnOnce(&mut Value)) -> &mut World {
         let stream = self.index.stream(&self.key()).unwrap().clone();
         let mut raw = json!({
             "metadata": {
@@ -133,8 +191,7 @@ impl World {
             "spec": { "schedule": "0 * * * *" },
         });
         change(&mut raw);
-        let cron = Cron::of(serde_json::from_value(raw).unwrap()).unwrap();
-        self.index.learnt(Object::Cron(cron));
+        self.learn_cron(raw);
         self
     }
 
@@ -147,46 +204,57 @@ impl World {
             "spec": { "streamClass": self.class.name, "streamId": "s1" },
         });
         change(&mut raw);
-        self.index.learnt(Object::Request(Request::of(serde_json::from_value(raw).unwrap())));
+        self.learn_request(raw);
         self
     }
 
     pub fn job_gone(&mut self, uid: &str) -> &mut World {
         let revision = streams::model::meta::Revision::of(&self.next());
-        let place = Place::new("n", "s1");
-        self.index.told(&Watched::Jobs, Told::Gone(place, uid.into(), revision));
+        let object_name = NamespacedName::new("n", "s1");
+        self.objects.job = None;
+        self.index
+            .apply(&WatchTarget::Jobs, WatchEvent::Deleted(object_name, uid.into(), revision));
         self
     }
 
     pub fn decide(&self) -> Decision {
-        decide(&self.index, &self.key(), now())
+        decide(&self.index.observe(&self.key(), self.now), self.now)
     }
 
-    /// A short account of what would be done.
+    /// The actions of the next decision, in brief.
     pub fn does(&self) -> Vec<String> {
-        self.decide().commands.iter().map(brief).collect()
+        self.decide().actions.iter().map(brief).collect()
     }
 }
 
-pub fn brief(command: &Command) -> String {
-    match command {
-        Command::RequestInitialBackfill { .. } => "request initial".into(),
-        Command::StartJob { mode, .. } => format!("start {mode:?}"),
-        Command::StopJob { uid, running, why } => {
+/// An index that has listed the class and no streams.
+pub fn index(class: &Class) -> Index {
+    let mut index = Index::default();
+    let classes = WatchEvent::Snapshot(vec![Object::Class(class.clone())]);
+    index.apply(&WatchTarget::Classes(class.crd_version), classes);
+    index.apply(&WatchTarget::Streams(class.clone().into()), WatchEvent::Snapshot(Vec::new()));
+    index
+}
+
+pub fn brief(action: &Action) -> String {
+    match action {
+        Action::RequestInitialBackfill { .. } => "request initial".into(),
+        Action::StartJob { mode, .. } => format!("start {mode:?}"),
+        Action::StopJob { uid, running, why } => {
             format!("stop {uid} {why:?}{}", if *running { " running" } else { "" })
         }
-        Command::StartSchedule { .. } => "start schedule".into(),
-        Command::StopSchedule { uid } => format!("stop schedule {uid}"),
-        Command::AskFate { uid } => format!("ask {uid}"),
-        Command::CompleteRequest { name } => format!("complete {name}"),
-        Command::RefuseRequest { request, .. } => format!("refuse {request}"),
-        Command::RemoveRequest { request, .. } => format!("remove {request}"),
-        Command::Annotate { name, value } => format!("annotate {name} {value:?}"),
-        Command::SetStatus(status) => {
-            format!("{:?}{}", status.phase, if status.trouble { "!" } else { "" })
+        Action::StartSchedule { .. } => "start schedule".into(),
+        Action::StopSchedule { uid } => format!("stop schedule {uid}"),
+        Action::LookUpJobResult { uid } => format!("ask {uid}"),
+        Action::CompleteRequest { name } => format!("complete {name}"),
+        Action::RefuseRequest { request, .. } => format!("refuse {request}"),
+        Action::RemoveRequest { request, .. } => format!("remove {request}"),
+        Action::Annotate { name, value } => format!("annotate {name} {value:?}"),
+        Action::SetStatus(status) => {
+            format!("{:?}{}", status.phase, if status.error { "!" } else { "" })
         }
-        Command::Publish(happened) => {
-            format!("{} {}", if happened.warning { "W" } else { "N" }, happened.reason)
+        Action::Publish(event) => {
+            format!("{} {}", if event.warning { "W" } else { "N" }, event.reason)
         }
     }
 }
@@ -205,7 +273,7 @@ fn reference(name: &str) -> Value {
     json!({ "apiGroup": GROUP, "kind": "StreamingJobTemplate", "name": name, "namespace": "t" })
 }
 
-/// A spec in each of the layouts.
+/// A change-capture spec in one of the layouts.
 pub fn capture(layout: &str, suspended: bool) -> Value {
     let mut spec = match layout {
         "v0" => json!({
@@ -244,7 +312,7 @@ pub fn batch(layout: &str, suspended: bool) -> Value {
     spec
 }
 
-/// Changes of a Job.
+/// Changes of a Job's manifest.
 pub fn ended(kind: &'static str) -> impl FnOnce(&mut Value) {
     move |job| {
         job["status"]["conditions"] = json!([{

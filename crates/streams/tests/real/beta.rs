@@ -1,4 +1,4 @@
-//! A cluster of the older line: v1beta1 classes in a namespace, annotations that say what is wanted.
+//! A cluster with v1beta1 CRDs: namespaced classes, and annotations for the desired state.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ async fn until_phase(api: &Api<DynamicObject>, name: &str, phase: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_older_line_is_followed_as_it_was() {
+async fn streams_of_v1beta1_are_managed() {
     let Some(shared) = testkit::kubernetes() else { return };
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds-beta.yaml");
     let server = shared.private(&[("crds", crds)]).await;
@@ -87,7 +87,7 @@ async fn the_older_line_is_followed_as_it_was() {
     let plural = &annotations["stream.arcane.sneaksanddata.com/api-plural-name"];
     assert_eq!(plural, "json-streams");
     assert_eq!(job.metadata.labels.unwrap()["arcane/backfilling"], "false");
-    assert_eq!(running.counting.of("create job"), 2, "{:#?}", running.counting.asked());
+    assert_eq!(running.counting.of("create job"), 2, "{:#?}", running.counting.requests());
     let state = |value: Value| {
         Patch::Merge(json!({ "metadata": { "annotations": { "arcane/state": value } } }))
     };

@@ -1,4 +1,4 @@
-//! Classes: followed at once, edited, missing their kind, in each other's way, removed.
+//! Classes: new, edited, without a CRD, in conflict, deleted.
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -55,7 +55,7 @@ async fn delete(client: &Client, class: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_waits_for_its_crd_and_says_so_and_runs_its_streams_when_it_comes() {
+async fn a_class_without_a_crd_is_pending_until_the_crd_is_created() {
     let Some(mut stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     create_class(&stage.client, "late", "LateStream", "late-streams").await;
@@ -67,7 +67,7 @@ async fn a_class_waits_for_its_crd_and_says_so_and_runs_its_streams_when_it_come
     stage.stream("s1", stage.spec("hang", "ok")).await;
     until_phase(&stage.client, "late", "Ready").await;
     stage.until_phase("s1", "Running").await;
-    // A class that is removed leaves its streams and Jobs as they are, and nobody looks after them.
+    // The streams and Jobs of a deleted class stay as they are and are not managed.
     delete(&stage.client, "late").await;
     until("nothing is known of its streams", async || {
         running.operator.index().lock().streams_of("late").is_empty()
@@ -84,7 +84,7 @@ async fn a_class_waits_for_its_crd_and_says_so_and_runs_its_streams_when_it_come
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edited_class_is_followed_to_its_new_kind() {
+async fn an_edited_class_is_watched_under_its_new_kind() {
     let Some(mut stage) = Stage::new().await else { return };
     create_crd(&stage.client, "EditedStream", "edited-streams").await;
     let running = stage.operator().await;
@@ -99,7 +99,7 @@ async fn an_edited_class_is_followed_to_its_new_kind() {
     spec["secret"] = json!({ "name": "a-secret" });
     stage.stream("s1", spec).await;
     stage.until_phase("s1", "Running").await;
-    // From now on Jobs are given the secret; what runs goes on.
+    // New Jobs get the secret; running ones continue.
     let patch = Patch::Merge(json!({ "spec": { "secretRefs": ["secret"] } }));
     classes.patch("edited", &PatchParams::default(), &patch).await.unwrap();
     until("the edit is known", async || {
@@ -120,7 +120,7 @@ async fn an_edited_class_is_followed_to_its_new_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_classes_with_one_kind_the_second_says_so_and_does_nothing() {
+async fn the_second_of_two_classes_with_one_kind_reports_the_conflict() {
     let Some(mut stage) = Stage::new().await else { return };
     create_crd(&stage.client, "SharedStream", "shared-streams").await;
     let running = stage.operator().await;
@@ -134,7 +134,7 @@ async fn of_two_classes_with_one_kind_the_second_says_so_and_does_nothing() {
     stage.stream("s1", stage.spec("hang", "ok")).await;
     stage.until_phase("s1", "Running").await;
     assert_eq!(running.counting.of("create job"), 2);
-    // With the first one gone, the second takes its place, and nothing is restarted.
+    // When the first one is deleted the second takes over, and nothing is restarted.
     let before = stage.job_uid("s1").await;
     delete(&stage.client, "shared-b").await;
     until_phase(&stage.client, "shared-a", "Ready").await;
@@ -144,7 +144,7 @@ async fn of_two_classes_with_one_kind_the_second_says_so_and_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_secret_restarts_who_asked_for_that_and_a_new_operator_nobody() {
+async fn a_changed_secret_restarts_streams_with_the_annotation_and_a_new_operator_none() {
     let Some(mut stage) = Stage::new().await else { return };
     create_crd(&stage.client, "SecretStream", "secret-streams").await;
     create_class(&stage.client, "secret", "SecretStream", "secret-streams").await;

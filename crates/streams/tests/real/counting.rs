@@ -1,4 +1,4 @@
-//! A cluster that writes down what it is asked.
+//! An API server client that records its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,84 +7,88 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use streams::cluster::{Answer, Call, Cluster, Refused, Told, Watched, What};
+use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer, Request, ResourceKind, Response};
 
 pub struct Counting {
-    cluster: Arc<dyn Cluster>,
-    asked: Mutex<Vec<String>>,
+    api: Arc<dyn ApiServer>,
+    requests: Mutex<Vec<String>>,
     lists: Mutex<Vec<String>>,
     dead: AtomicBool,
 }
 
 impl Counting {
-    pub fn new(cluster: Arc<dyn Cluster>) -> Arc<Counting> {
+    pub fn new(api: Arc<dyn ApiServer>) -> Arc<Counting> {
         Arc::new(Counting {
-            cluster,
-            asked: Mutex::default(),
+            api,
+            requests: Mutex::default(),
             lists: Mutex::default(),
             dead: AtomicBool::new(false),
         })
     }
 
-    /// All requests but lists, watches and what is about the Lease.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    /// All requests except lists, watches and those of the Lease.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 
     pub fn of(&self, prefix: &str) -> usize {
-        self.asked.lock().iter().filter(|asked| asked.starts_with(prefix)).count()
+        self.requests.lock().iter().filter(|requests| requests.starts_with(prefix)).count()
     }
 
     pub fn lists(&self) -> Vec<String> {
         self.lists.lock().clone()
     }
 
-    /// From now on nothing gets out.
+    /// From now on no request is sent.
     pub fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
     }
 
-    pub fn forget(&self) {
-        self.asked.lock().clear();
+    pub fn clear(&self) {
+        self.requests.lock().clear();
     }
 }
 
 #[async_trait]
-impl Cluster for Counting {
-    fn watch(&self, what: Watched) -> BoxStream<'static, Told> {
-        self.lists.lock().push(format!("{what:?}"));
-        self.cluster.watch(what).boxed()
+impl ApiServer for Counting {
+    fn watch(&self, kind: WatchTarget) -> BoxStream<'static, WatchEvent> {
+        self.lists.lock().push(format!("{kind:?}"));
+        self.api.watch(kind).boxed()
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, Refused> {
+    async fn send(&self, send: Request) -> Result<Response, ApiError> {
         if self.dead.load(Ordering::SeqCst) {
             return std::future::pending().await;
         }
-        let name = |what: &What| match what {
-            What::Class(_) => "class",
-            What::Stream(_) => "stream",
-            What::Job => "job",
-            What::Cron => "cronjob",
-            What::Request => "request",
-            What::Event => "event",
+        let name = |kind: &ResourceKind| match kind {
+            ResourceKind::Class(_) => "class",
+            ResourceKind::Stream(_) => "stream",
+            ResourceKind::Job => "job",
+            ResourceKind::CronJob => "cronjob",
+            ResourceKind::BackfillRequest => "request",
+            ResourceKind::Event => "event",
         };
-        let asked = match &call {
-            Call::Create(what, manifest) => {
-                let of = match manifest["involvedObject"]["kind"] == "StreamClass" {
-                    true => " of a class",
-                    false => "",
+        let requests = match &send {
+            Request::Create(kind, manifest) => {
+                let of = if manifest["involvedObject"]["kind"] == "StreamClass" {
+                    " of a class"
+                } else {
+                    ""
                 };
-                Some(format!("create {}{of} {}", name(what), manifest["metadata"]["name"]))
+                Some(format!("create {}{of} {}", name(kind), manifest["metadata"]["name"]))
             }
-            Call::Delete { what, place, .. } => Some(format!("delete {} {place}", name(what))),
-            Call::Patch { what, place, status, .. } => {
+            Request::Delete { kind, object_name, .. } => {
+                Some(format!("delete {} {object_name}", name(kind)))
+            }
+            Request::Patch { kind, object_name, status, .. } => {
                 let part = if *status { "status" } else { "object" };
-                Some(format!("patch {} {part} {place}", name(what)))
+                Some(format!("patch {} {part} {object_name}", name(kind)))
             }
-            Call::Fate { place, .. } => Some(format!("fate {place}")),
-            Call::ReadLease(_) | Call::WriteLease(..) => None,
+            Request::JobResult { object_name, .. } => Some(format!("fate {object_name}")),
+            Request::ReadLease(_) | Request::WriteLease(..) => None,
         };
-        self.asked.lock().extend(asked);
-        self.cluster.call(call).await
+        self.requests.lock().extend(requests);
+        self.api.send(send).await
     }
 }

@@ -1,4 +1,4 @@
-//! Bad days: watches cut, the API server away, a right that is missing, streams that are odd.
+//! Faults: interrupted watches, an unreachable API server, missing permissions, invalid streams.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -10,7 +10,7 @@ use testkit::kubernetes::Access;
 use crate::stage::{GROUP, Stage, cluster_wide, create_class, server, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_while_watches_are_cut_is_made_good() {
+async fn changes_during_interrupted_watches_are_reconciled() {
     let Some(stage) = Stage::new().await else { return };
     let proxy = Proxy::to(server().await.unwrap().address()).await;
     let running = stage.operator_as(&stage.access.via(proxy.address())).await;
@@ -24,7 +24,7 @@ async fn what_happens_while_watches_are_cut_is_made_good() {
     stage.until_phase("s2", "Running").await;
     until("the Job is back", async || stage.job_uid("s1").await.is_some_and(|uid| uid != before))
         .await;
-    // Reset in the midst of everything, again and again.
+    // Connections are reset repeatedly.
     for i in 0..10 {
         stage.stream(&format!("r{i}"), stage.spec("hang", "ok")).await;
         proxy.reset();
@@ -38,7 +38,7 @@ async fn what_happens_while_watches_are_cut_is_made_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_goes_away_and_comes_back() {
+async fn the_operator_survives_an_outage_of_the_api_server() {
     let Some(shared) = testkit::kubernetes() else { return };
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
     let server = shared.private(&[("crds", crds)]).await;
@@ -50,7 +50,11 @@ async fn the_api_server_goes_away_and_comes_back() {
     let uid = stage.job_uid("s1").await;
     server.server.kill().await;
     until("it no longer acts", async || !running.operator.is_leading()).await;
-    assert_eq!(running.operator.ailment(), None, "a server that is away is no illness of ours");
+    assert_eq!(
+        running.operator.unhealthy_reason(),
+        None,
+        "a server that is away is no illness of ours"
+    );
     server.server.start().await;
     let stage = Stage { client: stage.access.client().await, ..stage };
     until("it acts again", async || running.operator.is_leading()).await;
@@ -64,7 +68,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
 }
 
-/// An account that may do this and nothing else.
+/// A service account with only these permissions.
 async fn account(stage: &Stage, rules: &[Value]) -> Access {
     let name = &stage.namespace;
     let named = json!({ "name": name });
@@ -92,7 +96,7 @@ async fn grant(stage: &Stage, rules: &[Value]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_missing_is_named_in_a_condition() {
+async fn a_missing_permission_is_named_in_a_condition() {
     let Some(stage) = Stage::new().await else { return };
     let all = ["get", "list", "watch", "create", "delete", "patch", "update"];
     let mut rules = vec![
@@ -117,7 +121,7 @@ async fn a_right_that_is_missing_is_named_in_a_condition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_streams_harm_only_themselves() {
+async fn invalid_streams_do_not_affect_others() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     let big = "x".repeat(400_000);
@@ -138,15 +142,15 @@ async fn odd_streams_harm_only_themselves() {
         })
         .await;
     }
-    assert_eq!(running.operator.ailment(), None);
-    // What is missing is made, and the stream starts by itself.
+    assert_eq!(running.operator.unhealthy_reason(), None);
+    // The missing template is created, and the stream starts.
     stage.template("nowhere", "mock:ok").await;
     until("a Job is made from it", async || stage.job("no-template").await.is_some()).await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_of_someone_elses_in_the_way_is_named_and_left_alone() {
+async fn a_foreign_job_of_the_same_name_is_reported_and_not_changed() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     let job = json!({
@@ -169,7 +173,7 @@ async fn a_job_of_someone_elses_in_the_way_is_named_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_done_on_half_a_picture_and_classes_name_the_right_that_is_missing() {
+async fn nothing_is_done_before_everything_is_listed_and_classes_name_the_missing_permission() {
     let Some(shared) = testkit::kubernetes() else { return };
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/crds.yaml");
     let server = shared.private(&[("crds", crds)]).await;

@@ -1,11 +1,11 @@
-//! Two replicas: one acts, the other takes over.
+//! Two replicas: one leads, the other takes over.
 
 use std::time::Duration;
 
 use crate::stage::{Stage, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_replicas_one_acts_and_the_other_follows_when_it_leaves() {
+async fn one_of_two_replicas_leads_and_the_other_takes_over_when_it_stops() {
     let Some(stage) = Stage::new().await else { return };
     let first = stage.operator().await;
     first.until_acting().await;
@@ -18,23 +18,23 @@ async fn of_two_replicas_one_acts_and_the_other_follows_when_it_leaves() {
         stage.until_phase(&format!("s{i}"), "Running").await;
     }
     assert!(!second.operator.is_leading());
-    assert_eq!(second.counting.asked(), Vec::<String>::new());
-    assert_eq!(first.counting.of("create job"), 20, "{:#?}", first.counting.asked());
+    assert_eq!(second.counting.requests(), Vec::<String>::new());
+    assert_eq!(first.counting.of("create job"), 20, "{:#?}", first.counting.requests());
     assert_eq!(first.counting.of("create request"), 10);
     first.stop().await;
     until("the second acts", async || second.operator.is_leading()).await;
     stage.stream("later", stage.spec("hang", "ok")).await;
     stage.until_phase("later", "Running").await;
-    let asked = second.counting.asked();
+    let requests = second.counting.requests();
     // Classes are shared with the other tests.
-    let about = |asked: &&String| !asked.contains("later") && !asked.contains("class");
-    let others: Vec<_> = asked.iter().filter(about).collect();
+    let about = |requests: &&String| !requests.contains("later") && !requests.contains("class");
+    let others: Vec<_> = requests.iter().filter(about).collect();
     assert!(others.is_empty(), "{others:#?}");
     second.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_dies_without_a_word_is_followed_when_its_time_is_over() {
+async fn a_killed_leader_is_replaced_after_its_lease_expires() {
     let Some(stage) = Stage::new().await else { return };
     let first = stage.operator().await;
     first.until_acting().await;
@@ -47,7 +47,7 @@ async fn one_that_dies_without_a_word_is_followed_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_cut_off_stops_before_the_other_begins() {
+async fn a_disconnected_leader_stops_before_the_other_starts() {
     let Some(stage) = Stage::new().await else { return };
     let server = crate::stage::server().await.unwrap();
     let proxy = testkit::chaos::Proxy::to(server.address()).await;
@@ -56,7 +56,7 @@ async fn one_that_is_cut_off_stops_before_the_other_begins() {
     let second = stage.operator().await;
     until("the second is ready", async || second.operator.is_ready()).await;
     proxy.silence();
-    // At no time do both say that they may act.
+    // There are never two leaders.
     let both = async || first.operator.is_leading() && second.operator.is_leading();
     until("the second acts", async || {
         assert!(!both().await, "both act");

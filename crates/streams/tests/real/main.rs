@@ -5,6 +5,7 @@ mod beta;
 mod classes;
 mod counting;
 mod days;
+mod failures;
 mod leaders;
 mod stage;
 mod start;

@@ -1,4 +1,4 @@
-//! A namespace with templates, and operators that see nothing else.
+//! A namespace with templates, and operators that watch only it.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -12,9 +12,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config as KubeConfig};
 use serde_json::{Value, json};
-use streams::cluster::Cluster;
 use streams::config::Config;
-use streams::operator::Operator;
+use streams::controller::Operator;
+use streams::ports::api_server::ApiServer;
 use streams::ports::kubernetes::Kubernetes;
 use testkit::kubernetes::{Access, Kubernetes as Server};
 use tokio::sync::Mutex;
@@ -25,8 +25,8 @@ use crate::counting::Counting;
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
-/// One server for all tests that run at a time; it ends with the last of them. Its kinds are there
-/// from the beginning, so that the garbage collector knows them.
+/// One server for all concurrent tests; it stops with the last of them. Its CRDs exist from the
+/// start, so that the garbage collector knows them.
 static SERVER: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
 
 pub async fn server() -> Option<Arc<Server>> {
@@ -71,7 +71,7 @@ pub async fn connect(access: &Access) -> Kubernetes {
     Kubernetes::with(config).unwrap()
 }
 
-/// Waits for something to be so, for at most a minute.
+/// Waits for a condition, for at most a minute.
 pub async fn until<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
     assert!(until_or_not(is).await, "in a minute it was never so: {what}");
 }
@@ -90,7 +90,7 @@ pub struct Stage {
     pub client: Client,
     pub namespace: String,
     pub kind: (String, String),
-    /// It lasts as long as someone is on it.
+    /// Keeps the server running.
     pub _server: Option<Arc<Server>>,
 }
 
@@ -150,11 +150,11 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    pub fn crons(&self) -> Api<CronJob> {
+    pub fn cron_jobs(&self) -> Api<CronJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Backfills with one template, then streams with another.
+    /// A spec with templates for streaming and for backfills.
     pub fn spec(&self, stream: &str, backfill: &str) -> Value {
         let template = |name: &str| json!({ "name": name, "namespace": self.namespace });
         json!({
@@ -244,18 +244,18 @@ impl Stage {
     }
 
     pub async fn operator(&self) -> Running {
-        let cluster = connect(&self.access).await.within(std::slice::from_ref(&self.namespace));
-        Running::start(Arc::new(cluster), self.config()).await
+        let api = connect(&self.access).await.within(std::slice::from_ref(&self.namespace));
+        Running::start(Arc::new(api), self.config()).await
     }
 
-    /// One that comes through another port.
+    /// An operator that connects through another port.
     pub async fn operator_as(&self, access: &Access) -> Running {
-        let cluster = connect(access).await.within(std::slice::from_ref(&self.namespace));
-        Running::start(Arc::new(cluster), self.config()).await
+        let api = connect(access).await.within(std::slice::from_ref(&self.namespace));
+        Running::start(Arc::new(api), self.config()).await
     }
 }
 
-/// Stopped with the value; better by [`Running::stop`].
+/// An operator. Dropping it requests a shutdown; [`Running::stop`] also waits for it.
 pub struct Running {
     pub operator: Arc<Operator>,
     pub counting: Arc<Counting>,
@@ -264,8 +264,8 @@ pub struct Running {
 }
 
 impl Running {
-    pub async fn start(cluster: Arc<dyn Cluster>, config: Config) -> Running {
-        let counting = Counting::new(cluster);
+    pub async fn start(api: Arc<dyn ApiServer>, config: Config) -> Running {
+        let counting = Counting::new(api);
         let operator = Operator::new(counting.clone(), config, Ambient::system());
         let shutdown = CancellationToken::new();
         let run = operator.clone().run(shutdown.clone());
@@ -283,7 +283,7 @@ impl Running {
         self.task.take().unwrap().await.unwrap();
     }
 
-    /// As `kill -9` would: nothing is finished, nothing is given back.
+    /// Like `kill -9`: nothing is finished and the Lease is not released.
     pub fn kill(self) {
         self.counting.die();
     }

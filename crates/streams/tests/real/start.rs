@@ -1,4 +1,4 @@
-//! The ways of one stream.
+//! The life of a stream: start, edit, suspend, fail, backfill, delete.
 
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ async fn a_new_stream_is_backfilled_and_then_runs_with_ten_requests_at_most() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     running.until_acting().await;
-    running.counting.forget();
+    running.counting.clear();
     stage.stream("s1", stage.spec("hang", "ok")).await;
     stage.until_phase("s1", "Running").await;
     let job = stage.job("s1").await.unwrap();
@@ -26,8 +26,8 @@ async fn a_new_stream_is_backfilled_and_then_runs_with_ten_requests_at_most() {
         ["StreamCreated", "BackfillCompleted"].iter().all(|r| events.iter().any(|e| e == r))
     })
     .await;
-    let asked = running.counting.asked();
-    let about: Vec<_> = asked.iter().filter(|asked| !asked.contains("class")).collect();
+    let requests = running.counting.requests();
+    let about: Vec<_> = requests.iter().filter(|requests| !requests.contains("class")).collect();
     assert!(about.len() <= 10, "{} requests: {about:#?}", about.len());
     assert_eq!(running.counting.of("create job"), 2, "{about:#?}");
     running.stop().await;
@@ -49,7 +49,7 @@ async fn an_edit_restarts_the_job_after_the_old_one_is_gone() {
     stage.until_phase("s1", "Running").await;
     let job = serde_json::to_string(&stage.job("s1").await.unwrap()).unwrap();
     assert!(job.contains("t2"), "{job}");
-    assert_eq!(running.counting.of("create job"), 2, "{:#?}", running.counting.asked());
+    assert_eq!(running.counting.of("create job"), 2, "{:#?}", running.counting.requests());
     running.stop().await;
 }
 
@@ -62,7 +62,7 @@ async fn a_stream_is_suspended_and_resumed_with_one_job_each_time() {
     stage.patch("s1", json!({ "spec": { "execution": { "suspended": true } } })).await;
     stage.until_phase("s1", "Suspended").await;
     until("its Job is gone", async || stage.job("s1").await.is_none()).await;
-    running.counting.forget();
+    running.counting.clear();
     stage.patch("s1", json!({ "spec": { "execution": { "suspended": false } } })).await;
     stage.until_phase("s1", "Running").await;
     assert_eq!(running.counting.of("create job"), 1);
@@ -71,7 +71,7 @@ async fn a_stream_is_suspended_and_resumed_with_one_job_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_deleted_by_hand_comes_back() {
+async fn a_job_that_a_user_deletes_is_created_again() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     stage.stream("s1", stage.spec("hang", "ok")).await;
@@ -88,7 +88,7 @@ async fn a_job_deleted_by_hand_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_job_makes_the_stream_fail_and_is_removed() {
+async fn a_failing_job_fails_the_stream_and_is_deleted() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     stage.stream("s1", stage.spec("fail", "ok")).await;
@@ -101,7 +101,7 @@ async fn a_failing_job_makes_the_stream_fail_and_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_of_a_user_is_carried_out_and_completed() {
+async fn a_backfill_request_of_a_user_is_carried_out_and_completed() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     stage.suspended("s1", stage.spec("hang", "ok")).await;
@@ -123,7 +123,7 @@ async fn a_request_of_a_user_is_carried_out_and_completed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_came_before_its_stream_says_so_until_it_is_carried_out() {
+async fn a_request_without_a_stream_is_refused_until_the_stream_exists() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     request(&stage, "early", "s1").await;
@@ -150,7 +150,7 @@ pub async fn request(stage: &Stage, name: &str, stream: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_becomes_a_cronjob_and_change_capture_a_job_again() {
+async fn a_batch_gets_a_cron_job_and_change_capture_a_job() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     let template = json!({ "name": "ok", "namespace": stage.namespace });
@@ -159,19 +159,19 @@ async fn a_batch_becomes_a_cronjob_and_change_capture_a_job_again() {
         json!({ "batch": { "schedule": "0 3 * * *", "jobTemplateRef": template } });
     stage.stream("s1", spec).await;
     stage.until_phase("s1", "Scheduled").await;
-    let cron = stage.crons().get("s1").await.unwrap();
-    assert_eq!(cron.spec.schedule, "0 3 * * *");
+    let cron_job = stage.cron_jobs().get("s1").await.unwrap();
+    assert_eq!(cron_job.spec.schedule, "0 3 * * *");
     let backend = stage.spec("hang", "ok")["execution"]["streamingBackend"].clone();
     let mut patch = json!({ "spec": { "execution": { "streamingBackend": backend } } });
     patch["spec"]["execution"]["streamingBackend"]["batch"] = Value::Null;
     stage.patch("s1", patch).await;
     stage.until_phase("s1", "Running").await;
-    assert!(stage.crons().get_opt("s1").await.unwrap().is_none());
+    assert!(stage.cron_jobs().get_opt("s1").await.unwrap().is_none());
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_stream_goes_its_job() {
+async fn the_job_is_deleted_with_its_stream() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     stage.stream("s1", stage.spec("hang", "ok")).await;

@@ -1,4 +1,4 @@
-//! An API server that refuses, asks to wait, and whose answers are lost.
+//! An API server that fails, throttles and loses responses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +9,27 @@ use futures::stream::BoxStream;
 use kernel::Ambient;
 use parking_lot::Mutex;
 use serde_json::json;
-use streams::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
-use streams::model::Place;
+use streams::model::NamespacedName;
+use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::ports::api_server::{ApiServer, Request, Response};
 
 use crate::stage::{Running, Stage, connect, until};
 
-/// Of three requests one is carried out and answered; of one object, never six in a row are not:
-/// waits double, and a test has a minute.
+/// One of three requests succeeds. At most five in a row fail for one object: delays double, and a
+/// test has a minute.
 struct Stormy {
-    cluster: Arc<dyn Cluster>,
+    api: Arc<dyn ApiServer>,
     chance: Ambient,
     in_a_row: Mutex<HashMap<String, u32>>,
 }
 
 impl Stormy {
-    fn rages(&self, call: &Call) -> u32 {
-        let name = match call {
-            Call::Create(_, manifest) => manifest["metadata"]["name"].to_string(),
-            Call::Delete { place, .. } | Call::Patch { place, .. } => place.to_string(),
+    fn rages(&self, send: &Request) -> u32 {
+        let name = match send {
+            Request::Create(_, manifest) => manifest["metadata"]["name"].to_string(),
+            Request::Delete { object_name, .. } | Request::Patch { object_name, .. } => {
+                object_name.to_string()
+            }
             other => format!("{other:?}"),
         };
         let rolled = (self.chance.fraction() * 9.0) as u32;
@@ -38,39 +41,36 @@ impl Stormy {
 }
 
 #[async_trait]
-impl Cluster for Stormy {
-    fn watch(&self, what: Watched) -> BoxStream<'static, Told> {
-        self.cluster.watch(what)
+impl ApiServer for Stormy {
+    fn watch(&self, what: WatchTarget) -> BoxStream<'static, WatchEvent> {
+        self.api.watch(what)
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, Refused> {
-        if matches!(call, Call::ReadLease(_) | Call::WriteLease(..)) {
-            return self.cluster.call(call).await;
+    async fn send(&self, send: Request) -> Result<Response, ApiError> {
+        if matches!(send, Request::ReadLease(_) | Request::WriteLease(..)) {
+            return self.api.send(send).await;
         }
-        match self.rages(&call) {
-            0 => Err(Refused::Busy(None)),
-            1 => Err(Refused::Busy(Some(Duration::from_millis(30)))),
-            2 => Err(Refused::Conflict),
-            3 => Err(Refused::Away("it never arrived".into())),
-            // The worst: done, and nobody knows.
+        match self.rages(&send) {
+            0 => Err(ApiError::Throttled(None)),
+            1 => Err(ApiError::Throttled(Some(Duration::from_millis(30)))),
+            2 => Err(ApiError::Conflict),
+            3 => Err(ApiError::Unreachable("it never arrived".into())),
+            // The worst case: carried out, but the response is lost.
             4 | 5 => {
-                let _ = self.cluster.call(call).await;
-                Err(Refused::Away("the answer was lost".into()))
+                let _ = self.api.send(send).await;
+                Err(ApiError::Unreachable("the answer was lost".into()))
             }
-            _ => self.cluster.call(call).await,
+            _ => self.api.send(send).await,
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_stream_comes_through_a_storm_with_the_jobs_it_should_have() {
+async fn every_stream_gets_its_jobs_despite_failing_requests() {
     let Some(stage) = Stage::new().await else { return };
-    let cluster = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
-    let stormy = Stormy {
-        cluster: Arc::new(cluster),
-        chance: Ambient::system(),
-        in_a_row: Mutex::default(),
-    };
+    let api = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
+    let stormy =
+        Stormy { api: Arc::new(api), chance: Ambient::system(), in_a_row: Mutex::default() };
     let running = Running::start(Arc::new(stormy), stage.config()).await;
     for i in 0..15 {
         stage.stream(&format!("s{i}"), stage.spec("hang", "ok")).await;
@@ -99,14 +99,14 @@ async fn every_stream_comes_through_a_storm_with_the_jobs_it_should_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_fail_without_end_delay_no_other() {
+async fn streams_that_always_fail_do_not_delay_others() {
     let Some(stage) = Stage::new().await else { return };
     let mut config = stage.config();
     config.settings.recovery.first_s = 1;
     config.settings.recovery.longest_s = 1;
     config.settings.recovery.attempts = 1000;
-    let cluster = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
-    let running = Running::start(Arc::new(cluster), config).await;
+    let api = connect(&stage.access).await.within(std::slice::from_ref(&stage.namespace));
+    let running = Running::start(Arc::new(api), config).await;
     for i in 0..60 {
         let name = format!("bad{i}");
         stage.suspended(&name, stage.spec("fail", "fail")).await;
@@ -126,7 +126,7 @@ async fn streams_that_fail_without_end_delay_no_other() {
     .await;
     stage.stream("good", stage.spec("hang", "ok")).await;
     stage.until_phase("good", "Running").await;
-    let place = Place::new(&stage.namespace, "good");
-    assert!(running.operator.index().lock().job_at(&place).is_some());
+    let object_name = NamespacedName::new(&stage.namespace, "good");
+    assert!(running.operator.index().lock().job(&object_name).is_some());
     running.stop().await;
 }

@@ -1,18 +1,18 @@
-//! Taking over what another operator made, and starting again: nothing is touched.
+//! Taking over from another operator, and restarting: nothing is changed.
 
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use streams::decide::others_turn;
-use streams::model::hash::{go_json, md5_hex};
+use streams::decide::foreign_owner_until;
+use streams::model::hash::{go_compatible_json, md5_hex};
 
 use crate::stage::{GROUP, Stage, until};
 
-/// As the existing operator leaves a running stream: rewritten spec, its Job, its status.
+/// A running stream as the existing operator leaves it: rewritten spec, Job and status.
 async fn running_stream(stage: &Stage, name: &str) {
     let mut spec = stage.spec("hang", "ok");
     spec["name"] = json!(name);
     let stream = stage.stream(name, spec.clone()).await;
-    let json = go_json(&spec);
+    let json = go_compatible_json(&spec);
     let hash = md5_hex(json.as_bytes());
     let job: Value = json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -55,7 +55,7 @@ async fn running_stream(stage: &Stage, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_installation_is_taken_over_and_started_again_without_one_write() {
+async fn a_running_installation_is_taken_over_without_a_write() {
     let Some(stage) = Stage::new().await else { return };
     for i in 0..20 {
         running_stream(&stage, &format!("s{i}")).await;
@@ -63,15 +63,15 @@ async fn a_running_installation_is_taken_over_and_started_again_without_one_writ
     for _ in 0..2 {
         let running = stage.operator().await;
         running.until_acting().await;
-        // All have been looked at when a stream that comes later runs.
+        // When a stream that was created later runs, all others have been reconciled.
         stage.suspended("later", stage.spec("hang", "ok")).await;
         stage.until_phase("later", "Suspended").await;
-        let asked = running.counting.asked();
+        let requests = running.counting.requests();
         // Classes are shared with the other tests.
-        let about = |asked: &&String| !asked.contains("later") && !asked.contains("class");
-        let touched: Vec<_> = asked.iter().filter(about).collect();
+        let about = |requests: &&String| !requests.contains("later") && !requests.contains("class");
+        let touched: Vec<_> = requests.iter().filter(about).collect();
         assert!(touched.is_empty(), "{touched:#?}");
-        // One list and watch of each kind: none for a stream.
+        // One list and watch of each kind, none per stream.
         assert!(running.counting.lists().len() < 15, "{:?}", running.counting.lists());
         running.stop().await;
         stage.streams().delete("later", &Default::default()).await.unwrap();
@@ -79,24 +79,25 @@ async fn a_running_installation_is_taken_over_and_started_again_without_one_writ
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_operator_that_writes_is_noticed_and_not_fought() {
+async fn another_operator_is_detected_and_left_its_streams() {
     let Some(stage) = Stage::new().await else { return };
     let running = stage.operator().await;
     stage.stream("s1", stage.spec("hang", "ok")).await;
     stage.until_phase("s1", "Running").await;
     let manager = PatchParams { field_manager: Some("manager".into()), ..Default::default() };
     let status = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
-    // Times of writes are in whole seconds: the first may seem to be from before.
+    // Times of writes have a resolution of one second, so the first may seem too old.
     until("the stream is left to it", async || {
         stage.streams().patch_status("s1", &manager, &status).await.unwrap();
         let index = running.operator.index().lock();
         let stream = index.streams().next().cloned().unwrap();
-        others_turn(&index, &stream, jiff::Timestamp::now()).is_some()
+        foreign_owner_until(&index.settings, index.leading_since, &stream, jiff::Timestamp::now())
+            .is_some()
     })
     .await;
-    // What we wrote in between is undone, and stays so.
+    // What we wrote in between is overwritten by the other and left so.
     stage.streams().patch_status("s1", &manager, &status).await.unwrap();
-    running.counting.forget();
+    running.counting.clear();
     let classes = crate::stage::cluster_wide(&stage.client, "StreamClass", "streamclasses");
     until("the class says so", async || {
         let class = classes.get("test-stream").await.unwrap();
@@ -104,7 +105,7 @@ async fn another_operator_that_writes_is_noticed_and_not_fought() {
         message.contains("manager") || running.counting.of("patch class") > 0
     })
     .await;
-    assert_eq!(running.counting.of("patch stream"), 0, "{:#?}", running.counting.asked());
+    assert_eq!(running.counting.of("patch stream"), 0, "{:#?}", running.counting.requests());
     assert_eq!(stage.phase("s1").await, "Pending");
     running.stop().await;
 }

@@ -1,7 +1,7 @@
-//! The operator on a simulated API server: events come late, out of step or not at all, answers are
-//! lost, the operator dies between any two commands, and everything still comes right.
+//! The operator on a simulated API server: events are late, reordered or missing, responses are
+//! lost, and the operator crashes between any two actions. The cluster still converges.
 //!
-//! `SIM_SEEDS=1000 cargo test -p streams --test sim` runs more; `SIM_SEED=17` one, with its story.
+//! `SIM_SEEDS=1000 cargo test -p streams --test sim` runs more seeds; `SIM_SEED=17` runs one.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod server;
@@ -17,71 +17,72 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use server::{KINDS, Kind, NAMESPACE, Server, State, class, name};
-use streams::cluster::{Object, Refused, Told, Watched};
-use streams::decide::Command;
+use streams::decide::Action;
 use streams::index::Index;
 use streams::model::phase::Phase;
 use streams::model::settings::Settings;
 use streams::model::template::Template;
-use streams::model::{Key, Line, Place};
-use streams::work::Hands;
+use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::model::{CrdVersion, Key, NamespacedName};
+use streams::work::Effects;
 
 const STREAMS: [&str; 3] = ["s1", "s2", "s3"];
 
 struct Run {
     random: StdRng,
     server: Arc<Server>,
-    hands: Hands,
-    /// How much of the log each watch has told.
-    told: BTreeMap<Kind, usize>,
+    effects: Effects,
+    /// How far each watch has read the log.
+    event: BTreeMap<Kind, usize>,
     dirty: BTreeSet<Key>,
-    /// What is left of the decision about each stream.
-    doing: BTreeMap<Key, VecDeque<Command>>,
+    /// The remaining actions of each stream's decision.
+    doing: BTreeMap<Key, VecDeque<Action>>,
     story: Vec<String>,
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
         let server = Arc::new(Server { state: Mutex::new(State::default()), class: class() });
-        let hands = Run::begin(&server);
+        let effects = Run::begin(&server);
         Run {
             random: StdRng::seed_from_u64(seed),
             server,
-            hands,
-            told: BTreeMap::new(),
+            effects,
+            event: BTreeMap::new(),
             dirty: BTreeSet::new(),
             doing: BTreeMap::new(),
             story: Vec::new(),
         }
     }
 
-    /// An operator that knows nothing but classes and templates.
-    fn begin(server: &Arc<Server>) -> Hands {
+    /// An operator that knows only classes and templates.
+    fn begin(server: &Arc<Server>) -> Effects {
         let settings = Settings { backfills_max: Some(2), requests_kept: 2, ..Settings::default() };
         let mut index = Index::new(settings);
         let classes = vec![Object::Class(server.class.clone())];
-        index.told(&Watched::Classes(Line::V1), Told::All(classes));
+        index.apply(&WatchTarget::Classes(CrdVersion::V1), WatchEvent::Snapshot(classes));
         let templates = ["stream", "backfill", "batch"].map(|name| {
             let raw = json!({
                 "metadata": { "name": name, "namespace": "t", "resourceVersion": "1" },
                 "spec": { "spec": { "template": { "spec": { "containers": [{ "name": "c" }] } } } },
             });
-            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), Line::V1))
+            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1))
         });
-        index.told(&Watched::Templates(Line::V1), Told::All(templates.into()));
+        index
+            .apply(&WatchTarget::Templates(CrdVersion::V1), WatchEvent::Snapshot(templates.into()));
         let at: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
         let ambient = Ambient::seeded(move || kernel::Timestamp(at.as_millisecond()), 1);
-        Hands { cluster: server.clone(), index: Arc::new(Mutex::new(index)), ambient }
+        Effects { api: server.clone(), index: Arc::new(Mutex::new(index)), ambient }
     }
 
-    fn tell(&mut self, what: String) {
+    fn log(&mut self, what: String) {
         self.story.push(what);
     }
 
-    /// The operator is killed, and starts anew: all is listed.
+    /// Kills the operator and starts it again; it lists everything.
     fn crash(&mut self) {
-        self.tell("the operator dies".into());
-        self.hands = Run::begin(&self.server);
+        self.log("the operator dies".into());
+        self.effects = Run::begin(&self.server);
         self.doing.clear();
         self.dirty.clear();
         for kind in KINDS {
@@ -92,80 +93,81 @@ impl Run {
     fn list(&mut self, kind: Kind) {
         let all = self.server.all(kind);
         let end = self.server.state.lock().log.len();
-        self.told.insert(kind, end);
+        self.event.insert(kind, end);
         let watched = self.server.watched(kind);
-        let touched = self.hands.index.lock().told(&watched, all);
-        self.dirty.extend(touched);
+        let affected = self.effects.index.lock().apply(&watched, all);
+        self.dirty.extend(affected);
     }
 
-    /// A watch tells the next thing.
-    fn hear(&mut self, kind: Kind) -> bool {
-        let from = *self.told.entry(kind).or_default();
+    /// Delivers the next event of a watch.
+    fn deliver(&mut self, kind: Kind) -> bool {
+        let from = *self.event.entry(kind).or_default();
         let entry = {
             let state = self.server.state.lock();
             let next = state.log.iter().enumerate().skip(from).find(|(_, (of, ..))| *of == kind);
             next.map(|(at, (_, value, end))| (at, value.clone(), *end))
         };
         let Some((at, value, end)) = entry else { return false };
-        self.told.insert(kind, at + 1);
-        let told = self.server.told(kind, &value, end);
+        self.event.insert(kind, at + 1);
+        let event = self.server.event(kind, &value, end);
         let watched = self.server.watched(kind);
-        let touched = self.hands.index.lock().told(&watched, told);
-        self.dirty.extend(touched);
+        let affected = self.effects.index.lock().apply(&watched, event);
+        self.dirty.extend(affected);
         true
     }
 
-    /// One command of one stream.
+    /// Executes one action of one stream.
     async fn act(&mut self) -> bool {
         let mut keys: Vec<Key> = self.doing.keys().cloned().collect();
         keys.extend(self.dirty.iter().filter(|key| !self.doing.contains_key(key)).cloned());
         let Some(key) = keys.choose(&mut self.random).cloned() else { return false };
         let Some(doing) = self.doing.get_mut(&key) else {
             self.dirty.remove(&key);
-            let (decision, touched) = self.hands.decide(&key);
-            self.dirty.extend(touched);
-            if !decision.commands.is_empty() {
-                self.doing.insert(key, decision.commands.into());
+            let (decision, affected) = self.effects.decide(&key);
+            self.dirty.extend(affected);
+            if !decision.actions.is_empty() {
+                self.doing.insert(key, decision.actions.into());
             }
             return true;
         };
-        let Some(command) = doing.pop_front() else {
+        let Some(action) = doing.pop_front() else {
             self.doing.remove(&key);
             self.dirty.insert(key);
             return true;
         };
-        let done = self.hands.carry_out(&key, &command).await;
-        let brief = format!("{command:?}").chars().take(110).collect::<String>();
-        let how = done.refused.as_ref().map_or(String::new(), |refused| format!(" — {refused}"));
-        self.tell(format!("{}: {brief}{how}", key.place.name));
-        self.dirty.extend(done.touched);
-        if let Some(refused) = done.refused {
-            // It is looked at again: at once, or after what the watch has yet to tell.
-            assert!(!matches!(refused, Refused::Invalid(_) | Refused::Forbidden(_)), "{refused}");
+        let done = self.effects.execute(&key, &action).await;
+        let brief = format!("{action:?}").chars().take(110).collect::<String>();
+        let how = done.error.as_ref().map_or(String::new(), |error| format!(" — {error}"));
+        self.log(format!("{}: {brief}{how}", key.object_name.name));
+        self.dirty.extend(done.affected);
+        if let Some(error) = done.error {
+            // It is reconciled again, at once or after the next watch event.
+            assert!(!matches!(error, ApiError::Invalid(_) | ApiError::Forbidden(_)), "{error}");
             self.doing.remove(&key);
             self.dirty.insert(key);
         }
         true
     }
 
-    /// The world turns: something happens to some Job or CronJob.
-    fn turn(&mut self, calm: bool) -> bool {
+    /// Lets something happen to a Job or CronJob.
+    fn advance(&mut self, calm: bool) -> bool {
         let names = {
             let mut state = self.server.state.lock();
-            if state.collect() | end_crons(&mut state) {
+            if state.collect() | delete_cron_jobs(&mut state) {
                 return true;
             }
             let mut names = state.names(Kind::Job);
             names.shuffle(&mut self.random);
             names
         };
-        match calm {
-            true => names.into_iter().any(|name| self.turn_job(&name, true)),
-            false => names.first().is_some_and(|name| self.turn_job(name, false)),
+        if calm {
+            names.into_iter().any(|name| self.advance_job(&name, true))
+        } else {
+            names.first().is_some_and(|name| self.advance_job(name, false))
         }
     }
 
-    fn turn_job(&mut self, name: &str, calm: bool) -> bool {
+    fn advance_job(&mut self, name: &str, calm: bool) -> bool {
         let mut state = self.server.state.lock();
         let job = state.get(Kind::Job, name).unwrap().clone();
         let ended = job["status"]["conditions"].is_array();
@@ -173,7 +175,7 @@ impl Run {
         let backfilling = job["metadata"]["labels"]["arcane/backfilling"] == "true";
         let roll = self.random.random_range(0..10);
         let what = match (deleting, ended) {
-            // Programs that are told to end do so with success, and that may be seen.
+            // A program that is terminated exits with success, and that may be observed.
             (true, false) if roll < 3 && !calm => {
                 state.finish(name, true);
                 "is told to end and succeeds"
@@ -197,11 +199,11 @@ impl Run {
             _ => return false,
         };
         drop(state);
-        self.tell(format!("Job {name} {what}"));
+        self.log(format!("Job {name} {what}"));
         true
     }
 
-    /// Someone does something.
+    /// Lets a user do something.
     fn user(&mut self) {
         let name = *STREAMS.choose(&mut self.random).unwrap();
         let roll = self.random.random_range(0..14);
@@ -211,7 +213,7 @@ impl Run {
             let made = json!({ "metadata": { "name": name }, "spec": spec });
             state.create(Kind::Stream, made);
             drop(state);
-            self.tell(format!("{name} is made"));
+            self.log(format!("{name} is made"));
             return;
         };
         let mut changed = stream.clone();
@@ -234,13 +236,13 @@ impl Run {
                     "metadata": { "name": id },
                     "spec": { "streamClass": "class-a", "streamId": name },
                 });
-                state.create(Kind::Request, request);
+                state.create(Kind::BackfillRequest, request);
                 "is to be backfilled"
             }
             9 => {
-                if let Some(request) = state.names(Kind::Request).choose(&mut self.random) {
+                if let Some(request) = state.names(Kind::BackfillRequest).choose(&mut self.random) {
                     let request = request.clone();
-                    state.end(Kind::Request, &request);
+                    state.end(Kind::BackfillRequest, &request);
                 }
                 "is there while a request is deleted"
             }
@@ -266,17 +268,17 @@ impl Run {
             state.put(Kind::Stream, changed);
         }
         drop(state);
-        self.tell(format!("{name} {what}"));
+        self.log(format!("{name} {what}"));
     }
 
     async fn storm(&mut self, steps: usize) {
         for _ in 0..steps {
             match self.random.random_range(0..100) {
                 0..12 => self.user(),
-                12..30 => drop(self.turn(false)),
+                12..30 => drop(self.advance(false)),
                 30..32 => self.crash(),
                 32..35 => {
-                    // A watch was cut, and starts with a list.
+                    // A watch was interrupted and starts with a list.
                     let kind = *KINDS.choose(&mut self.random).unwrap();
                     self.list(kind);
                 }
@@ -286,64 +288,67 @@ impl Run {
                 }
                 38..65 => {
                     let kind = *KINDS.choose(&mut self.random).unwrap();
-                    self.hear(kind);
+                    self.deliver(kind);
                 }
                 _ => drop(self.act().await),
             }
         }
     }
 
-    /// Nobody does anything any more, and everything ends as it should.
-    async fn settle(&mut self) -> Result<(), String> {
+    /// Stops all disturbances and runs until nothing is left to do.
+    async fn quiesce(&mut self) -> Result<(), String> {
         self.server.state.lock().lose = None;
         for _ in 0..5000 {
             let mut moved = false;
             for kind in KINDS {
-                while self.hear(kind) {
+                while self.deliver(kind) {
                     moved = true;
                 }
             }
             moved |= !self.doing.is_empty() || !self.dirty.is_empty();
             self.act().await;
-            if !moved && !self.turn(true) {
+            if !moved && !self.advance(true) {
                 return Ok(());
             }
         }
         Err("it does not come to rest".into())
     }
 
-    fn is_right(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         let state = self.server.state.lock();
         if let Some(wrong) = state.wrong.first() {
             return Err(wrong.clone());
         }
-        let index = self.hands.index.lock();
+        let index = self.effects.index.lock();
         for stream in state.names(Kind::Stream) {
-            let key = Key { class: "class-a".into(), place: Place::new(NAMESPACE, &stream) };
+            let key = Key {
+                class: "class-a".into(),
+                object_name: NamespacedName::new(NAMESPACE, &stream),
+            };
             let known = index.stream(&key).ok_or(format!("{stream} is not known"))?;
             let written = state.get(Kind::Stream, &stream).unwrap();
             let phase = Phase::of(written["status"]["phase"].as_str().unwrap_or_default());
             let suspended = written["spec"]["execution"]["suspended"] == true;
             let batch = written["spec"]["execution"]["streamingBackend"]["batch"].is_object();
             let job = state.get(Kind::Job, &stream);
-            let cron = state.get(Kind::Cron, &stream);
+            let cron_job = state.get(Kind::CronJob, &stream);
             let open = index.requests(&key).any(|request| !request.completed);
             let hash = |object: Option<&Value>| {
                 let hash = &object?["metadata"]["annotations"]["configuration-hash"];
                 hash.as_str().map(str::to_owned)
             };
             let expected = match (suspended, phase, batch) {
-                (true, ..) => phase == Phase::Suspended && job.is_none() && cron.is_none(),
-                (false, Phase::Failed, _) => job.is_none() && cron.is_none(),
+                (true, ..) => phase == Phase::Suspended && job.is_none() && cron_job.is_none(),
+                (false, Phase::Failed, _) => job.is_none() && cron_job.is_none(),
                 (false, _, true) => {
                     phase == Phase::Scheduled
                         && job.is_none()
-                        && hash(cron).as_deref() == Some(&*known.hash)
+                        && hash(cron_job).as_deref() == Some(&*known.hash)
                         && !open
                 }
                 (false, _, false) => {
                     phase == Phase::Running
-                        && cron.is_none()
+                        && cron_job.is_none()
                         && hash(job).as_deref() == Some(&*known.hash)
                         && !open
                 }
@@ -352,7 +357,8 @@ impl Run {
                 return Err(format!(
                     "{stream} is {phase:?}, suspended {suspended}, batch {batch}, open {open}: {} and {}",
                     job.map_or("no Job".into(), |job| job["metadata"].to_string()),
-                    cron.map_or("no CronJob".into(), |cron| cron["metadata"].to_string()),
+                    cron_job
+                        .map_or("no CronJob".into(), |cron_job| cron_job["metadata"].to_string()),
                 ));
             }
         }
@@ -360,17 +366,17 @@ impl Run {
     }
 }
 
-/// Nobody runs what a schedule makes here; only its end is played.
-fn end_crons(state: &mut State) -> bool {
+/// The runs of CronJobs are not simulated, only their deletion.
+fn delete_cron_jobs(state: &mut State) -> bool {
     let ending: Vec<String> = state
         .objects
         .iter()
-        .filter(|((kind, _), cron)| {
-            *kind == Kind::Cron && cron["metadata"]["deletionTimestamp"].is_string()
+        .filter(|((kind, _), cron_job)| {
+            *kind == Kind::CronJob && cron_job["metadata"]["deletionTimestamp"].is_string()
         })
-        .map(|(_, cron)| name(cron))
+        .map(|(_, cron_job)| name(cron_job))
         .collect();
-    ending.iter().for_each(|name| state.end(Kind::Cron, name));
+    ending.iter().for_each(|name| state.end(Kind::CronJob, name));
     !ending.is_empty()
 }
 
@@ -393,8 +399,8 @@ async fn run(seed: u64) -> Result<(), (String, Vec<String>)> {
         run.list(kind);
     }
     run.storm(400).await;
-    let settled = run.settle().await;
-    let right = settled.and_then(|()| run.is_right());
+    let settled = run.quiesce().await;
+    let right = settled.and_then(|()| run.check());
     right.map_err(|wrong| (wrong, run.story))
 }
 
@@ -403,7 +409,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn whatever_is_lost_or_late_everything_comes_right() {
+async fn the_cluster_converges_whatever_is_lost_or_late() {
     let seeds = match number("SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SIM_SEEDS").unwrap_or(300),
@@ -416,7 +422,7 @@ async fn whatever_is_lost_or_late_everything_comes_right() {
 }
 
 #[tokio::test]
-async fn many_that_are_resumed_at_once_get_one_job_each() {
+async fn streams_that_are_resumed_at_once_get_one_job_each() {
     let mut run = Run::new(1);
     for i in 0..300 {
         let made = json!({ "metadata": { "name": format!("r{i}") }, "spec": spec(1, true) });
@@ -425,7 +431,7 @@ async fn many_that_are_resumed_at_once_get_one_job_each() {
     for kind in KINDS {
         run.list(kind);
     }
-    run.settle().await.unwrap();
+    run.quiesce().await.unwrap();
     assert_eq!(run.server.state.lock().jobs_made, 0);
     for i in 0..300 {
         let mut state = run.server.state.lock();
@@ -433,7 +439,7 @@ async fn many_that_are_resumed_at_once_get_one_job_each() {
         stream["spec"]["execution"]["suspended"] = json!(false);
         state.put(Kind::Stream, stream);
     }
-    run.settle().await.unwrap();
-    run.is_right().unwrap();
+    run.quiesce().await.unwrap();
+    run.check().unwrap();
     assert_eq!(run.server.state.lock().jobs_made, 300);
 }

@@ -1,5 +1,5 @@
-//! An API server in memory, with the controllers that matter to Jobs. Everything that it does is a
-//! step that the simulator takes when it likes.
+//! An in-memory API server with the controllers that matter to Jobs. Each of its steps is taken by
+//! the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,36 +8,37 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use streams::cluster::{Answer, Call, Cluster, Object, Refused, Told, Watched, What};
+use streams::model::backfill_request::BackfillRequest;
 use streams::model::class::Class;
-use streams::model::job::{Cron, Fate, Job};
+use streams::model::job::{CronJob, Job, JobResult};
 use streams::model::meta::Revision;
-use streams::model::request::Request;
 use streams::model::stream::Stream;
-use streams::model::{GROUP, Place};
+use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::model::{GROUP, NamespacedName};
+use streams::ports::api_server::{ApiServer, Request, ResourceKind, Response};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Stream,
     Job,
-    Cron,
-    Request,
+    CronJob,
+    BackfillRequest,
 }
 
-pub const KINDS: [Kind; 4] = [Kind::Stream, Kind::Job, Kind::Cron, Kind::Request];
+pub const KINDS: [Kind; 4] = [Kind::Stream, Kind::Job, Kind::CronJob, Kind::BackfillRequest];
 
 #[derive(Default)]
 pub struct State {
     pub objects: BTreeMap<(Kind, String), Value>,
     version: u64,
     uids: u64,
-    /// What happened to each kind, in order: the object, and whether it is its end.
+    /// The changes of each kind, in order: the object, and whether it was deleted.
     pub log: Vec<(Kind, Value, bool)>,
-    /// How Jobs ended, as their events tell.
-    pub ends: BTreeMap<String, Fate>,
-    /// Requests that a Job has carried out to its end.
+    /// How Jobs ended, as their events say.
+    pub ends: BTreeMap<String, JobResult>,
+    /// Requests that a Job has completed.
     pub carried_out: BTreeSet<String>,
-    /// The answers to so many calls are lost, after the call was carried out or before.
+    /// Loses the response to the next request, after (true) or before (false) carrying it out.
     pub lose: Option<bool>,
     pub jobs_made: usize,
     pub wrong: Vec<String>,
@@ -93,7 +94,7 @@ impl State {
         self.objects.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
 
-    /// A Job ends, as its pods did.
+    /// Ends a Job.
     pub fn finish(&mut self, name: &str, ok: bool) {
         let Some(job) = self.get(Kind::Job, name) else { return };
         if job["status"]["conditions"].is_array() {
@@ -101,9 +102,10 @@ impl State {
         }
         let mut job = job.clone();
         let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
-        let (kind, fate) = match ok {
-            true => ("Complete", Fate::Complete),
-            false => ("Failed", Fate::Failed("BackoffLimitExceeded".into())),
+        let (kind, result) = if ok {
+            ("Complete", JobResult::Complete)
+        } else {
+            ("Failed", JobResult::Failed("BackoffLimitExceeded".into()))
         };
         job["status"]["conditions"] = json!([{
             "type": kind, "status": "True", "reason": "BackoffLimitExceeded",
@@ -114,11 +116,11 @@ impl State {
             let id = env.iter().find(|v| v["name"] == "STREAMCONTEXT__BACKFILL_ID").unwrap();
             self.carried_out.insert(id["value"].as_str().unwrap().to_owned());
         }
-        self.ends.insert(uid, fate);
+        self.ends.insert(uid, result);
         self.put(Kind::Job, job);
     }
 
-    /// The garbage collector: what belongs to a stream that is gone goes.
+    /// The garbage collector: deletes what belongs to a deleted stream.
     pub fn collect(&mut self) -> bool {
         let uids: BTreeSet<String> = self
             .objects
@@ -147,12 +149,12 @@ pub fn name(object: &Value) -> String {
 }
 
 impl Server {
-    pub fn watched(&self, kind: Kind) -> Watched {
+    pub fn watched(&self, kind: Kind) -> WatchTarget {
         match kind {
-            Kind::Stream => Watched::Streams(self.class.clone().into()),
-            Kind::Job => Watched::Jobs,
-            Kind::Cron => Watched::Crons,
-            Kind::Request => Watched::Requests,
+            Kind::Stream => WatchTarget::Streams(self.class.clone().into()),
+            Kind::Job => WatchTarget::Jobs,
+            Kind::CronJob => WatchTarget::CronJobs,
+            Kind::BackfillRequest => WatchTarget::BackfillRequests,
         }
     }
 
@@ -163,84 +165,86 @@ impl Server {
         match kind {
             Kind::Stream => Object::Stream(Stream::of(read(value), &self.class)),
             Kind::Job => Object::Job(Job::of(read(value)).unwrap()),
-            Kind::Cron => Object::Cron(Cron::of(read(value)).unwrap()),
-            Kind::Request => Object::Request(Request::of(read(value))),
+            Kind::CronJob => Object::CronJob(CronJob::of(read(value)).unwrap()),
+            Kind::BackfillRequest => Object::BackfillRequest(BackfillRequest::of(read(value))),
         }
     }
 
-    /// What a watch tells of an entry of the log.
-    pub fn told(&self, kind: Kind, value: &Value, end: bool) -> Told {
+    /// The watch event of an entry of the log.
+    pub fn event(&self, kind: Kind, value: &Value, end: bool) -> WatchEvent {
         if !end {
-            return Told::Is(self.object(kind, value).into());
+            return WatchEvent::Upserted(self.object(kind, value).into());
         }
         let uid = value["metadata"]["uid"].as_str().unwrap().into();
         let revision = Revision::of(value["metadata"]["resourceVersion"].as_str().unwrap());
-        Told::Gone(Place::new(NAMESPACE, &name(value)), uid, revision)
+        WatchEvent::Deleted(NamespacedName::new(NAMESPACE, &name(value)), uid, revision)
     }
 
-    pub fn all(&self, kind: Kind) -> Told {
+    pub fn all(&self, kind: Kind) -> WatchEvent {
         let state = self.state.lock();
         let of = state.objects.iter().filter(|((of, _), _)| *of == kind);
-        Told::All(of.map(|(_, value)| self.object(kind, value)).collect())
+        WatchEvent::Snapshot(of.map(|(_, value)| self.object(kind, value)).collect())
     }
 
-    fn carry_out(&self, state: &mut State, call: &Call) -> Result<Answer, Refused> {
-        let answer = |kind, value: &Value| Ok(Answer::Object(self.object(kind, value).into()));
-        match call {
-            Call::Create(What::Event, _) => Ok(Answer::Done),
-            Call::Create(what, manifest) => {
-                let kind = kind(what);
+    fn execute(&self, state: &mut State, send: &Request) -> Result<Response, ApiError> {
+        let answer = |kind, value: &Value| Ok(Response::Object(self.object(kind, value).into()));
+        match send {
+            Request::Create(ResourceKind::Event, _) => Ok(Response::Empty),
+            Request::Create(resource, manifest) => {
+                let kind = kind_of(resource);
                 if kind == Kind::Job {
                     self.check_job(state, manifest);
                 }
                 match state.create(kind, manifest.clone()) {
                     Some(made) => answer(kind, &made),
-                    None => Err(Refused::Exists),
+                    None => Err(ApiError::AlreadyExists),
                 }
             }
-            Call::Delete { what, place, uid, foreground } => {
-                let kind = kind(what);
-                let Some(object) = state.get(kind, &place.name) else {
-                    return Err(Refused::NotFound);
+            Request::Delete { kind: resource, object_name, uid, foreground } => {
+                let kind = kind_of(resource);
+                let Some(object) = state.get(kind, &object_name.name) else {
+                    return Err(ApiError::NotFound);
                 };
                 if object["metadata"]["uid"] != **uid {
-                    return Err(Refused::Conflict);
+                    return Err(ApiError::Conflict);
                 }
                 if !foreground {
-                    state.end(kind, &place.name);
-                    return Ok(Answer::Done);
+                    state.end(kind, &object_name.name);
+                    return Ok(Response::Empty);
                 }
                 let mut object = object.clone();
                 object["metadata"]["deletionTimestamp"] = json!("2026-11-16T09:00:00Z");
                 let object = state.put(kind, object);
                 answer(kind, &object)
             }
-            Call::Patch { what, place, patch, .. } => {
-                let kind = kind(what);
-                let Some(object) = state.get(kind, &place.name) else {
-                    return Err(Refused::NotFound);
+            Request::Patch { kind: resource, object_name, patch, .. } => {
+                let kind = kind_of(resource);
+                let Some(object) = state.get(kind, &object_name.name) else {
+                    return Err(ApiError::NotFound);
                 };
                 let mut object = object.clone();
                 if kind == Kind::Stream && patch.get("spec").is_some() {
-                    state.wrong.push(format!("what {} wishes was rewritten", place.name));
+                    state.wrong.push(format!("what {} wishes was rewritten", object_name.name));
                 }
                 if patch.pointer("/spec/completed") == Some(&json!(true))
-                    && !state.carried_out.contains(&*place.name)
+                    && !state.carried_out.contains(&*object_name.name)
                 {
-                    state.wrong.push(format!("{} was completed and never carried out", place.name));
+                    state
+                        .wrong
+                        .push(format!("{} was completed and never carried out", object_name.name));
                 }
                 merge(&mut object, patch);
                 let object = state.put(kind, object);
                 answer(kind, &object)
             }
-            Call::Fate { uid, .. } => {
-                Ok(Answer::Fate(state.ends.get(&**uid).cloned().unwrap_or(Fate::Gone)))
-            }
-            Call::ReadLease(_) | Call::WriteLease(..) => Err(Refused::NotFound),
+            Request::JobResult { uid, .. } => Ok(Response::JobResult(
+                state.ends.get(&**uid).cloned().unwrap_or(JobResult::Removed),
+            )),
+            Request::ReadLease(_) | Request::WriteLease(..) => Err(ApiError::NotFound),
         }
     }
 
-    /// What must hold of every Job that is made, whatever was missed.
+    /// Checks what must hold of every Job that is created.
     fn check_job(&self, state: &mut State, manifest: &Value) {
         state.jobs_made += 1;
         let name = name(manifest);
@@ -251,13 +255,13 @@ impl Server {
     }
 }
 
-fn kind(what: &What) -> Kind {
-    match what {
-        What::Stream(_) => Kind::Stream,
-        What::Job => Kind::Job,
-        What::Cron => Kind::Cron,
-        What::Request => Kind::Request,
-        What::Class(_) | What::Event => panic!("{what:?} is not simulated"),
+fn kind_of(resource: &ResourceKind) -> Kind {
+    match resource {
+        ResourceKind::Stream(_) => Kind::Stream,
+        ResourceKind::Job => Kind::Job,
+        ResourceKind::CronJob => Kind::CronJob,
+        ResourceKind::BackfillRequest => Kind::BackfillRequest,
+        ResourceKind::Class(_) | ResourceKind::Event => panic!("{resource:?} is not simulated"),
     }
 }
 
@@ -278,22 +282,22 @@ pub fn merge(object: &mut Value, patch: &Value) {
 }
 
 #[async_trait]
-impl Cluster for Server {
-    fn watch(&self, _: Watched) -> BoxStream<'static, Told> {
+impl ApiServer for Server {
+    fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
         futures::stream::pending().boxed()
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, Refused> {
+    async fn send(&self, send: Request) -> Result<Response, ApiError> {
         let mut state = self.state.lock();
         match state.lose.take() {
-            // It never arrived.
-            Some(false) => Err(Refused::Away("cut".into())),
-            // The answer was lost.
+            // The request was not delivered.
+            Some(false) => Err(ApiError::Unreachable("cut".into())),
+            // The response was lost.
             Some(true) => {
-                let _ = self.carry_out(&mut state, &call);
-                Err(Refused::Away("cut".into()))
+                let _ = self.execute(&mut state, &send);
+                Err(ApiError::Unreachable("cut".into()))
             }
-            None => self.carry_out(&mut state, &call),
+            None => self.execute(&mut state, &send),
         }
     }
 }
@@ -303,5 +307,5 @@ pub fn class() -> Class {
         "metadata": { "name": "class-a", "uid": "class", "resourceVersion": "1" },
         "spec": { "apiGroupRef": GROUP, "apiVersion": "v1", "kindRef": "A", "pluralName": "as" },
     });
-    Class::of(serde_json::from_value(raw).unwrap(), streams::model::Line::V1)
+    Class::of(serde_json::from_value(raw).unwrap(), streams::model::CrdVersion::V1)
 }

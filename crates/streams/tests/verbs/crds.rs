@@ -1,4 +1,4 @@
-//! The definitions on a real API server: alone, and applied over the existing ones.
+//! Our CRDs on a real API server: alone, and applied over the existing ones.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -29,15 +29,15 @@ fn pod() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_keep_all_that_is_written_and_mistakes_are_told_in_words() {
-    let Some(kubernetes) = cluster(&streams::crd::all()).await else { return };
+async fn objects_are_preserved_and_errors_are_readable() {
+    let Some(kubernetes) = cluster(&streams::model::crd::all()).await else { return };
     let client = kubernetes.admin().client().await;
     namespace(&client, "gold").await;
 
     let made = object("StreamingJobTemplate", "standard", template(pod()));
     let made = create(&client, &made, "streamingjobtemplates").await.unwrap();
     assert_eq!(made["spec"], template(pod()), "labels and annotations are not pruned");
-    // Where charts of the other line put the Job.
+    // The position of the Job in charts of the other version.
     let beside =
         json!({ "metadata": {}, "template": { "spec": { "template": { "spec": pod() } } } });
     let made = object("StreamingJobTemplate", "beside", beside.clone());
@@ -115,7 +115,7 @@ fn yaml(file: std::path::PathBuf) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ours_are_applied_over_the_existing_ones_and_recorded_objects_stay() {
+async fn our_crds_replace_the_existing_ones_and_recorded_objects_stay_valid() {
     let (Some(data), Some(golden)) = (shared("data/streams"), shared("data/golden/streams")) else {
         return;
     };
@@ -141,7 +141,7 @@ async fn ours_are_applied_over_the_existing_ones_and_recorded_objects_stay() {
     let template = yaml(golden.join("template-after-prune.yaml"));
     create(&client, &template, "streamingjobtemplates").await.unwrap();
 
-    for crd in streams::crd::all() {
+    for crd in streams::model::crd::all() {
         let apply = PatchParams::apply("mainstay").force();
         let name = crd["metadata"]["name"].as_str().unwrap();
         let crds = api(&client, &crd, "customresourcedefinitions");
@@ -157,7 +157,7 @@ async fn ours_are_applied_over_the_existing_ones_and_recorded_objects_stay() {
         let found = api(&client, object, plural).get(name).await.unwrap();
         assert_eq!(serde_json::to_value(found).unwrap()["spec"], object["spec"], "{plural}");
     }
-    // What was lost before is kept from now on; the API server takes a moment to serve it so.
+    // Fields that were pruned before are kept now; the API server needs a moment to apply that.
     let text =
         template["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
             .as_str()

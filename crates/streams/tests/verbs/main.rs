@@ -1,4 +1,4 @@
-//! What people and charts use, against a real API server.
+//! What users and charts use, against a real API server.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

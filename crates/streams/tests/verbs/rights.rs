@@ -1,4 +1,4 @@
-//! The chart's rules are enough: an operator with them, and nothing else, does all of its work.
+//! The permissions of the chart suffice for all work of the operator.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use kube::Client;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use streams::config::Config;
+use streams::controller::Operator;
 use streams::model::{GROUP, RESTART_ON};
-use streams::operator::Operator;
 use streams::ports::kubernetes::connect;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ fn rbac(kind: &str, name: &str, more: Value) -> Value {
     object
 }
 
-/// As the chart makes them.
+/// Installs the objects of the chart.
 async fn install(client: &Client) {
     namespace(client, "ops").await;
     let account = json!({
@@ -100,7 +100,7 @@ fn stream(name: &str, backend: Value) -> Value {
     stream
 }
 
-/// Waits for a condition, not for a time.
+/// Waits for a condition with a deadline.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
@@ -110,8 +110,8 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_with_the_chart_s_rights_is_refused_nothing() {
-    let mut crds = streams::crd::all();
+async fn the_permissions_of_the_chart_suffice() {
+    let mut crds = streams::model::crd::all();
     crds.push(plugin("TestStream", "test-streams"));
     let Some(kubernetes) = cluster(&crds).await else { return };
     let admin = kubernetes.admin();
@@ -172,7 +172,7 @@ async fn an_operator_with_the_chart_s_rights_is_refused_nothing() {
         })
         .await;
     }
-    // The right to watch definitions: one that comes later is seen.
+    // Permission to watch CRDs: one that is created later is noticed.
     let crd = plugin("LateStream", "late-streams");
     create(&client, &crd, "customresourcedefinitions").await.unwrap();
     let classes = api(&client, &late, "streamclasses");
@@ -194,14 +194,14 @@ async fn an_operator_with_the_chart_s_rights_is_refused_nothing() {
     running.await.unwrap().unwrap();
 }
 
-/// Every value that a template asks for is in `values.yaml`, with a default.
+/// Every value that a template uses has a default in `values.yaml`.
 #[test]
-fn templates_ask_for_values_that_there_are() {
+fn every_value_of_the_templates_has_a_default() {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/mainstay-operator");
     let values: Value =
         serde_yaml_ng::from_str(&std::fs::read_to_string(format!("{chart}/values.yaml")).unwrap())
             .unwrap();
-    let mut asked = 0;
+    let mut requests = 0;
     for file in std::fs::read_dir(format!("{chart}/templates")).unwrap() {
         let file = file.unwrap().path();
         let text = std::fs::read_to_string(&file).unwrap();
@@ -210,9 +210,9 @@ fn templates_ask_for_values_that_there_are() {
             let path = part[..end].trim_end_matches('.').replace('.', "/");
             let found = values.pointer(&format!("/{path}"));
             assert!(found.is_some(), "{}: .Values.{path} has no default", file.display());
-            asked += 1;
+            requests += 1;
         }
         assert_eq!(text.matches("{{").count(), text.matches("}}").count(), "{}", file.display());
     }
-    assert!(asked > 30, "only {asked} values are asked for");
+    assert!(requests > 30, "only {requests} values are asked for");
 }

@@ -1,4 +1,4 @@
-//! A cluster of a test's own with our definitions, and a kind of streams to go with them.
+//! A cluster with our CRDs and a kind of streams, for one test.
 
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use streams::model::GROUP;
 use testkit::kubernetes::{Kubernetes, open_crd};
 
-/// With these definitions from the start; `None` skips the test.
+/// A server with these CRDs from the start; `None` skips the test.
 pub async fn cluster(crds: &[Value]) -> Option<Kubernetes> {
     let shared = testkit::kubernetes()?;
     let dir = tempfile::tempdir().unwrap();
@@ -18,12 +18,12 @@ pub async fn cluster(crds: &[Value]) -> Option<Kubernetes> {
     Some(shared.private(&[("crds", dir.path().to_str().unwrap())]).await)
 }
 
-/// A kind of streams that keeps everything, as no chart's does.
+/// A kind of streams that preserves unknown fields, unlike those of charts.
 pub fn plugin(kind: &str, plural: &str) -> Value {
     open_crd(GROUP, kind, plural)
 }
 
-/// Whatever an object is, there is an API for it.
+/// The API of any object.
 pub fn api(client: &Client, object: &Value, plural: &str) -> Api<DynamicObject> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, version) = match text(&object["apiVersion"]).split_once('/') {
@@ -38,7 +38,7 @@ pub fn api(client: &Client, object: &Value, plural: &str) -> Api<DynamicObject> 
     }
 }
 
-/// Creates it as it is, but for what a server would refuse of someone else's record.
+/// Creates an object from a recording, without the fields that a server would reject.
 pub async fn create(client: &Client, object: &Value, plural: &str) -> Result<Value, kube::Error> {
     let mut object = object.clone();
     for field in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"] {

@@ -67,8 +67,8 @@ impl Kafka {
         let config = self.config(Listener::Plain);
         let admin: AdminClient<DefaultClientContext> = config.create().expect("a client");
         let topic = NewTopic::new(&name, partitions, TopicReplication::Fixed(1));
-        let patience = Some(Duration::from_secs(60));
-        let options = AdminOptions::new().request_timeout(patience).operation_timeout(patience);
+        let timeout = Some(Duration::from_secs(60));
+        let options = AdminOptions::new().request_timeout(timeout).operation_timeout(timeout);
         let done = admin.create_topics([&topic], &options).await.expect("the test Kafka answers");
         done.into_iter().for_each(|one| drop(one.expect("a new topic")));
         name

@@ -28,12 +28,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use servers::{Cache, DISK, Place, Run, Told, find, variable};
+use servers::{Cache, ConnectionInfo, DISK, Place, Run, find, variable};
 
 /// A server: the shared one, or one of a test's own.
 pub struct Instance {
     name: &'static str,
-    told: Told,
+    connection_info: ConnectionInfo,
     private: Option<Private>,
 }
 
@@ -45,8 +45,8 @@ struct Private {
 impl Instance {
     /// `None` if it does not run and need not: the test is skipped, and xtask counts it.
     pub fn shared(name: &'static str) -> Option<Instance> {
-        if let Some(told) = Told::from_env(name) {
-            return Some(Instance { name, told, private: None });
+        if let Some(connection_info) = ConnectionInfo::from_env(name) {
+            return Some(Instance { name, connection_info, private: None });
         }
         let promised = std::env::var("MAINSTAY_TEST_SERVERS").unwrap_or_default();
         let variable = variable(name, "");
@@ -68,15 +68,15 @@ impl Instance {
             let place = run.place(find(name)?, false, options)?;
             // From here on it is stopped when dropped, also if it does not start.
             let private = Private { run: Arc::new(run), place: Arc::new(place) };
-            let told = private.place.start()?;
-            Ok(Instance { name, told, private: Some(private) })
+            let connection_info = private.place.start()?;
+            Ok(Instance { name, connection_info, private: Some(private) })
         };
         blocking(start).await
     }
 
     /// What the server tells of itself; the empty name is its address.
     pub fn get(&self, name: &str) -> &str {
-        self.told.get(name).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+        self.connection_info.get(name).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
     fn place(&self) -> Arc<Place> {
@@ -86,7 +86,7 @@ impl Instance {
             .clone()
     }
 
-    /// SIGKILL: no farewell.
+    /// SIGKILL.
     pub async fn kill(&self) {
         let place = self.place();
         blocking(move || place.kill()).await;
@@ -138,12 +138,12 @@ fn skip(name: &str, why: &str) {
     }
 }
 
-/// What is shared beside the project; `None` if it is not: the test is skipped.
+/// A part of `shared/` next to the project; `None` if it is missing: the test is skipped.
 pub fn shared(part: &str) -> Option<PathBuf> {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let found = here.ancestors().map(|dir| dir.join("shared").join(part)).find(|dir| dir.exists());
     if found.is_none() {
-        skip("shared", &format!("shared/{part} is not beside the project"));
+        skip("shared", &format!("shared/{part} is not next to the project"));
     }
     found
 }

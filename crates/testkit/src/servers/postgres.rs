@@ -56,7 +56,7 @@ impl Database {
         &self.url
     }
 
-    /// A connection beside the store's, to look or to meddle.
+    /// A second connection, to inspect or to interfere.
     pub async fn client(&self) -> Client {
         connect(&self.url).await
     }

@@ -119,7 +119,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// SIGKILL to it and its providers: no farewell, no unlocking.
+    /// SIGKILL to it and its providers: it cannot unlock its state.
     pub async fn kill(mut self) {
         self.end();
         self.child.wait().await.expect("it ends");

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use kernel::change::CommandReply;
 use kernel::http::{
-    Body, Caller, Context, Idempotency, PathId, Routes, carry_out, sees, valid_name,
+    Body, Caller, Context, Idempotency, PathId, Routes, can_see, commit_idempotent, valid_name,
 };
 use kernel::identity::{Action, Principal};
 use kernel::{App, Error, Json, Key, Labels, Object, Result};
@@ -58,17 +58,22 @@ async fn create(
     idempotency: Idempotency,
     body: Body<NewWidget>,
 ) -> Result<Response> {
-    let once = idempotency.of(&body.bytes);
+    let idempotent = idempotency.of(&body.bytes);
     let work = async {
         let request = request(&app, &who, body.value)?;
         let dependencies = app.store.get(&request.depends_on).await?;
         let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
         let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
         change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-        carry_out(&app, &once, change, CommandReply { status: 202, body: Json::encode(&object) })
-            .await
+        commit_idempotent(
+            &app,
+            &idempotent,
+            change,
+            CommandReply { status: 202, body: Json::encode(&object) },
+        )
+        .await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
 
 fn request(app: &App, who: &Principal, new: NewWidget) -> Result<Request> {
@@ -122,13 +127,13 @@ async fn respec(
     who: &Principal,
     context: &kernel::http::RequestContext,
     id: &str,
-    once: kernel::http::Once,
+    idempotent: kernel::http::Idempotent,
     wish: impl Fn(Spec) -> Spec,
 ) -> Result<Response> {
     let key = Key::parse(&format!("{KIND}/{id}"))?;
     loop {
-        let work = write(app, who, context, &key, &once, &wish);
-        match once.unless_done(app.store.as_ref(), work).await {
+        let work = write(app, who, context, &key, &idempotent, &wish);
+        match idempotent.run(app.store.as_ref(), work).await {
             Err(Error::Refused(kernel::Refusal::Stale { .. })) => {}
             done => return done,
         }
@@ -140,7 +145,7 @@ async fn write(
     who: &Principal,
     context: &kernel::http::RequestContext,
     key: &Key,
-    once: &kernel::http::Once,
+    idempotent: &kernel::http::Idempotent,
     wish: impl Fn(Spec) -> Spec,
 ) -> Result<Response> {
     let object = visible(app, who, key).await?;
@@ -152,11 +157,11 @@ async fn write(
     change.audit = Some(audit);
     let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
     let answer = CommandReply { status: 202, body: Json::encode(&after) };
-    carry_out(app, once, change, answer).await
+    commit_idempotent(app, idempotent, change, answer).await
 }
 
 async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Object> {
     let found = app.store.get(std::slice::from_ref(key)).await?.pop();
-    let found = found.filter(|object| object.deleted_at.is_none() && sees(who, object));
+    let found = found.filter(|object| object.deleted_at.is_none() && can_see(who, object));
     found.ok_or_else(|| Error::NotFound(key.to_string()))
 }

@@ -174,7 +174,7 @@ mod tests {
         let decision = decide(&object, &spec, &held, Timestamp(1));
         assert!(decision.steps.is_empty() && decision.change.releases.is_empty());
         let unseen = decide(&object, &spec, &seen(None), Timestamp(1));
-        assert_eq!(unseen.steps, [Step::Demolish], "whoever was paused may be about to build");
+        assert_eq!(unseen.steps, [Step::Demolish], "a paused worker may be about to build");
         let decision = decide(&object, &spec, &seen(Some(1)), Timestamp(1));
         assert_eq!(decision.steps, [Step::Demolish]);
         assert_eq!(decision.change.releases.len(), 2);

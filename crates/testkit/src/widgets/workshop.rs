@@ -19,7 +19,7 @@ pub trait Workshop: Send + Sync + 'static {
 }
 
 /// Keeps a file for each widget: a line for each generation that was built. The newest fence of
-/// each is beside them in `.fences`; whoever builds or demolishes holds its lock.
+/// each is in `.fences`; building and demolishing hold its lock.
 pub struct Directory(pub PathBuf);
 
 impl Directory {

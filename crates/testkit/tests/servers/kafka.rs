@@ -12,7 +12,7 @@ use rdkafka::{ClientConfig, Message};
 use testkit::kafka::{Kafka, Listener, Mechanism};
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn producer(config: &ClientConfig) -> FutureProducer {
     config.clone().set("acks", "all").create().unwrap()
@@ -20,7 +20,7 @@ fn producer(config: &ClientConfig) -> FutureProducer {
 
 async fn send(producer: &FutureProducer, topic: &str, payload: &str) {
     let record = FutureRecord::<str, str>::to(topic).payload(payload);
-    producer.send(record, PATIENCE).await.unwrap();
+    producer.send(record, TIMEOUT).await.unwrap();
 }
 
 fn consumer(kafka: &Kafka, config: &ClientConfig, topic: &str) -> StreamConsumer {
@@ -33,9 +33,9 @@ fn consumer(kafka: &Kafka, config: &ClientConfig, topic: &str) -> StreamConsumer
 
 async fn receive(consumer: &StreamConsumer, count: usize) -> Vec<String> {
     let mut got = Vec::with_capacity(count);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while got.len() < count {
-        // A broker that was just away is an error on the way, and no end.
+        // A broker that was just away is an error on the listener, and no end.
         if let Ok(message) = tokio::time::timeout_at(deadline, consumer.recv()).await.unwrap() {
             got.push(String::from_utf8(message.payload().unwrap().to_vec()).unwrap());
         }
@@ -61,14 +61,14 @@ impl ProducerContext for Complaints {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_listener_and_mechanism_carries_messages() {
     let Some(kafka) = testkit::kafka() else { return };
-    let mut ways = vec![Listener::Plain, Listener::Tls];
-    ways.extend(Mechanism::ALL.map(Listener::Sasl));
-    ways.extend(Mechanism::ALL.map(Listener::SaslTls));
-    for (number, way) in ways.into_iter().enumerate() {
-        let (config, topic) = (kafka.config(way), kafka.topic(&number.to_string(), 1).await);
-        send(&producer(&config), &topic, &format!("over {way:?}")).await;
+    let mut listeners = vec![Listener::Plain, Listener::Tls];
+    listeners.extend(Mechanism::ALL.map(Listener::Sasl));
+    listeners.extend(Mechanism::ALL.map(Listener::SaslTls));
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let (config, topic) = (kafka.config(listener), kafka.topic(&number.to_string(), 1).await);
+        send(&producer(&config), &topic, &format!("over {listener:?}")).await;
         let consumer = consumer(&kafka, &config, &topic);
-        assert_eq!(receive(&consumer, 1).await, [format!("over {way:?}")]);
+        assert_eq!(receive(&consumer, 1).await, [format!("over {listener:?}")]);
     }
 }
 
@@ -78,7 +78,7 @@ async fn a_wrong_password_is_refused_by_name() {
     for mechanism in Mechanism::ALL {
         let mut config = kafka.config(Listener::SaslTls(mechanism));
         config.set("sasl.password", "wrong");
-        let (complaints, mut heard) = mpsc::unbounded_channel();
+        let (complaints, mut received) = mpsc::unbounded_channel();
         let producer: Arc<BaseProducer<Complaints>> = Arc::new(
             BaseProducer::from_config_and_context(&config, Complaints(complaints)).unwrap(),
         );
@@ -90,13 +90,13 @@ async fn a_wrong_password_is_refused_by_name() {
         });
         let refused = async {
             loop {
-                let (error, reason) = heard.recv().await.unwrap();
+                let (error, reason) = received.recv().await.unwrap();
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Authentication) {
                     return reason;
                 }
             }
         };
-        let reason = tokio::time::timeout(PATIENCE, refused).await.unwrap();
+        let reason = tokio::time::timeout(TIMEOUT, refused).await.unwrap();
         assert!(reason.contains("uthentication failed"), "{mechanism:?}: {reason}");
         drop(producer);
         poll.await.unwrap();
@@ -109,7 +109,7 @@ async fn a_user_without_rights_is_let_in_and_refused() {
     let topic = kafka.topic("closed", 1).await;
     let config = kafka.config_of_limited(Listener::SaslTls(Mechanism::ScramSha512));
     let record = FutureRecord::<str, str>::to(&topic).payload("mine");
-    let (error, _) = producer(&config).send(record, PATIENCE).await.unwrap_err();
+    let (error, _) = producer(&config).send(record, TIMEOUT).await.unwrap_err();
     assert_eq!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::TopicAuthorizationFailed));
     assert_eq!(kafka.end(&topic, 0).await, 0);
 }
@@ -121,7 +121,7 @@ async fn a_topic_that_nobody_made_is_unknown() {
     let record = FutureRecord::<str, str>::to(&topic).payload("lost");
     let mut config = kafka.config(Listener::Plain);
     config.set("topic.metadata.propagation.max.ms", "1000");
-    let (error, _) = producer(&config).send(record, PATIENCE).await.unwrap_err();
+    let (error, _) = producer(&config).send(record, TIMEOUT).await.unwrap_err();
     let code = error.rdkafka_error_code().unwrap();
     assert!(
         matches!(
@@ -186,15 +186,15 @@ async fn what_a_transaction_gave_up_is_not_read() {
             let record = FutureRecord::<str, str>::to(&name).payload(payload);
             within.send_result(record).map(drop).map_err(|(error, _)| error)
         };
-        within.init_transactions(PATIENCE)?;
+        within.init_transactions(TIMEOUT)?;
         within.begin_transaction()?;
         queue("given up")?;
-        within.flush(PATIENCE)?;
-        within.abort_transaction(PATIENCE)?;
+        within.flush(TIMEOUT)?;
+        within.abort_transaction(TIMEOUT)?;
         within.begin_transaction()?;
         queue("one")?;
         queue("two")?;
-        within.commit_transaction(PATIENCE)
+        within.commit_transaction(TIMEOUT)
     };
     tokio::task::spawn_blocking(write).await.unwrap().unwrap();
     let mut config = kafka.config(Listener::Plain);
@@ -226,6 +226,6 @@ async fn clients_are_sent_to_the_proxy_in_front() {
     proxy.abort();
     let record = FutureRecord::<str, str>::to(&topic).payload("past it");
     let mut config = own.config(Listener::Plain);
-    let sent = producer(config.set("message.timeout.ms", "2000")).send(record, PATIENCE).await;
+    let sent = producer(config.set("message.timeout.ms", "2000")).send(record, TIMEOUT).await;
     assert!(sent.is_err(), "it went past the proxy");
 }

@@ -25,14 +25,14 @@ struct WidgetStatus {
     phase: String,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn wait_for<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + for<'a> Deserialize<'a> + 'static,
 {
     let met = await_condition(api.clone(), name, condition);
-    tokio::time::timeout(PATIENCE, met).await.unwrap_or_else(|_| panic!("{name}: in vain")).unwrap()
+    tokio::time::timeout(TIMEOUT, met).await.unwrap_or_else(|_| panic!("{name}: in vain")).unwrap()
 }
 
 fn job(name: &str, image: &str) -> Job {
@@ -66,7 +66,7 @@ async fn a_custom_resource_has_rules_and_a_status_of_its_own() {
     let read = widgets.get("first").await.unwrap();
     assert_eq!((read.spec.size, read.status.unwrap().phase), (3, "Ready".into()));
 
-    // Another owner of the same field is told so.
+    // Another owner of the same field gets a conflict.
     let other = Patch::Apply(Widget::new("first", WidgetSpec { size: 4 }));
     let conflict = widgets.patch("first", &PatchParams::apply("other"), &other).await.unwrap_err();
     assert!(matches!(conflict, kube::Error::Api(status) if status.code == 409));
@@ -147,7 +147,7 @@ async fn the_limited_account_is_refused_everywhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_was_cut_goes_on_when_the_way_is_clear() {
+async fn an_interrupted_watch_continues_when_the_connection_is_back() {
     let Some(shared) = testkit::kubernetes() else { return };
     let namespace = shared.namespace().await;
     let proxy = Proxy::to(shared.address()).await;
@@ -161,7 +161,7 @@ async fn a_watch_that_was_cut_goes_on_when_the_way_is_clear() {
         let is_it =
             |object: &Result<Widget, _>| object.as_ref().is_ok_and(|it| it.name_any() == name);
         let until = async { while !is_it(&seen.next().await.unwrap()) {} };
-        tokio::time::timeout(PATIENCE, until).await.unwrap_or_else(|_| panic!("{name} is unseen"));
+        tokio::time::timeout(TIMEOUT, until).await.unwrap_or_else(|_| panic!("{name} is unseen"));
     };
     next("before").await;
     proxy.cut();

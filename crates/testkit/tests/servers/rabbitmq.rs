@@ -12,7 +12,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Consumer};
 use testkit::rabbitmq::VHost;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PERSISTENT: u8 = 2;
 
 /// A channel whose publishing is confirmed. Its connection is closed with it.
@@ -47,7 +47,7 @@ async fn consumer(channel: &Channel, queue: &str) -> Consumer {
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
-    let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+    let next = tokio::time::timeout(TIMEOUT, consumer.next()).await;
     next.expect("a message comes").unwrap().unwrap()
 }
 

@@ -83,7 +83,7 @@ async fn what_others_changed_or_removed_is_planned_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_failed_half_way_is_replaced_by_the_next_apply() {
+async fn a_half_made_resource_is_replaced_by_the_next_apply() {
     let Some(shared) = testkit::terraform() else { return };
     let project = things(&shared, TWO).await;
     project.order("one", "half create");

@@ -1,5 +1,5 @@
-//! The admins' API: every organisation's instances. Every call is put on record before anything
-//! else, whatever comes of it; a change is put on record once more with what it changed.
+//! The admins' API: instances of every organisation. Every call is audited before anything else,
+//! even if it fails; a change is audited again with what it changed.
 
 use std::sync::Arc;
 
@@ -8,36 +8,40 @@ use kernel::identity::Principal;
 use kernel::{Change, Json, Result};
 use serde_json::{Value, json};
 
+use crate::api::kind_api::Call;
 use crate::api::public::{instances, list};
-use crate::api::router::Call;
 use crate::api::wire::reply;
+use crate::api::wire::request::{read_payload, require_async};
 use crate::decide::admin_patch::AdminPatch;
 use crate::decide::instance::{instance_change, transition};
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::Instance;
-use crate::model::payload::Payload;
 use crate::store::index::{Row, Scope};
 
-pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
+pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
     let query = call.parts.uri.query().unwrap_or_default();
-    record(call, who, "list", None, &json!({ "query": query })).await?;
+    record(&call, &who, "list", None, &json!({ "query": query })).await?;
     call.fleet.index.catch_up().await?;
-    list::render(call, &Scope::All, &call.kind.file.admin_list, &call.kind.admin)
+    list::render(&call, &Scope::All, &call.kind.file.admin_list, &call.kind.admin)
 }
 
-pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
-    let row = found(call, who, "get", &Value::Null).await?;
-    Ok(shown(call, &row.instance))
+pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = audited_instance(&call, &who, "get", &Value::Null).await?;
+    Ok(respond(&call, &row.instance))
 }
 
-pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
-    let body = Payload(call.object().await?);
+pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let body = read_payload(&mut call).await?;
     let patch = AdminPatch::from_payload(&call.kind, &body)?;
-    let row = found(&call, who, "patch", &patch.audit_entry()).await?;
+    let row = audited_instance(&call, &who, "patch", &patch.audit_entry()).await?;
     patch.check_not_empty(&call.kind)?;
     call.fleet.index.catch_up().await?;
-    let after =
-        instances::edit(&call, who, &row.instance.key(), "admin.patch", |instance, object, now| {
+    let after = instances::edit(
+        &call,
+        &who,
+        &row.instance.key(),
+        "admin.patch",
+        |instance, object, now| {
             let cluster = call.fleet.index.cluster(&instance.status.cluster_id);
             let (next, event) = patch.apply(&call.kind, instance, cluster.as_deref(), now)?;
             let (mut change, after) = match event {
@@ -49,45 +53,50 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
                 change.wakes.push(instance.wake(now));
             }
             Ok((change, after))
-        })
-        .await?;
-    Ok(shown(&call, &after))
+        },
+    )
+    .await?;
+    Ok(respond(&call, &after))
 }
 
-pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
-    call.must_be_async()?;
-    let row = found(&call, who, "delete", &Value::Null).await?;
-    instances::deleted(&call, who, &row.instance.key()).await
+pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
+    require_async(&call)?;
+    let row = audited_instance(&call, &who, "delete", &Value::Null).await?;
+    instances::request_delete(&call, &who, &row.instance.key()).await
 }
 
-/// Of RFC 5280; 7 is not used.
+/// The largest reason of RFC 5280, which does not use 7.
 const REVOCATION_REASON_MAX: i64 = 10;
 
-/// Certificates are files that all instances share: there is none to revoke for one of them, and
-/// that is what the record says.
-pub async fn revoke(mut call: Call, who: &Principal) -> Result<Response> {
-    let body = Payload(call.object().await?);
+/// Records the request only: all instances share one certificate, so there is none to revoke.
+pub async fn revoke(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let body = read_payload(&mut call).await?;
     let reason = body.integer("revocation_reason")?.unwrap_or(0);
     let asked = json!({ "revocation_reason": reason, "revoked": "no certificate of its own" });
-    let row = found(&call, who, "revoke_tls_certificate", &asked).await?;
+    let row = audited_instance(&call, &who, "revoke_tls_certificate", &asked).await?;
     if !(0..=REVOCATION_REASON_MAX).contains(&reason) || reason == 7 {
         let why = format!("revocation_reason must be 0 to 6 or 8 to 10 (RFC 5280), not {reason}");
         return Err(ErrorCode::BadRequest.error(why));
     }
     let key = row.instance.key();
-    tracing::warn!(%key, reason, "it has no certificate of its own: none was revoked");
-    Ok(reply::empty(&call.context, 204))
+    tracing::warn!(%key, reason, "no certificate revoked: the instance has none of its own");
+    Ok(reply::empty(204))
 }
 
-fn shown(call: &Call, instance: &Instance) -> Response {
+fn respond(call: &Call, instance: &Instance) -> Response {
     let view = call.fleet.scope(&call.kind, instance, None);
-    reply::json_line(&call.context, 200, call.kind.admin.render(&view))
+    reply::json_line(200, call.kind.admin.render(&view))
 }
 
-/// The instance of the path, whosever it is; on record even if there is none.
-async fn found(call: &Call, who: &Principal, action: &str, asked: &Value) -> Result<Arc<Row>> {
+/// Returns the instance of the path, of any organisation. Audited even if it does not exist.
+async fn audited_instance(
+    call: &Call,
+    who: &Principal,
+    action: &str,
+    asked: &Value,
+) -> Result<Arc<Row>> {
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
+    let id = call.param("id");
     let row = call.fleet.index.get(call.kind.name(), id);
     record(call, who, action, row.as_deref(), asked).await?;
     row.ok_or_else(|| {
@@ -103,9 +112,9 @@ async fn record(
     asked: &Value,
 ) -> Result<()> {
     let kind = call.kind.name();
-    let target = match call.args.first() {
-        Some(id) => format!("{kind}/{id}"),
-        None => call.kind.file.plural.clone(),
+    let target = match call.param("id") {
+        "" => call.kind.file.plural.clone(),
+        id => format!("{kind}/{id}"),
     };
     let org = row.map_or("", |row| &row.instance.org);
     let mut audit = call.context.audit(who, &format!("{kind}.admin.{action}"), &target, org);

@@ -1,5 +1,4 @@
-//! Service accounts where clients of the existing sign-in system look for them, in its shapes. The
-//! existing command line knows no others.
+//! Service accounts in the API and wire format of Keycloak, which the existing command line uses.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::api::guard::User;
+use crate::api::access::{self, User};
 use crate::api::public::accounts::service::AccountService;
 use crate::api::public::accounts::{DESCRIPTION_MAX, NAME_MAX};
 use crate::model::account::Account;
@@ -29,14 +28,15 @@ const PAGE_MAX: usize = 100;
 pub fn routes() -> Routes {
     Routes::new()
         .errors(PATH, mapper())
-        .route(Action::Read, routes!(list))
-        .route(Action::Write, routes!(create))
-        .route(Action::Read, routes!(get))
-        .route(Action::Write, routes!(delete))
-        .route(Action::Write, routes!(reset))
+        .route(Action::OrgUser, routes!(list))
+        .route(Action::OrgUser, routes!(create))
+        .route(Action::OrgUser, routes!(get))
+        .route(Action::OrgUser, routes!(delete))
+        .route(Action::OrgUser, routes!(reset))
+        .deny_with(access::deny)
 }
 
-/// What its clients switch on is the name.
+/// Writes errors with the names that clients of this API compare.
 fn mapper() -> ErrorMapper {
     Arc::new(|error, _| {
         let (status, name) = named(error);
@@ -65,8 +65,8 @@ fn named(error: &Error) -> (u16, &'static str) {
     }
 }
 
-/// What can be no id is nobody's: clients of this API know no other answer.
-fn known(id: &str) -> Result<&str> {
+/// Rejects an invalid id as an unknown one, as clients of this API expect.
+fn check_id(id: &str) -> Result<&str> {
     if is_uuid(id) { Ok(id) } else { Err(ErrorCode::AccountNotFound.default_error()) }
 }
 
@@ -163,7 +163,7 @@ async fn create(user: User, body: Body<New>) -> Result<Json<ServiceAccount>> {
     params(("id" = String, Path)), responses((status = 200, body = ServiceAccount)))]
 async fn get(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
     user.service()
-        .get(known(&id)?)
+        .get(check_id(&id)?)
         .await
         .map(|account| Json(ServiceAccount::from_account(&account)))
 }
@@ -172,7 +172,7 @@ async fn get(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
 #[utoipa::path(delete, path = "/auth/realms/mainstay/apis/service_accounts/v1/{id}", tag = "oauth",
     params(("id" = String, Path)), responses((status = 204)))]
 async fn delete(user: User, PathId(id): PathId) -> Result<StatusCode> {
-    user.service().delete(known(&id)?).await.map(|()| StatusCode::NO_CONTENT)
+    user.service().delete(check_id(&id)?).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Give a service account a new secret
@@ -181,6 +181,6 @@ async fn delete(user: User, PathId(id): PathId) -> Result<StatusCode> {
     responses((status = 200, body = ServiceAccount)))]
 async fn reset(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
     let service = user.service();
-    let account = service.reset(known(&id)?).await?;
+    let account = service.reset(check_id(&id)?).await?;
     Ok(ServiceAccount::with_secret(&service, &account))
 }

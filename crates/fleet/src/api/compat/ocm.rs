@@ -1,6 +1,5 @@
-//! What stands beside the existing fleet manager behind its gateway, as far as its command line asks
-//! before it creates anything: who the caller is, whether terms are to be accepted, what quota
-//! their organisation has.
+//! The account services behind the existing fleet manager's gateway, as far as its command line
+//! calls them before a create: the caller's account, the terms to accept, and the quota.
 
 use axum::Json;
 use kernel::http::{PathId, Routes};
@@ -10,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::api::guard::User;
+use crate::api::access::{self, User};
 use crate::api::public::create;
 use crate::decide::admission;
 use crate::model::kind::{Billing, InstanceType, Kind};
@@ -19,9 +18,10 @@ use crate::model::settings::QuotaType;
 
 pub fn routes() -> Routes {
     Routes::new()
-        .route(Action::Read, routes!(terms))
-        .route(Action::Read, routes!(account))
-        .route(Action::Read, routes!(quota))
+        .route(Action::OrgUser, routes!(terms))
+        .route(Action::OrgUser, routes!(account))
+        .route(Action::OrgUser, routes!(quota))
+        .deny_with(access::deny)
 }
 
 #[derive(Serialize, ToSchema)]
@@ -138,7 +138,7 @@ async fn quota(user: User, PathId(id): PathId) -> Result<Json<Costs>> {
     Ok(Json(Costs { kind: "QuotaCostList", page: 1, size, total: size, items }))
 }
 
-/// How much of a type the caller may have, and how much is in use; none, if they may have none.
+/// Returns how much of a type the caller may have, and how much is in use.
 async fn held(
     user: &User,
     kind: &Kind,

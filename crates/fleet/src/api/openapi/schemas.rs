@@ -1,10 +1,10 @@
-//! The schemas of a kind: what is common to all, and what follows from the kind's file.
+//! The schemas of a kind: those of all kinds, and those from the kind's file.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::kind::{Extra, Kind};
 
-pub fn reference(name: &str) -> Value {
+fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
@@ -12,12 +12,12 @@ fn list_of(item: Value) -> Value {
     json!({ "type": "array", "items": item })
 }
 
-/// The schema of an instance, as its list is called without `List`.
+/// Returns the name of an instance's schema: the name of its list without `List`.
 pub fn instance_name(kind: &Kind) -> &str {
     kind.file.list.strip_suffix("List").unwrap_or(&kind.file.title)
 }
 
-/// All schemas of a kind's document. `shared` is what comes along for every kind.
+/// Returns all schemas of a kind's document. `shared` holds those of every kind.
 pub fn all(kind: &Kind, shared: &Value) -> Map<String, Value> {
     let mut schemas = Map::new();
     let mut take = |group: &str| {
@@ -87,7 +87,7 @@ fn instance(kind: &Kind) -> Value {
     json!({ "allOf": [reference("ObjectReference"), own] })
 }
 
-/// What a template renders: its keys, and the types of what they stand for.
+/// Returns the schema of what a template renders.
 fn of_template(kind: &Kind, template: &Value) -> Value {
     match template {
         Value::Object(fields) if fields.len() == 1 && fields.contains_key("bytes") => {

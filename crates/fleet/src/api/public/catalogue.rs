@@ -1,10 +1,13 @@
-//! What there is: the API itself, clouds, regions, instance types, sign-in systems.
+//! The catalogue: the API itself, clouds, regions, instance types, sign-in systems.
+
+use std::sync::Arc;
 
 use axum::response::Response;
 use kernel::Result;
+use kernel::identity::Principal;
 use serde_json::{Value, json};
 
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::model::cluster::Candidate;
 use crate::model::error_code::ErrorCode;
@@ -13,17 +16,17 @@ use crate::model::providers::{Cloud, Region};
 use crate::model::settings::Scaling;
 use crate::model::template_scope::SizeScope;
 
-pub fn root(call: &Call) -> Response {
+pub async fn root(call: Call) -> Result<Response> {
     let (api, prefix) = (&call.kind.file.api, &call.kind.prefix);
     let version = json!({
         "id": "v1", "href": format!("{prefix}/v1"), "kind": "APIVersion",
         "server_version": "", "collections": null,
     });
     let body = json!({"id": api, "href": prefix, "kind": "API", "versions": [version]});
-    reply::json(&call.context, 200, &body)
+    Ok(reply::json(200, &body))
 }
 
-pub fn version(call: &Call) -> Response {
+pub async fn version(call: Call) -> Result<Response> {
     let kind = &call.kind;
     let prefix = &kind.prefix;
     let collection =
@@ -40,24 +43,24 @@ pub fn version(call: &Call) -> Response {
         "id": "v1", "href": format!("{prefix}/v1"), "kind": "APIVersion",
         "server_version": kernel::telemetry::build::REVISION, "collections": collections,
     });
-    reply::json(&call.context, 200, &body)
+    Ok(reply::json(200, &body))
 }
 
-pub fn openapi(call: &Call) -> Response {
-    reply::json(&call.context, 200, &crate::api::openapi::document(&call.kind))
+pub async fn openapi(call: Call) -> Result<Response> {
+    Ok(reply::json_line(200, call.openapi().to_vec()))
 }
 
-pub fn sso_providers(call: &Call) -> Response {
+pub async fn sso_providers(call: Call) -> Result<Response> {
     let sso = call.fleet.sso.endpoints();
     let body = json!({
         "id": "", "kind": "", "href": "", "name": sso.name, "base_url": sso.base_url,
         "token_url": sso.token_url, "jwks": sso.jwks, "valid_issuer": sso.issuer,
     });
-    reply::json(&call.context, 200, &body)
+    Ok(reply::json(200, &body))
 }
 
-/// Whether another instance could be had at all.
-pub async fn status(call: &Call) -> Result<Response> {
+/// Returns whether there is capacity for another instance.
+pub async fn status(call: Call, _: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
     let clouds = &call.catalogue.providers.supported_providers;
@@ -65,20 +68,20 @@ pub async fn status(call: &Call) -> Result<Response> {
         cloud
             .regions
             .iter()
-            .any(|region| types.iter().any(|of| !available(call, cloud, region, of).is_empty()))
+            .any(|region| types.iter().any(|of| !available(&call, cloud, region, of).is_empty()))
     });
     let plural = &call.kind.file.plural;
-    Ok(call.json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
+    Ok(reply::json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
 }
 
-fn list(call: &Call, kind: &str, items: Vec<Value>) -> Response {
+fn list(kind: &str, items: Vec<Value>) -> Response {
     let body = json!({
         "kind": kind, "page": 1, "size": items.len(), "total": items.len(), "items": items,
     });
-    call.json(200, &body)
+    reply::json(200, &body)
 }
 
-pub fn providers(call: &Call) -> Response {
+pub async fn providers(call: Call, _: Arc<Principal>) -> Result<Response> {
     let clouds = call.catalogue.providers.supported_providers.iter().map(|cloud| {
         let title = if cloud.display_name.is_empty() { &cloud.name } else { &cloud.display_name };
         json!({
@@ -86,13 +89,13 @@ pub fn providers(call: &Call) -> Response {
             "name": cloud.name, "enabled": !cloud.regions.is_empty(),
         })
     });
-    list(call, "CloudProviderList", clouds.collect())
+    Ok(list("CloudProviderList", clouds.collect()))
 }
 
-pub async fn regions(call: &Call) -> Result<Response> {
+pub async fn regions(call: Call, _: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
-    let cloud = call.catalogue.providers.cloud(&call.args[0]);
+    let cloud = call.catalogue.providers.cloud(call.param("id"));
     let regions = cloud.into_iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
     let items = regions.map(|(cloud, region)| {
         let title =
@@ -105,7 +108,7 @@ pub async fn regions(call: &Call) -> Result<Response> {
         });
         if call.kind.has(Extra::InstanceTypes) {
             let capacity = offered.iter().map(|of| {
-                let sizes = available(call, cloud, region, of);
+                let sizes = available(&call, cloud, region, of);
                 json!({ "instance_type": of.id, "available_sizes": sizes })
             });
             item["capacity"] = capacity.collect();
@@ -114,10 +117,10 @@ pub async fn regions(call: &Call) -> Result<Response> {
         }
         item
     });
-    Ok(list(call, "CloudRegionList", items.collect()))
+    Ok(list("CloudRegionList", items.collect()))
 }
 
-/// The sizes that still fit somewhere in the region.
+/// Returns the sizes for which a cluster of the region has capacity.
 fn available<'k>(
     call: &Call,
     cloud: &Cloud,
@@ -143,7 +146,7 @@ fn available<'k>(
         }
     });
     let most = left.max().unwrap_or(match call.fleet.config.scaling {
-        // A cluster comes when it is asked for.
+        // A cluster is created on demand.
         Scaling::Auto => i64::MAX,
         _ => 0,
     });
@@ -162,8 +165,8 @@ fn available<'k>(
     of.sizes.iter().filter(|size| size.units <= most).map(|size| size.id.as_str()).collect()
 }
 
-pub fn instance_types(call: &Call) -> Result<Response> {
-    let (cloud, region) = (&call.args[0], &call.args[1]);
+pub async fn instance_types(call: Call, _: Arc<Principal>) -> Result<Response> {
+    let (cloud, region) = (call.param("cloud_provider"), call.param("cloud_region"));
     let Some(cloud) = call.catalogue.providers.cloud(cloud) else {
         return Err(ErrorCode::Provider.error(format!("cloud provider '{cloud}' is unsupported")));
     };
@@ -173,8 +176,8 @@ pub fn instance_types(call: &Call) -> Result<Response> {
     let mut types: Vec<&InstanceType> =
         call.kind.file.types.iter().filter(|of| region.offer(&of.id).is_some()).collect();
     types.sort_by(|a, b| a.id.cmp(&b.id));
-    let types: Vec<Value> = types.into_iter().map(|of| instance_type(call, of)).collect();
-    Ok(call.json(200, &json!({ "instance_types": types })))
+    let types: Vec<Value> = types.into_iter().map(|of| instance_type(&call, of)).collect();
+    Ok(reply::json(200, &json!({ "instance_types": types })))
 }
 
 pub fn instance_type(call: &Call, of: &InstanceType) -> Value {

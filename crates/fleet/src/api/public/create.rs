@@ -1,16 +1,17 @@
-//! `POST` of an instance: every rule in the order in which clients know them, then one transaction.
+//! Creates an instance: validates in the order that clients expect, then commits once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
 use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
-use kernel::http::{Idempotency, carry_out};
+use kernel::http::{Idempotent, commit_idempotent};
 use kernel::identity::Principal;
 use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
-use crate::api::router::Call;
-use crate::api::wire::reply;
+use crate::api::kind_api::Call;
+use crate::api::wire::request::require_async;
 use crate::decide::admission::{self, Admitted, limit_error, no_room};
 use crate::decide::instance::assign_cluster;
 use crate::model::error_code::ErrorCode;
@@ -19,33 +20,25 @@ use crate::model::kind::InstanceType;
 use crate::model::payload::{Payload, parse_object};
 use crate::model::settings::{QuotaType, Scaling};
 
-pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
-    let idempotency = idempotency(&mut call).await?;
-    let bytes = call.bytes().await?;
+pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let (bytes, idempotent) = call.idempotent().await?;
     let body = Payload(parse_object(&bytes)?);
-    call.must_be_async()?;
-    let once = idempotency.of(&bytes);
+    require_async(&call)?;
     let store = call.fleet.store.clone();
     let work = async {
-        // Names, room and limits as they were when it was asked for, or later.
+        // Names, capacity and limits are at least as new as the request.
         call.fleet.index.catch_up().await?;
-        let admitted = validate(&call, who, &body).await?;
-        place_and_commit(&call, who, admitted, &once).await
+        let admitted = validate(&call, &who, &body).await?;
+        place_and_commit(&call, &who, admitted, &idempotent).await
     };
-    once.unless_done(store.as_ref(), work).await.map(|r| reply::with_operation(&call.context, r))
-}
-
-/// The caller's `Idempotency-Key`; the guard has set who that is.
-async fn idempotency(call: &mut Call) -> Result<Idempotency> {
-    use axum::extract::FromRequestParts as _;
-    Idempotency::from_request_parts(&mut call.parts, &()).await
+    idempotent.run(store.as_ref(), work).await
 }
 
 async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitted> {
     let kind = &*call.kind;
     let now = call.fleet.ambient.now();
     let (name, fields) = admission::name_and_fields(kind, body)?;
-    // Early, for the order of errors; the commit makes sure.
+    // Checked early for the order of errors; the commit guarantees it.
     if call.fleet.index.has_name(kind.name(), &who.org, name) {
         return Err(admission::name_taken(kind));
     }
@@ -121,7 +114,7 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
     Ok(Admitted { instance, takes, holder, trial_name: of.name.clone() })
 }
 
-/// The first type of which the caller has quota, else the trial.
+/// Returns the first type for which the caller has quota, else the trial.
 async fn instance_type<'c>(
     call: &'c Call,
     who: &Principal,
@@ -135,7 +128,7 @@ async fn instance_type<'c>(
                 let model = billing.models.first().map(String::as_str).unwrap_or_default();
                 let quota = ams.quota(&who.org, &billing.product, model).await;
                 let quota = quota.map_err(|error| {
-                    tracing::warn!(%error, "the quota could not be asked for");
+                    tracing::warn!(%error, "reading the quota failed");
                     ErrorCode::QuotaCheck.default_error()
                 })?;
                 if quota.is_some_and(|quota| quota.allowed > 0) {
@@ -149,7 +142,7 @@ async fn instance_type<'c>(
     granted.map_or_else(|| admission::trial_type(&settings, kind), Ok)
 }
 
-/// Where terms are that the caller has still to accept; none, if there are none.
+/// Returns the URL of terms that the caller has not accepted yet.
 pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>> {
     let terms = &fleet.config.terms;
     match &fleet.ams {
@@ -160,21 +153,20 @@ pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>
     }
 }
 
-/// Writes the instance down, on the first cluster that still has room if clusters are given out
-/// here.
+/// Commits the instance, on the first cluster with capacity if clusters are assigned at creation.
 async fn place_and_commit(
     call: &Call,
     who: &Principal,
     admitted: Admitted,
-    once: &kernel::http::Once,
+    idempotent: &Idempotent,
 ) -> Result<Response> {
     let fleet = &call.fleet;
-    let here =
+    let assign =
         fleet.config.scaling != Scaling::Auto || !admitted.instance.spec.own_cluster_id.is_empty();
-    if !here {
-        return commit(call, who, &admitted, admitted.instance.clone(), None, once).await;
+    if !assign {
+        return commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
     }
-    // Another's instance may take the last room between the look and the commit.
+    // A concurrent create may take the last capacity between the ranking and the commit.
     for verdict in fleet.rank_clusters(&admitted.instance) {
         if verdict.rejection.is_some() {
             break;
@@ -186,7 +178,7 @@ async fn place_and_commit(
             instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.status.capacity_counter.clone();
-        match commit(call, who, &admitted, instance, take, once).await {
+        match commit(call, who, &admitted, instance, take, idempotent).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
             Err(error) => return Err(limit_error(&call.kind, &admitted, error)),
             done => return done,
@@ -201,7 +193,7 @@ async fn commit(
     admitted: &Admitted,
     instance: Instance,
     capacity: Option<Take>,
-    once: &kernel::http::Once,
+    idempotent: &Idempotent,
 ) -> Result<Response> {
     let now = instance.created_at;
     let key = instance.key();
@@ -221,11 +213,12 @@ async fn commit(
     };
     let view = call.fleet.scope(&call.kind, &instance, None);
     let text = String::from_utf8(call.kind.response.render(&view));
-    let text = text.map_err(|error| Error::internal("an answer", error))?;
-    let answer = CommandReply { status: 202, body: Json::stored(text)? };
-    let response = carry_out(&call.app, once, change, answer).await;
+    let text =
+        text.map_err(|error| Error::internal("the rendered instance is not UTF-8", error))?;
+    let reply = CommandReply { status: 202, body: Json::stored(text)? };
+    let response = commit_idempotent(&call.app, idempotent, change, reply).await;
     response.map_err(|error| match error {
-        // Only a limit of the cluster is tried elsewhere.
+        // Only if the cluster is full, another one is tried.
         Error::Refused(Refusal::Limit { ref counter, .. })
             if *counter == instance.status.capacity_counter =>
         {

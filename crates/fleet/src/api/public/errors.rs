@@ -1,10 +1,10 @@
-//! The error codes, for whoever wants to look one up.
+//! The list of error codes.
 
 use axum::response::Response;
 use kernel::Result;
 use serde_json::json;
 
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply::{self, ErrorBody};
 use crate::model::error_code::ErrorCode;
 
@@ -18,9 +18,9 @@ fn all(call: &Call) -> Vec<ErrorBody<'static>> {
         .collect()
 }
 
-/// A page of them; a window outside the list shows all.
-pub fn list(call: &Call) -> Response {
-    let all = all(call);
+/// Returns a page of the list; a page outside of it returns all.
+pub async fn list(call: Call) -> Result<Response> {
+    let all = all(&call);
     let total = all.len();
     let number = |name: &str, default: usize| {
         call.query(name).and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -36,13 +36,13 @@ pub fn list(call: &Call) -> Response {
     let list = json!({
         "kind": "ErrorList", "page": page, "size": size, "total": total, "items": items,
     });
-    reply::json(&call.context, 200, &list)
+    Ok(reply::json(200, &list))
 }
 
-pub fn get(call: &Call) -> Result<Response> {
-    let id = &call.args[0];
-    let found = all(call).into_iter().find(|error| error.id == *id);
+pub async fn get(call: Call) -> Result<Response> {
+    let id = call.param("id");
+    let found = all(&call).into_iter().find(|error| error.id == id);
     let found =
         found.ok_or_else(|| ErrorCode::NotFound.error(format!("no error with id {id} exists")))?;
-    Ok(reply::json(&call.context, 200, &found))
+    Ok(reply::json(200, &found))
 }

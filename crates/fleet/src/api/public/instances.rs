@@ -8,8 +8,9 @@ use kernel::identity::Principal;
 use kernel::{Change, Error, Key, Object, Result, Timestamp};
 use serde_json::json;
 
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
+use crate::api::wire::request::{read_payload, require_async};
 use crate::decide::instance::lifecycle::Event;
 use crate::decide::instance::transition;
 use crate::decide::promotion;
@@ -19,43 +20,43 @@ use crate::model::payload::{Payload, check_field, check_length, parse_object};
 use crate::model::template_scope::InstanceScope;
 use crate::store::index::Row;
 
-/// Whether the caller may see it: their organisation's, or their own if they have none.
-pub fn sees(who: &Principal, instance: &Instance) -> bool {
+/// Whether the instance is visible to the caller: their organisation's, or their own without one.
+pub fn can_see(who: &Principal, instance: &Instance) -> bool {
     match who.org.as_str() {
         "" => instance.owner == who.subject,
         org => instance.org == org,
     }
 }
 
-/// The instance of the path, if the caller may see it.
+/// Returns the instance of the path, if it is visible to the caller.
 pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
+    let id = call.param("id");
     let row = call.fleet.index.get(call.kind.name(), id);
-    row.filter(|row| sees(who, &row.instance)).ok_or_else(|| {
+    row.filter(|row| can_see(who, &row.instance)).ok_or_else(|| {
         let resource = &call.kind.file.resource;
         let user = &who.subject;
         ErrorCode::NotFound.error(format!("{resource} for user {user} with id='{id}' not found"))
     })
 }
 
-pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
-    let row = visible(call, who).await?;
+pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = visible(&call, &who).await?;
     let render =
-        || reply::append_newline(call.kind.response.render(&view(call, &row.instance))).into();
+        || reply::append_newline(call.kind.response.render(&scope(&call, &row.instance))).into();
     let bytes = call.fleet.rendered.get(&call.kind, &row, render);
-    Ok(reply::json_body(&call.context, 200, bytes))
+    Ok(reply::json_body(200, bytes))
 }
 
-fn view<'c>(call: &'c Call, instance: &'c Instance) -> InstanceScope<'c> {
+fn scope<'c>(call: &'c Call, instance: &'c Instance) -> InstanceScope<'c> {
     call.fleet.scope(&call.kind, instance, None)
 }
 
-pub fn shown(call: &Call, status: u16, instance: &Instance) -> Response {
-    reply::json_line(&call.context, status, call.kind.response.render(&view(call, instance)))
+fn respond(call: &Call, status: u16, instance: &Instance) -> Response {
+    reply::json_line(status, call.kind.response.render(&scope(call, instance)))
 }
 
-pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
+pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let bytes = call.bytes().await?;
     let body = Payload(parse_object(&bytes)?);
     let owner = body.text("owner")?.map(str::to_owned);
@@ -69,7 +70,7 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
             fields.push((name.clone(), value.clone()));
         }
     }
-    let row = visible(&call, who).await?;
+    let row = visible(&call, &who).await?;
     if !who.org_admin && row.instance.owner != who.subject {
         return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
     }
@@ -82,7 +83,7 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
             return Err(ErrorCode::BadRequest.error(why));
         }
     }
-    let after = edit(&call, who, &row.instance.key(), "update", |instance, object, now| {
+    let after = edit(&call, &who, &row.instance.key(), "update", |instance, object, now| {
         let mut next = instance.clone();
         next.owner = owner.clone().unwrap_or(next.owner);
         next.spec.fields.extend(fields.iter().cloned());
@@ -93,25 +94,25 @@ pub async fn patch(mut call: Call, who: &Principal) -> Result<Response> {
         Ok((change, next))
     })
     .await?;
-    Ok(shown(&call, 200, &after))
+    Ok(respond(&call, 200, &after))
 }
 
-pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
-    call.must_be_async()?;
+pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
+    require_async(&call)?;
     call.fleet.index.catch_up().await?;
-    let id = call.args[0].clone();
+    let id = call.param("id").to_owned();
     let row = call.fleet.index.get(call.kind.name(), &id);
     let may = |instance: &Instance| {
-        sees(who, instance) && (who.org_admin || instance.owner == who.subject)
+        can_see(&who, instance) && (who.org_admin || instance.owner == who.subject)
     };
     let row = row.filter(|row| may(&row.instance)).ok_or_else(|| {
         ErrorCode::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
     })?;
-    deleted(&call, who, &row.instance.key()).await
+    request_delete(&call, &who, &row.instance.key()).await
 }
 
-/// Asks for an instance to go, and answers so that every generated client is content.
-pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
+/// Requests the deletion of an instance. The body satisfies every generated client.
+pub async fn request_delete(call: &Call, who: &Principal, key: &Key) -> Result<Response> {
     edit(call, who, key, "delete", |instance, object, now| {
         let (mut change, next) = transition(object, instance, Event::Delete, now);
         change.wakes.push(instance.wake(now));
@@ -119,7 +120,7 @@ pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response
     })
     .await?;
     let kind = &call.kind;
-    let id = &call.args[0];
+    let id = call.param("id");
     let body = json!({
         "reason": format!("{} is being deleted", kind.file.title),
         "operation_id": call.context.request_id,
@@ -128,12 +129,12 @@ pub async fn deleted(call: &Call, who: &Principal, key: &Key) -> Result<Response
         "href": kind.href(id),
         "code": format!("{}-0", kind.file.codes),
     });
-    Ok(call.json(202, &body))
+    Ok(reply::json(202, &body))
 }
 
-pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
-    let body = Payload(call.object().await?);
-    call.must_be_async()?;
+pub async fn promote(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let body = read_payload(&mut call).await?;
+    require_async(&call)?;
     let field = call.kind.promotion_field();
     let to = body.text(&field)?.or(body.text("desired_billing_model")?);
     let to = to.unwrap_or_default().to_owned();
@@ -141,12 +142,12 @@ pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
     let text = |name: &str| Ok::<_, Error>(body.text(name)?.unwrap_or_default().to_owned());
     let marketplace = text("desired_marketplace")?;
     let billing_cloud_account_id = text("desired_billing_cloud_account_id")?;
-    let row = visible(&call, who).await?;
+    let row = visible(&call, &who).await?;
     if !who.org_admin && row.instance.owner != who.subject {
         return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
     }
     let promotion = Promotion { to, marketplace, billing_cloud_account_id, failed: String::new() };
-    edit(&call, who, &row.instance.key(), "promote", |instance, object, now| {
+    edit(&call, &who, &row.instance.key(), "promote", |instance, object, now| {
         promotion::check(&call.kind, instance, &promotion)?;
         let mut next = instance.clone();
         next.spec.promotion = Some(promotion.clone());
@@ -155,11 +156,11 @@ pub async fn promote(mut call: Call, who: &Principal) -> Result<Response> {
         Ok((change, next))
     })
     .await?;
-    Ok(reply::empty(&call.context, 202))
+    Ok(reply::empty(202))
 }
 
-/// Changes an instance as it is now; reads again if someone else wrote meanwhile. A change without
-/// a write is none.
+/// Changes an instance; reads it again after a concurrent write. A change without a write is not
+/// committed.
 pub async fn edit(
     call: &Call,
     who: &Principal,

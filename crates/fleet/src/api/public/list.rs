@@ -4,8 +4,8 @@ use axum::response::Response;
 use kernel::identity::Principal;
 use kernel::{Error, Result};
 
-use crate::api::router::Call;
-use crate::api::wire::reply::ListEtag;
+use crate::api::kind_api::Call;
+use crate::api::wire::reply::{self, ListEtag};
 use crate::model::error_code::{ErrorCode, code_of};
 use crate::model::order::Order;
 use crate::model::search::Filter;
@@ -15,14 +15,14 @@ use crate::store::index::Scope;
 const SIZE_DEFAULT: i64 = 100;
 const SIZE_MAX: i64 = 65_500;
 
-/// The part of a list that is asked for.
+/// The requested page of a list.
 pub struct Paging {
     pub page: i64,
     pub size: i64,
 }
 
 impl Paging {
-    /// Reads both as leniently as clients are used to: what is no number is 0.
+    /// Parses both as leniently as the existing service: anything but a number is 0.
     pub fn from_query(call: &Call) -> Result<Paging, &'static str> {
         let number = |name: &str, default: i64| {
             let text = call.query(name).filter(|text| !text.is_empty());
@@ -46,7 +46,7 @@ impl Paging {
     }
 }
 
-/// What the caller may see.
+/// Returns the scope that is visible to the caller.
 pub fn scope(who: &Principal) -> Scope<'_> {
     if who.org.is_empty() { Scope::Owner(&who.subject) } else { Scope::Org(&who.org) }
 }
@@ -56,12 +56,12 @@ pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
     let newest = call.fleet.index.org_seq(call.kind.name(), &who.org);
     let tag = ListEtag::new(&call.fleet, newest);
     if tag.is_known(&call.parts.headers) {
-        return Ok(tag.unchanged(&call.context));
+        return Ok(tag.unchanged());
     }
     render(call, &scope(who), &call.kind.file.list, &call.kind.response).map(|r| tag.on(r))
 }
 
-/// A list in a scope, written with a template of the kind.
+/// Renders the list of a scope with a template of the kind.
 pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -> Result<Response> {
     let kind = &call.kind;
     let what = format!("unable to list {} requests", kind.name());
@@ -88,5 +88,5 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
         template.render_into(&call.fleet.scope(kind, &row.instance, None), &mut out);
     }
     out.extend_from_slice(b"]}");
-    Ok(crate::api::wire::reply::json_line(&call.context, 200, out))
+    Ok(reply::json_line(200, out))
 }

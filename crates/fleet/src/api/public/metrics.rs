@@ -1,4 +1,6 @@
-//! An instance's own metrics: what may be seen of it is part of the query.
+//! Metrics of an instance. Visibility is part of the query.
+
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -8,7 +10,7 @@ use kernel::{Error, Result};
 use serde_json::{Map, Number, Value, json};
 
 use super::instances::visible;
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::model::error_code::ErrorCode;
 use crate::model::exposition::exposition;
@@ -19,23 +21,23 @@ use crate::model::series::{Selector, Series};
 const DURATION_MAX_MIN: i64 = 4_320;
 const INTERVAL_MAX_S: i64 = 10_800;
 
-/// The newest values.
-pub async fn query(call: &Call, who: &Principal) -> Result<Response> {
-    let row = visible(call, who).await?;
-    let series = instant(call, &row.instance, &call.queries("filters")).await?;
+/// Returns the newest values.
+pub async fn query(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = visible(&call, &who).await?;
+    let series = instant(&call, &row.instance, &call.queries("filters")).await?;
     let items = series.iter().filter_map(|one| {
         let (at, value) = one.values.last()?;
         let value = number(*value)?;
         Some(json!({ "metric": labels(&call.kind, one), "timestamp": at, "value": value }))
     });
-    Ok(list(call, "MetricsInstantQueryList", &row.instance.id, items.collect()))
+    Ok(list("MetricsInstantQueryList", &row.instance.id, items.collect()))
 }
 
-/// Values over the last while.
-pub async fn query_range(call: &Call, who: &Principal) -> Result<Response> {
-    let minutes = whole(call, "duration", DURATION_MAX_MIN)?;
-    let step_s = whole(call, "interval", INTERVAL_MAX_S)?;
-    let row = visible(call, who).await?;
+/// Returns the values of the last `duration` minutes.
+pub async fn query_range(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let minutes = whole(&call, "duration", DURATION_MAX_MIN)?;
+    let step_s = whole(&call, "interval", INTERVAL_MAX_S)?;
+    let row = visible(&call, &who).await?;
     let selector = selector(&call.kind, &row.instance, &call.queries("filters"));
     let end_s = call.fleet.ambient.now().seconds();
     let series = match (&call.fleet.metrics, selector) {
@@ -52,13 +54,13 @@ pub async fn query_range(call: &Call, who: &Principal) -> Result<Response> {
             .filter_map(|(at, value)| Some(json!({ "timestamp": at, "value": number(*value)? })));
         json!({ "metric": labels(&call.kind, one), "values": values.collect::<Vec<_>>() })
     });
-    Ok(list(call, "MetricsRangeQueryList", &row.instance.id, items.collect()))
+    Ok(list("MetricsRangeQueryList", &row.instance.id, items.collect()))
 }
 
-/// The newest values for a Prometheus of the caller's own.
-pub async fn federate(call: &Call, who: &Principal) -> Result<Response> {
-    let row = visible(call, who).await?;
-    let mut series = instant(call, &row.instance, &[]).await?;
+/// Returns the newest values for the caller's own Prometheus.
+pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let row = visible(&call, &who).await?;
+    let mut series = instant(&call, &row.instance, &[]).await?;
     for one in &mut series {
         one.labels.retain(|name, _| is_shown(&call.kind, name));
     }
@@ -66,7 +68,7 @@ pub async fn federate(call: &Call, who: &Principal) -> Result<Response> {
     let mut response = Response::new(Body::from(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
-    Ok(reply::with_operation(&call.context, response))
+    Ok(response)
 }
 
 async fn instant(call: &Call, instance: &Instance, filters: &[String]) -> Result<Vec<Series>> {
@@ -76,15 +78,15 @@ async fn instant(call: &Call, instance: &Instance, filters: &[String]) -> Result
     }
 }
 
-/// The instance's series and no other's; none if there cannot be any. Of the filters only those
-/// count that the kind knows.
+/// Returns the selector for the series of this instance, if there can be any. Filters that the kind
+/// does not know are ignored.
 fn selector(kind: &Kind, instance: &Instance, filters: &[String]) -> Option<Selector> {
     let metrics = kind.file.metrics.as_ref()?;
     let wanted = |name: &&String| filters.is_empty() || filters.contains(name);
     let names: Vec<String> = metrics.series.iter().filter(wanted).cloned().collect();
     let mut labels = vec![(metrics.label.clone(), instance.name.clone())];
     if metrics.namespace {
-        // Two organisations may use one name: without its namespace it has no series.
+        // Two organisations may use the same name; only the namespace distinguishes their series.
         labels.push(("namespace".into(), instance.status.namespace.clone()));
     }
     if names.is_empty() || labels.iter().any(|(_, value)| value.is_empty()) {
@@ -94,7 +96,7 @@ fn selector(kind: &Kind, instance: &Instance, filters: &[String]) -> Option<Sele
     Some(Selector { metrics: names, labels, without })
 }
 
-/// Whether callers see a label: what else is on a series is about our data plane.
+/// Whether a label is shown to callers. Others describe the data plane.
 fn is_shown(kind: &Kind, label: &str) -> bool {
     let Some(metrics) = &kind.file.metrics else { return false };
     label == "__name__"
@@ -108,7 +110,8 @@ fn labels(kind: &Kind, series: &Series) -> Map<String, Value> {
     shown.map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect()
 }
 
-/// Whole numbers without a point, as clients know them. JSON has no others than finite ones.
+/// Returns whole numbers without a decimal point, as the existing service does. JSON has only finite
+/// numbers.
 fn number(value: f64) -> Option<Number> {
     const EXACT: f64 = (1_u64 << 53) as f64;
     match value {
@@ -134,7 +137,7 @@ fn in_range(name: &str, text: &str, max: i64) -> Result<i64> {
     Ok(number)
 }
 
-/// What the metrics refuse of the parameters, as other mistakes in them are told.
+/// Maps an error about the parameters to the code of other bad parameters.
 fn bad_request(error: Error) -> Error {
     match error {
         Error::Invalid { .. } => ErrorCode::BadRequest.error(format!("bad request, {error}")),
@@ -142,13 +145,13 @@ fn bad_request(error: Error) -> Error {
     }
 }
 
-/// Without items when there are none.
-fn list(call: &Call, kind: &str, id: &str, items: Vec<Value>) -> Response {
+/// Returns a list, without `items` if it is empty.
+fn list(kind: &str, id: &str, items: Vec<Value>) -> Response {
     let mut list = json!({ "kind": kind, "id": id });
     if !items.is_empty() {
         list["items"] = Value::Array(items);
     }
-    call.json(200, &list)
+    reply::json(200, &list)
 }
 
 #[cfg(test)]

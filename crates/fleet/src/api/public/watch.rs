@@ -1,78 +1,75 @@
-//! Watches: what changes, as it changes. As a stream of events (`?watch=true`), or as a list that
-//! waits until it has something new in it (`?wait=SECONDS&after=REVISION`).
+//! Watches: a stream of changes (`?watch=true`), or a list that waits until something in it is new
+//! (`?wait=SECONDS&after=REVISION`).
 //!
-//! Whoever watches sleeps until a bell rings that is theirs alone. What is new is worked out when
-//! the client can take it, from where the client is: a slow one costs nothing but its place.
+//! Every organisation and every agent has its own notification. The delta is computed when the
+//! client can take it, from the client's revision, so a slow client costs no buffer.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
-use futures::{Stream, StreamExt as _, stream};
 use kernel::Result;
-use kernel::http::Later;
+use kernel::http::{Deferred, EventSource, event_stream};
 use kernel::identity::Principal;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::list;
 use crate::Fleet;
 use crate::api::agent;
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
 use crate::store::index::{Delta, Row};
 
 const WAIT_S_MAX: u64 = 60;
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Clients come back after this long, and show a token that is still good.
-const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Whose instances.
+/// Whose instances are watched.
 #[derive(Clone)]
 enum Audience {
     Org(String),
-    /// Those that the agent of a cluster is told of.
+    /// Those of a cluster, for its agent.
     Cluster(String),
 }
 
-pub async fn for_user(call: Call, who: &Principal) -> Result<Response> {
-    if !is_asked_for(&call)? {
-        return list::for_user(&call, who).await;
+/// Lists the caller's instances, or watches them if the query says so.
+pub async fn list_or_watch(call: Call, who: Arc<Principal>) -> Result<Response> {
+    if !is_watch(&call)? {
+        return list::for_user(&call, &who).await;
     }
     call.fleet.index.catch_up().await?;
-    // Whoever has no organisation was not let in.
     respond(call, Audience::Org(who.org.clone()))
 }
 
-pub async fn for_agent(call: Call) -> Result<Response> {
-    if !is_asked_for(&call)? {
+/// Lists the instances of an agent's cluster, or watches them if the query says so.
+pub async fn agent_list_or_watch(call: Call, _: Arc<Principal>) -> Result<Response> {
+    if !is_watch(&call)? {
         return agent::list(&call).await;
     }
     let cluster = agent::cluster(&call).await?;
     respond(call, Audience::Cluster(cluster.id.clone()))
 }
 
-/// `?watch=false` is a list like any other.
-fn is_asked_for(call: &Call) -> Result<bool> {
+/// Whether the query asks for a watch. `?watch=false` is a list like any other.
+fn is_watch(call: &Call) -> Result<bool> {
+    let (watch, waits) = (call.query("watch"), call.query("wait").is_some());
+    if watch.is_none() && !waits {
+        return Ok(false);
+    }
     if call.query("search").is_some() || call.query("orderBy").is_some() {
         return Err(ErrorCode::Malformed.error("a watch takes neither search nor orderBy"));
     }
-    match call.query("watch").as_deref() {
-        None => Ok(true),
-        Some("true" | "1") => Ok(true),
-        Some("false" | "0") => Ok(call.query("wait").is_some()),
+    match watch.as_deref() {
+        None | Some("true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(waits),
         Some(_) => Err(ErrorCode::Malformed.error("watch must be true or false")),
     }
 }
 
-/// From which revision on.
+/// Returns the revision after which the client reads.
 pub fn after(call: &Call) -> Result<Option<i64>> {
     let Some(text) = call.query("after") else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number >= 0);
@@ -91,22 +88,23 @@ fn respond(call: Call, audience: Audience) -> Result<Response> {
         })?;
         let wait = Duration::from_secs(wait);
         let watch = Watch::new(&call, audience, after);
-        return Ok(Later::new(wait, poll(call, watch, wait, closing)).into_response());
+        return Ok(Deferred::new(wait, poll(call, watch, wait, closing)).into_response());
     }
     let last = call.header("last-event-id").and_then(|id| id.parse().ok());
     let watch = Watch::new(&call, audience, last.or(after));
-    Ok(reply::with_operation(&call.context, streamed(watch, closing)))
+    let source = DeltaSource { watch, delta: Delta::default(), sent: 0, kind_removed: false };
+    Ok(event_stream("changes follow", source, closing))
 }
 
-/// Someone's way through the changes.
+/// A client's position in the changes.
 struct Watch {
     fleet: Arc<Fleet>,
     kind: String,
     audience: Audience,
-    /// The revision up to which they know everything.
+    /// The revision up to which the client has everything.
     after: Option<i64>,
     changes: Receiver<i64>,
-    /// What to apply is told, too.
+    /// Whether manifests are sent, too.
     manifests: bool,
 }
 
@@ -123,9 +121,9 @@ impl Watch {
         watch
     }
 
-    /// What is new, perhaps nothing. From then on it is known.
+    /// Returns what is new, which may be nothing, and advances the position.
     async fn poll_delta(&mut self) -> Delta {
-        // Changes come in batches: part of one has no revision that could be named.
+        // Changes come in batches: part of a batch has no revision.
         let seq = *self.changes.borrow_and_update();
         self.fleet.index.wait_for_seq(seq).await;
         let index = &self.fleet.index;
@@ -137,7 +135,7 @@ impl Watch {
         delta
     }
 
-    /// Waits until there is something new. Nothing is lost if it is not waited to the end.
+    /// Waits until there is something new. Nothing is lost if the future is dropped.
     async fn next(&mut self) -> Delta {
         loop {
             let delta = self.poll_delta().await;
@@ -145,13 +143,13 @@ impl Watch {
                 return delta;
             }
             if self.changes.changed().await.is_err() {
-                // The index is gone, and with it the server.
+                // The index is gone: the server is stopping.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// An agent that watches is there, though it says nothing.
+    /// An agent that watches is alive, even if it reports nothing.
     fn touch_agent(&self) {
         if let Audience::Cluster(id) = &self.audience {
             self.fleet.touch_agent(id);
@@ -170,7 +168,7 @@ impl Watch {
     }
 }
 
-/// A list as soon as there is something to list, or when the time is over.
+/// Responds with a list as soon as something is new, or at the timeout.
 async fn poll(
     call: Call,
     mut watch: Watch,
@@ -201,88 +199,31 @@ async fn poll(
         watch.render(kind, row, &mut out);
     }
     out.extend_from_slice(delta_suffix(&delta).as_bytes());
-    let mut response = reply::json_line(&call.context, 200, out);
-    let headers = response.headers_mut();
-    headers.insert(agent::REVISION, delta.seq.into());
-    if call.parts.headers.contains_key(header::ORIGIN) {
-        let any = HeaderValue::from_static("*");
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
-    }
+    let mut response = reply::json_line(200, out);
+    response.headers_mut().insert(agent::REVISION, delta.seq.into());
     Ok(response)
 }
 
-/// The end of a list of what is new.
+/// Returns the end of a delta list.
 pub fn delta_suffix(delta: &Delta) -> String {
     let Delta { seq, full, gone, .. } = delta;
     let more = json!({ "revision": seq, "full": full, "gone": gone }).to_string();
     format!("],{}", &more[1..])
 }
 
-fn streamed(watch: Watch, closing: CancellationToken) -> Response {
-    let headers = [
-        (header::CACHE_CONTROL, "no-store"),
-        // Proxies that buffer would hold events back.
-        (HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    (headers, Sse::new(events(watch, closing))).into_response()
-}
-
-/// A stream on its way through one delta after the other.
-struct SseState {
+/// The changes of a watch as the source of a stream, one delta after the other.
+struct DeltaSource {
     watch: Watch,
-    closing: CancellationToken,
-    until: Instant,
     delta: Delta,
     /// How many of the delta's events were sent.
     sent: usize,
-    ended: bool,
+    kind_removed: bool,
 }
 
-fn events(
-    watch: Watch,
-    closing: CancellationToken,
-) -> impl Stream<Item = Result<Event, Infallible>> {
-    let until = Instant::now() + LIFETIME;
-    let delta = Delta::default();
-    let state = SseState { watch, closing, until, delta, sent: 0, ended: false };
-    // The comment opens the stream at once, also when nothing happens for a while.
-    let hello = stream::iter([Ok(Event::default().comment("changes follow"))]);
-    hello.chain(stream::unfold(state, |mut state| async move {
-        let event = state.next().await?;
-        Some((Ok(event), state))
-    }))
-}
-
-impl SseState {
-    async fn next(&mut self) -> Option<Event> {
-        if self.ended {
-            return None;
-        }
-        loop {
-            if let Some(event) = self.next_event() {
-                return Some(event);
-            }
-            let said = tokio::select! {
-                biased;
-                () = self.closing.cancelled() => Some((true, "the server is stopping")),
-                delta = self.watch.next() => {
-                    (self.delta, self.sent) = (delta, 0);
-                    None
-                }
-                () = tokio::time::sleep_until(self.until) => Some((true, "come back with Last-Event-ID")),
-                () = tokio::time::sleep(HEARTBEAT) => Some((false, "still here")),
-            };
-            if let Some((ended, said)) = said {
-                self.watch.touch_agent();
-                self.ended = ended;
-                return Some(Event::default().comment(said));
-            }
-        }
-    }
-
-    /// The next event of the delta: that it is full, what went, what changed. An id says that
-    /// everything up to it was sent; of a full one, only the last event can say that.
-    fn next_event(&mut self) -> Option<Event> {
+impl EventSource for DeltaSource {
+    /// Returns the next event of the delta: `full`, then `gone`, then `changed`. An id means that
+    /// everything up to it was sent; of a full delta, only the last event has one.
+    fn buffered(&mut self) -> Option<Event> {
         let Delta { seq, full, changed, gone } = &self.delta;
         let at = self.sent;
         let head = usize::from(*full);
@@ -302,8 +243,8 @@ impl SseState {
             let row = &changed[at - head - gone.len()];
             let catalogue = self.watch.fleet.catalogue();
             let Some(kind) = catalogue.kind(&self.watch.kind) else {
-                self.ended = true;
-                return Some(Event::default().comment("there is no such kind any more"));
+                self.kind_removed = true;
+                return None;
             };
             let mut out = Vec::with_capacity(1024);
             self.watch.render(kind, row, &mut out);
@@ -315,5 +256,17 @@ impl SseState {
             Some(id) => event.id(id.to_string()),
             None => event,
         })
+    }
+
+    async fn fill(&mut self) -> Result<(), &'static str> {
+        if self.kind_removed {
+            return Err("there is no such kind any more");
+        }
+        (self.delta, self.sent) = (self.watch.next().await, 0);
+        Ok(())
+    }
+
+    fn on_comment(&mut self) {
+        self.watch.touch_agent();
     }
 }

@@ -1,4 +1,5 @@
-//! Responses as they are on the wire.
+//! The wire format of the existing service.
 
 pub mod rendered;
 pub mod reply;
+pub mod request;

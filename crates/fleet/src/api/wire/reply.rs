@@ -1,9 +1,7 @@
-//! What answers look like on the wire, errors too.
-
-use std::sync::Arc;
+//! Responses and errors in the wire format of the existing service.
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use kernel::http::RequestContext;
@@ -17,55 +15,44 @@ use crate::model::kind::Kind;
 
 pub const OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
 
-/// A JSON answer: compact, with a line end, and the operation's id.
-pub fn json(context: &RequestContext, status: u16, value: &impl Serialize) -> Response {
-    let bytes = serde_json::to_vec(value).expect("our own types serialise");
-    json_line(context, status, bytes)
+/// Responds with compact JSON and a newline.
+pub fn json(status: u16, value: &impl Serialize) -> Response {
+    json_line(status, serde_json::to_vec(value).expect("our own types serialise"))
 }
 
-/// A JSON answer that is rendered already.
-pub fn json_line(context: &RequestContext, status: u16, bytes: Vec<u8>) -> Response {
-    json_body(context, status, append_newline(bytes).into())
+/// Responds with JSON that is rendered already, and a newline.
+pub fn json_line(status: u16, bytes: Vec<u8>) -> Response {
+    json_body(status, append_newline(bytes).into())
 }
 
-/// An answer ends with a line end.
 pub fn append_newline(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(b'\n');
     bytes
 }
 
-/// A whole answer, with its line end.
-pub fn json_body(context: &RequestContext, status: u16, bytes: Bytes) -> Response {
-    with_status(context, status, Body::from(bytes))
+/// Responds with JSON that is rendered already, with its newline.
+pub fn json_body(status: u16, bytes: Bytes) -> Response {
+    with_status(status, Body::from(bytes))
 }
 
-/// Nothing, which is JSON all the same: existing clients are used to it.
-pub fn empty(context: &RequestContext, status: u16) -> Response {
-    with_status(context, status, Body::empty())
+/// Responds with an empty body of type JSON, as existing clients expect.
+pub fn empty(status: u16) -> Response {
+    with_status(status, Body::empty())
 }
 
-fn with_status(context: &RequestContext, status: u16, body: Body) -> Response {
+fn with_status(status: u16, body: Body) -> Response {
     let mut response = Response::new(body);
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    with_operation(context, response)
-}
-
-/// What every answer of a route has: the operation's id, and that it depends on who asks.
-pub fn with_operation(context: &RequestContext, mut response: Response) -> Response {
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Authorization"));
-    if let Ok(id) = HeaderValue::from_str(&context.request_id) {
-        response.headers_mut().insert(OPERATION_ID, id);
-    }
     response
 }
 
-/// Names a list as it is now. Whoever has it already is answered with that alone.
+/// The version of a list. A client that has this version gets no body.
 pub struct ListEtag(String);
 
 impl ListEtag {
-    /// `newest` is the number of the newest change of anything in it.
+    /// `newest` is the number of the newest change in the list.
     pub fn new(fleet: &Fleet, newest: i64) -> ListEtag {
         ListEtag(format!("\"{newest}-{}\"", fleet.edition))
     }
@@ -76,8 +63,8 @@ impl ListEtag {
         known.is_some_and(|known| known.split(',').any(plain))
     }
 
-    pub fn unchanged(&self, context: &RequestContext) -> Response {
-        let mut response = empty(context, 304);
+    pub fn unchanged(&self) -> Response {
+        let mut response = empty(304);
         response.headers_mut().remove(CONTENT_TYPE);
         self.on(response)
     }
@@ -115,55 +102,51 @@ impl<'a> ErrorBody<'a> {
     }
 }
 
-/// What an error says to a client.
-fn reason_of(error: &Error) -> String {
+/// Returns the reason of an error for a client.
+fn reason_of(error: &Error, context: &RequestContext) -> String {
     match error {
         Error::Internal { .. } => ErrorCode::General.reason().into(),
+        Error::NotFound(_) if !context.routed() => {
+            format!("The requested resource '{}' doesn't exist", context.path)
+        }
         Error::NotFound(_) | Error::Refused(Refusal::Missing(_)) => {
             ErrorCode::NotFound.reason().into()
+        }
+        Error::MethodNotAllowed { method } if !context.routed() => {
+            format!("method: {method} is not allowed or not yet implemented for {}", context.path)
         }
         other => other.to_string(),
     }
 }
 
-/// Writes an error as the API of its path does.
-pub fn error(fleet: &Fleet, error: &Error, context: &RequestContext) -> Response {
-    let catalogue = fleet.catalogue();
-    let Some((kind, _)) = catalogue.kind_of_path(&context.path) else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    };
+/// Writes an error as the API of the kind does; returns its code, too.
+pub fn error(kind: &Kind, error: &Error, context: &RequestContext) -> (ErrorCode, Response) {
     if let Error::Unauthenticated { problem, message } = error {
-        fleet.counts.error(&format!("{}-{}", kind.file.codes, ErrorCode::Unauthenticated.number()));
-        return unauthenticated(kind, *problem, message);
+        return (ErrorCode::Unauthenticated, unauthenticated(kind, *problem, message));
     }
     let code = code_of(error);
-    let reason = reason_of(error);
+    let reason = reason_of(error, context);
     let mut body = ErrorBody::new(kind, code, &reason);
-    fleet.counts.error(&body.code);
     let unavailable = matches!(error, Error::Unavailable { .. });
     let status = if unavailable { 503 } else { code.http() };
     if !context.routed() {
-        let mut response =
-            json_line(context, status, serde_json::to_vec(&body).unwrap_or_default());
-        response.headers_mut().remove(OPERATION_ID);
-        response.headers_mut().remove(VARY);
-        return response;
+        return (code, json(status, &body));
     }
     body.operation_id = Some(&context.request_id);
-    let mut response = json(context, status, &body);
+    let mut response = json(status, &body);
     if code == ErrorCode::Unauthenticated {
         response.headers_mut().extend(realm(kind));
     }
-    response
+    (code, response)
 }
 
-/// Where whoever is not known would have to be known.
+/// Returns the header that names the realm of the API.
 fn realm(kind: &Kind) -> Option<(HeaderName, HeaderValue)> {
     let realm = format!("Bearer realm=\"{}/v1\"", kind.file.codes);
     Some((WWW_AUTHENTICATE, HeaderValue::from_str(&realm).ok()?))
 }
 
-/// The authentication's own shape: indented, and without the operation's id.
+/// Writes an authentication error, which is indented and has no operation id.
 fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Response {
     #[derive(Serialize)]
     struct Shape<'a> {
@@ -191,11 +174,4 @@ fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Respons
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.extend(realm(kind));
     response
-}
-
-use axum::response::IntoResponse as _;
-
-/// The mapper of errors for all paths of the fleet.
-pub fn mapper(fleet: Arc<Fleet>) -> kernel::http::ErrorMapper {
-    Arc::new(move |failure, context| error(&fleet, failure, context))
 }

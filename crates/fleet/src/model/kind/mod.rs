@@ -5,7 +5,6 @@ mod check;
 mod file;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,8 +24,6 @@ pub struct Kind {
     pub size: Option<Template>,
     pub agent: Template,
     pub manifests: Vec<Template>,
-    /// The paths of its routes, for the metrics; the router sets it once.
-    pub labels: OnceLock<Vec<Arc<str>>>,
 }
 
 /// Why a kind file cannot be used.
@@ -130,7 +127,6 @@ impl Kind {
             size: size.transpose()?,
             agent: template("agent", &file.agent)?,
             manifests: manifests.collect::<Result<_, _>>()?,
-            labels: OnceLock::new(),
             file,
         })
     }

@@ -1,5 +1,5 @@
-//! `/api/v1/doc`: the OpenAPI document, and a page that shows it, and those of the domains' own
-//! surfaces, without any other server.
+//! `/api/v1/doc`: the OpenAPI document, and a page that shows it and those of mounted APIs. The page
+//! needs no other server.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::routes;
-use utoipa_swagger_ui::{Config as Page, Url};
+use utoipa_swagger_ui::{Config, Url};
 
 use super::super::{Context, Routes};
 use crate::identity::Action;
@@ -22,12 +22,12 @@ pub(super) fn routes() -> Routes {
         .route(Action::Public, routes!(file))
 }
 
-/// This page.
+/// The documentation page.
 #[utoipa::path(get, path = "/api/v1/doc", tag = "doc",
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> Result<Response> {
     let html = part("index.html", &[])?.2;
-    // The page names its parts from where it is, which differs with and without a final slash.
+    // The page's relative links would depend on whether its path ends in a slash.
     let html = String::from_utf8_lossy(&html).replace("\"./", "\"/api/v1/doc/");
     let html = html.replace("\"index.css\"", "\"/api/v1/doc/index.css\"");
     Ok(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response())
@@ -41,11 +41,14 @@ async fn document(Context(context): Context) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
-/// A part of the page.
+/// A file of the documentation page.
 #[utoipa::path(get, path = "/api/v1/doc/{file}", tag = "doc",
     params(("file" = String, Path)), responses((status = 200, body = Vec<u8>)))]
 async fn file(Context(context): Context, Path(file): Path<String>) -> Result<Response> {
-    let (kind, gzipped, bytes) = part(&file, &context.server.documents.now())?;
+    let mounts = context.server.mounts.iter();
+    let links: Vec<_> =
+        mounts.flat_map(|mount| mount.apis()).map(|api| api.document_link()).collect();
+    let (kind, gzipped, bytes) = part(&file, &links)?;
     let mut response = ([(header::CONTENT_TYPE, kind)], bytes).into_response();
     if gzipped {
         let gzip = header::HeaderValue::from_static("gzip");
@@ -55,16 +58,16 @@ async fn file(Context(context): Context, Path(file): Path<String>) -> Result<Res
 }
 
 fn part(file: &str, others: &[(String, String)]) -> Result<(String, bool, Vec<u8>)> {
-    let look = match others {
-        // Without the bar that offers other documents: there is one.
-        [] => Page::from(DOCUMENT).use_base_layout(),
+    let page = match others {
+        // Without the bar that offers other documents: there are none.
+        [] => Config::from(DOCUMENT).use_base_layout(),
         others => {
             let others = others.iter().map(|(name, path)| Url::new(name, path));
-            Page::new([Url::new("Mainstay", DOCUMENT)].into_iter().chain(others))
+            Config::new([Url::new("Mainstay", DOCUMENT)].into_iter().chain(others))
         }
     };
-    let look = look.display_request_duration(true);
-    let part = utoipa_swagger_ui::serve(file, Arc::new(look))
+    let page = page.display_request_duration(true);
+    let part = utoipa_swagger_ui::serve(file, Arc::new(page))
         .map_err(|e| Error::internal("the documentation page", e.to_string()))?
         .ok_or_else(|| Error::NotFound(format!("/api/v1/doc/{file}")))?;
     Ok((part.content_type, part.gzpipped, part.bytes.into_owned()))

@@ -1,4 +1,4 @@
-//! `/api/v1/events`: what changed, from any point on: as pages with long poll, or as a stream.
+//! `/api/v1/events`: what changed since any event, as pages with long poll or as a stream.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::{Caller, Context, Later, Params, Routes};
-use super::feed::{Batch, Feed};
-use super::{event_stream, limit};
+use super::super::{Caller, Context, Deferred, Params, Routes, event_stream};
+use super::feed::{Batch, Feed, FeedSource};
+use super::limit;
 use crate::identity::Action;
 use crate::log::{CloudEvent, EventFilter};
 use crate::wait::RECHECK;
@@ -29,9 +29,9 @@ pub(super) fn routes() -> Routes {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Ask {
-    /// Only events after this one, or `latest`: after the newest there is. Without it, from the
-    /// oldest that is kept.
+struct EventParams {
+    /// Only events after this one, or `latest`: after the newest. Without it, from the oldest that
+    /// is kept.
     after: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
@@ -48,14 +48,14 @@ struct Ask {
 #[derive(Serialize, ToSchema)]
 struct EventPage {
     events: Vec<CloudEvent>,
-    /// Give this as `after` next time.
+    /// The `after` of the next request.
     next: i64,
 }
 
 /// Events in order, as a page or as a stream.
 ///
-/// With `Accept: text/event-stream` a stream that never ends, which `Last-Event-ID` continues.
-#[utoipa::path(get, path = "/api/v1/events", tag = "events", params(Ask,
+/// With `Accept: text/event-stream` a stream, which `Last-Event-ID` continues.
+#[utoipa::path(get, path = "/api/v1/events", tag = "events", params(EventParams,
         ("last-event-id" = Option<String>, Header, description = "Streams only: continue after this event")),
     responses(
         (status = 200, content((EventPage = "application/json"), (String = "text/event-stream"))),
@@ -64,31 +64,31 @@ async fn events(
     State(app): State<App>,
     Caller(who): Caller,
     Context(context): Context,
-    Params(ask): Params<Ask>,
+    Params(params): Params<EventParams>,
     headers: HeaderMap,
 ) -> Result<Response> {
     let streams = wants_stream(&headers);
-    let limit = limit(ask.limit, LIMIT_MAX)?;
-    let wait = match ask.wait_s.unwrap_or(0) {
+    let limit = limit(params.limit, LIMIT_MAX)?;
+    let wait = match params.wait_s.unwrap_or(0) {
         s @ 0..=WAIT_S_MAX => Duration::from_secs(s),
         _ => return Err(Error::invalid("wait_s", format!("must be at most {WAIT_S_MAX}"))),
     };
     let last = headers.get("last-event-id").filter(|_| streams);
     let after = match last {
         Some(last) => begin(&app, "last-event-id", last.to_str().ok()).await?,
-        None => begin(&app, "after", ask.after.as_deref()).await?,
+        None => begin(&app, "after", params.after.as_deref()).await?,
     };
-    let subject = ask.object.as_deref().map(Key::parse).transpose();
+    let subject = params.object.as_deref().map(Key::parse).transpose();
     let subject = subject.map_err(|_| Error::invalid("object", "must be kind/id"))?;
-    let filter = EventFilter { kind: ask.kind, subject, org: ask.org };
+    let filter = EventFilter { kind: params.kind, subject, org: params.org };
     let feed = Feed::new(app.store.clone(), &who, filter, after)?;
     if let Err(gone) = feed.check_kept().await {
         return Ok(gone.into_response());
     }
-    Ok(match streams {
-        true => event_stream::respond(feed, app, context.closing()),
-        false => Later::new(wait, page(app, feed, limit, wait, context.closing())).into_response(),
-    })
+    if streams {
+        return Ok(event_stream("events follow", FeedSource::new(feed), context.closing()));
+    }
+    Ok(Deferred::new(wait, page(app, feed, limit, wait, context.closing())).into_response())
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {
@@ -96,7 +96,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-/// After which event to begin.
+/// Returns the event after which the client reads.
 async fn begin(app: &App, field: &str, given: Option<&str>) -> Result<i64> {
     let latest = async || app.store.head().await.map(|head| head.event_seq);
     match given {
@@ -112,7 +112,7 @@ async fn begin(app: &App, field: &str, given: Option<&str>) -> Result<i64> {
     }
 }
 
-/// The next events; waits for the first if there is none.
+/// Returns the next events, and waits for the first if there is none.
 async fn page(
     app: App,
     mut feed: Feed,
@@ -120,13 +120,13 @@ async fn page(
     wait: Duration,
     closing: CancellationToken,
 ) -> Result<Response> {
-    let mut over = std::pin::pin!(tokio::time::timeout(wait, closing.cancelled()));
+    let mut deadline = std::pin::pin!(tokio::time::timeout(wait, closing.cancelled()));
     let mut wakeups = app.store.wakeups().events();
-    let mut last_chance = wait.is_zero();
+    let mut expired = wait.is_zero();
     loop {
         wakeups.mark_unchanged();
         let Batch { events, more } = feed.next(limit).await?;
-        if !events.is_empty() || (last_chance && !more) {
+        if !events.is_empty() || (expired && !more) {
             let events = events.into_iter().map(CloudEvent::from).collect();
             return Ok(Json(EventPage { events, next: feed.after }).into_response());
         }
@@ -134,7 +134,7 @@ async fn page(
             continue;
         }
         tokio::select! {
-            _ = &mut over => last_chance = true,
+            _ = &mut deadline => expired = true,
             _ = tokio::time::timeout(RECHECK, wakeups.changed()) => {}
         }
     }

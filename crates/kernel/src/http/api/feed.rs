@@ -1,25 +1,31 @@
-//! One reader's way through the event log: from where, which events, and only those that the
-//! reader may see.
+//! One client's position in the event log, with its filter and its visibility.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use axum::response::sse;
 use serde::Deserialize;
+use tokio::sync::watch;
 
-use super::super::Failure;
+use super::super::{EventSource, Failure};
 use crate::identity::{Principal, Visibility};
-use crate::log::{Event, EventFilter};
+use crate::log::{CloudEvent, Event, EventFilter};
+use crate::wait::RECHECK;
 use crate::{Error, Result, Store};
+
+/// The most events that a stream buffers.
+const BUFFER: usize = 100;
 
 pub(super) struct Feed {
     store: Arc<dyn Store>,
     filter: EventFilter,
-    /// Whoever has no organisation sees events of their own objects only.
+    /// A caller without an organisation sees only events of their own objects.
     owner: Option<String>,
-    /// The last event that was looked at.
+    /// The last event that was read.
     pub after: i64,
 }
 
-/// Some events, and whether there may be more at once.
+/// Some events, and whether there may be more without waiting.
 pub(super) struct Batch {
     pub events: Vec<Event>,
     pub more: bool,
@@ -38,7 +44,7 @@ impl Feed {
             Visibility::Own(subject) => (Some(String::new()), Some(subject)),
         };
         if let Some(org) = org {
-            if filter.org.as_ref().is_some_and(|asked| *asked != org) {
+            if filter.org.as_ref().is_some_and(|requested| *requested != org) {
                 return Err(Error::Forbidden("org: only your own organisation's events".into()));
             }
             filter.org = Some(org);
@@ -46,26 +52,26 @@ impl Feed {
         Ok(Feed { store, filter, owner, after })
     }
 
-    /// Refuses a reader who would silently miss what is no longer kept.
+    /// Rejects a client that would silently miss purged events.
     pub(super) async fn check_kept(&self) -> Result<(), Failure> {
         let oldest = match self.store.first_event().await? {
             Some(first) => first,
             None => self.store.head().await?.event_seq + 1,
         };
-        match self.after + 1 < oldest {
-            true => Err(Failure::gone(&format!("the event after {}", self.after), oldest)),
-            false => Ok(()),
+        if self.after + 1 < oldest {
+            return Err(Failure::gone(&format!("the event after {}", self.after), oldest));
         }
+        Ok(())
     }
 
-    /// The next events, which may be none although there are more to look at.
+    /// Returns the next events. There may be none although there are more to read.
     pub(super) async fn next(&mut self, limit: usize) -> Result<Batch> {
-        // Read before the events: whatever has a number up to here is in the log by then.
+        // Read before the events: every event up to this number is in the log by then.
         let head = self.store.head().await?.event_seq;
         let mut events = self.store.events(self.after, &self.filter, limit).await?;
         let more = events.len() >= limit;
         let last = events.last().map_or(self.after, |event| event.seq);
-        // What the filter left out need not be looked at again.
+        // Events that the filter left out are not read again.
         self.after = if more { last } else { last.max(head) };
         if let Some(owner) = &self.owner {
             events.retain(|event| owned_by(event, owner));
@@ -80,4 +86,48 @@ fn owned_by(event: &Event, subject: &str) -> bool {
         owner: String,
     }
     event.data.parse::<Owned>().is_ok_and(|object| object.owner == subject)
+}
+
+/// A feed as the source of a stream.
+pub(super) struct FeedSource {
+    feed: Feed,
+    wakeups: watch::Receiver<i64>,
+    buffer: VecDeque<sse::Event>,
+}
+
+impl FeedSource {
+    pub(super) fn new(feed: Feed) -> FeedSource {
+        let wakeups = feed.store.wakeups().events();
+        FeedSource { feed, wakeups, buffer: VecDeque::new() }
+    }
+}
+
+impl EventSource for FeedSource {
+    fn buffered(&mut self) -> Option<sse::Event> {
+        self.buffer.pop_front()
+    }
+
+    async fn fill(&mut self) -> Result<(), &'static str> {
+        loop {
+            self.wakeups.mark_unchanged();
+            // A client that reconnects learns the oldest event that exists.
+            self.feed.check_kept().await.map_err(|_| "too slow: events are gone")?;
+            let Batch { events, more } = self.feed.next(BUFFER).await.map_err(|error| {
+                tracing::warn!(%error, "reading events for a stream failed");
+                "the store did not answer"
+            })?;
+            self.buffer.extend(events.into_iter().filter_map(|event| encode(event.into())));
+            if !self.buffer.is_empty() {
+                return Ok(());
+            }
+            if !more {
+                let _ = tokio::time::timeout(RECHECK, self.wakeups.changed()).await;
+            }
+        }
+    }
+}
+
+fn encode(event: CloudEvent) -> Option<sse::Event> {
+    let sse = sse::Event::default().id(event.id.clone()).event(&event.kind).json_data(&event);
+    sse.inspect_err(|error| tracing::error!(%error, id = event.id, "encoding an event failed")).ok()
 }

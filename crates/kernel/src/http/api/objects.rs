@@ -1,4 +1,4 @@
-//! `/api/v1/objects`: every managed thing, whatever its kind.
+//! `/api/v1/objects`: managed objects of every kind.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::{Caller, Context, Later, Params, PathKey, Routes, narrow, sees};
+use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, can_see, restrict};
 use super::limit;
 use crate::identity::{Action, Principal};
 use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
@@ -38,14 +38,14 @@ struct Filter {
     owner: Option<String>,
     org: Option<String>,
     name: Option<String>,
-    /// `KEY=VALUE`; several with commas between.
+    /// `KEY=VALUE`; several are separated by commas.
     label: Option<String>,
-    /// Also what was deleted.
+    /// Includes deleted objects.
     #[serde(default)]
     deleted: bool,
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<usize>,
-    /// Where to continue: `next` of the page before.
+    /// `next` of the previous page.
     after: Option<i64>,
 }
 
@@ -53,7 +53,7 @@ impl Filter {
     fn find(self) -> Result<ObjectQuery> {
         let pair = |pair: &str| match pair.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Error::invalid("label", "must be KEY=VALUE, several with commas between")),
+            _ => Err(Error::invalid("label", "must be KEY=VALUE, several separated by commas")),
         };
         let labels = self.label.iter().flat_map(|labels| labels.split(','));
         Ok(ObjectQuery {
@@ -74,18 +74,18 @@ impl Filter {
 #[derive(Serialize, ToSchema)]
 pub(super) struct ObjectPage {
     objects: Vec<Object>,
-    /// Give this as `after` for the next page; absent on the last.
+    /// The `after` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<i64>,
 }
 
-/// Finds what the caller may see.
+/// Returns the objects of a query that are visible to the caller.
 pub(super) async fn find(
     app: &App,
     who: &Principal,
     find: ObjectQuery,
 ) -> Result<Json<ObjectPage>> {
-    let QueryPage { objects, next } = match narrow(who, find) {
+    let QueryPage { objects, next } = match restrict(who, find) {
         Some(find) => app.store.find(&find).await?,
         None => QueryPage { objects: Vec::new(), next: None },
     };
@@ -107,14 +107,14 @@ async fn list(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Wait {
-    /// Answer when the object is in one of these phases, as in `ready,failed`.
+    /// Wait until the object is in one of these phases, as in `ready,failed`.
     wait_phase: Option<String>,
-    /// Answer when its status speaks of this generation or a later one.
+    /// Wait until its observed generation is this one or a later one.
     wait_generation: Option<i64>,
-    /// Answer after this long at the latest, with the object as it is then.
+    /// Wait at most this long; then the object is returned as it is.
     #[param(maximum = 300, default = 30)]
     timeout_s: Option<u64>,
-    /// Also if it was deleted.
+    /// Return the object even if it was deleted.
     #[serde(default)]
     deleted: bool,
 }
@@ -139,10 +139,10 @@ impl Wait {
     }
 }
 
-/// One object, now or when it is so far.
+/// One object, now or when it reaches a phase or generation.
 ///
-/// With `wait_phase` or `wait_generation` the answer comes when that is reached. A wait also ends
-/// when the object is deleted.
+/// With `wait_phase` or `wait_generation` the response waits until that is reached, or until the
+/// object is deleted.
 #[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}", tag = "objects",
     params(("kind" = String, Path), ("id" = String, Path), Wait),
     responses((status = 200, body = Object, headers(("etag" = String, description = "The revision"))),
@@ -153,7 +153,7 @@ async fn get(
     Context(context): Context,
     PathKey(key): PathKey,
     Params(wait): Params<Wait>,
-    known: Known,
+    known: IfNoneMatch,
 ) -> Result<Response> {
     let timeout = wait.timeout()?;
     let shows = wait.deleted || wait.waits();
@@ -164,11 +164,12 @@ async fn get(
         return Ok(respond(&object, &known));
     }
     let closing = context.closing();
-    Ok(Later::new(timeout, async move {
-        let over = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
-        let object = wait::until(app.store.as_ref(), &key, over, |now| wait.reached(now)).await?;
-        // It may have changed hands meanwhile.
-        let object = object.filter(|object| sees(&who, object));
+    Ok(Deferred::new(timeout, async move {
+        let deadline = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
+        let object =
+            wait::until(app.store.as_ref(), &key, deadline, |now| wait.reached(now)).await?;
+        // Its owner may have changed during the wait.
+        let object = object.filter(|object| can_see(&who, object));
         let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
         Ok(respond(&object, &known))
     })
@@ -177,35 +178,35 @@ async fn get(
 
 async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
     let found = app.store.object(key).await?;
-    Ok(found.filter(|object| sees(who, object)))
+    Ok(found.filter(|object| can_see(who, object)))
 }
 
-/// What the caller has of the object, as `If-None-Match` says.
-struct Known(Vec<HeaderValue>);
+/// The revisions that the client has, from `If-None-Match`.
+struct IfNoneMatch(Vec<HeaderValue>);
 
-impl<S: Sync> FromRequestParts<S> for Known {
+impl<S: Sync> FromRequestParts<S> for IfNoneMatch {
     type Rejection = Infallible;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Known, Infallible> {
-        Ok(Known(parts.headers.get_all(header::IF_NONE_MATCH).into_iter().cloned().collect()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<IfNoneMatch, Infallible> {
+        Ok(IfNoneMatch(parts.headers.get_all(header::IF_NONE_MATCH).into_iter().cloned().collect()))
     }
 }
 
-impl Known {
-    fn has(&self, etag: &str) -> bool {
+impl IfNoneMatch {
+    fn matches(&self, etag: &str) -> bool {
         let tags = self.0.iter().filter_map(|v| v.to_str().ok()).flat_map(|tags| tags.split(','));
         let mut tags = tags.map(|tag| tag.trim());
         tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
     }
 }
 
-fn respond(object: &Object, known: &Known) -> Response {
+fn respond(object: &Object, known: &IfNoneMatch) -> Response {
     let etag = format!("\"{}\"", object.revision);
-    let unchanged = known.has(&etag);
+    let unchanged = known.matches(&etag);
     let etag = HeaderValue::try_from(etag).expect("digits in quotes are a header value");
     if unchanged {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
     }
-    // An object of ordinary size is written without moving to more room.
+    // An object of ordinary size needs no second allocation.
     let mut body = Vec::with_capacity(1024);
     serde_json::to_writer(&mut body, object).expect("our own types serialise");
     let json = HeaderValue::from_static("application/json");
@@ -220,7 +221,7 @@ struct Graph {
     dependencies: Vec<Node>,
     /// What depends on it.
     dependents: Vec<Node>,
-    /// Whether there are more of either than are shown.
+    /// Whether there are more of either than are returned.
     truncated: bool,
 }
 
@@ -233,7 +234,7 @@ struct Node {
     deleted: bool,
 }
 
-/// An object's direct dependencies and dependents, as far as the caller may see them.
+/// An object's direct dependencies and dependents that are visible to the caller.
 #[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}/graph", tag = "objects",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 200, body = Graph)))]
 async fn graph(
@@ -254,7 +255,7 @@ async fn graph(
 }
 
 async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
-    let objects = app.store.get(keys).await?.into_iter().filter(|object| sees(who, object));
+    let objects = app.store.get(keys).await?.into_iter().filter(|object| can_see(who, object));
     Ok(objects
         .map(|Object { key, name, phase, deleted_at, .. }| Node {
             key,

@@ -1,4 +1,4 @@
-//! How the kernel's scalar types look in the OpenAPI document.
+//! Schemas of the kernel's scalar types for the OpenAPI document.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ impl ToSchema for Timestamp {
 
 impl PartialSchema for Json {
     fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new().description(Some("What the object's kind says")).into()
+        ObjectBuilder::new().description(Some("As defined by the object's kind")).into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `/api/v1/search`: words and filters over all objects that the caller may see.
+//! `/api/v1/search`: words and filters over all objects that are visible to the caller.
 
 use axum::Json;
 use axum::extract::State;
@@ -22,28 +22,28 @@ pub(super) fn routes() -> Routes {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Ask {
-    /// Words that begin words of the name, the description or the labels, and filters: `kind:`,
-    /// `phase:`, `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
+struct SearchParams {
+    /// Prefixes of words in the name, the description or the labels, and filters: `kind:`, `phase:`,
+    /// `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
     q: String,
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<usize>,
-    /// Where to continue: `next` of the page before.
+    /// `next` of the previous page.
     after: Option<i64>,
 }
 
-/// Searches everything that the caller may see.
-#[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(Ask),
+/// Searches all objects that are visible to the caller.
+#[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(SearchParams),
     responses((status = 200, body = ObjectPage)))]
 async fn search(
     State(app): State<App>,
     Caller(who): Caller,
-    Params(ask): Params<Ask>,
+    Params(params): Params<SearchParams>,
 ) -> Result<Json<ObjectPage>> {
-    if ask.q.chars().count() > QUERY_CHARS_MAX {
+    if params.q.chars().count() > QUERY_CHARS_MAX {
         return Err(Error::invalid("q", format!("must have at most {QUERY_CHARS_MAX} characters")));
     }
-    let limit = limit(ask.limit, PAGE_MAX)?;
-    let find = ObjectQuery { limit, after: ask.after, ..ObjectQuery::parse(&ask.q)? };
+    let limit = limit(params.limit, PAGE_MAX)?;
+    let find = ObjectQuery { limit, after: params.after, ..ObjectQuery::parse(&params.q)? };
     objects::find(&app, &who, find).await
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/work`: the queue: what is due, running, retrying, stopped and why.
+//! `/api/v1/work`: the work queue: what is due, running, retrying, stopped and why.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::super::{
-    Body, Caller, Context, Idempotency, Params, PathKey, Routes, carry_out, valid_name,
+    Body, Caller, Context, Idempotency, Params, PathKey, Routes, commit_idempotent, valid_name,
 };
 use super::limit;
 use crate::change::{Change, CommandReply, Wake, Work};
@@ -35,11 +35,11 @@ struct Filter {
     #[param(inline)]
     state: Option<RowState>,
     paused: Option<bool>,
-    /// Only what has failed at least once.
+    /// Only rows that have failed at least once.
     #[serde(default)]
     failing: bool,
     org: Option<String>,
-    /// Only this object's, as `kind/id`.
+    /// Only the row of this object, as `kind/id`.
     key: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<usize>,
@@ -48,7 +48,7 @@ struct Filter {
 #[derive(Serialize, ToSchema)]
 struct WorkPage {
     rows: Vec<QueueRow>,
-    /// Of the whole queue, whatever the filter.
+    /// Counts of the whole queue, regardless of the filter.
     counts: Vec<Count>,
 }
 
@@ -62,7 +62,7 @@ struct Count {
     rows: i64,
 }
 
-/// What is in the queue.
+/// Rows of the work queue.
 #[utoipa::path(get, path = "/api/v1/work", tag = "work", params(Filter),
     responses((status = 200, body = WorkPage)))]
 async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<Json<WorkPage>> {
@@ -86,17 +86,17 @@ async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<
 #[schema(as = WorkActed)]
 struct Acted {
     key: Key,
-    /// What was done to its work: retry, pause or resume.
+    /// The action: retry, pause or resume.
     action: String,
 }
 
-/// The answer to an act, as it is sent and as it is kept for a repetition.
+/// Returns the response to an action, which is also kept for a repetition.
 fn acted(key: &Key, action: &str) -> CommandReply {
     let body = Acted { key: key.clone(), action: action.into() };
     CommandReply { status: 202, body: crate::Json::encode(&body) }
 }
 
-/// The object's row, if it has one, and its organisation.
+/// Returns the object's row, if it has one, and its organisation.
 async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
     let filter = WorkFilter { key: Some(key.clone()), ..WorkFilter::default() };
     if let Some(row) = app.store.work(&filter, 1).await?.pop() {
@@ -108,7 +108,7 @@ async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
     Ok((None, object.org))
 }
 
-/// Looks at an object now, also if its work had stopped or was to wait.
+/// Reconciles an object now, even if its work was stopped or due later.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/retry", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn retry(
@@ -118,7 +118,7 @@ async fn retry(
     PathKey(key): PathKey,
     idempotency: Idempotency,
 ) -> Result<Response> {
-    let once = idempotency.of(b"");
+    let idempotent = idempotency.of(b"");
     let work = async {
         let (row, org) = row(&app, &key).await?;
         if row.is_some_and(|row| row.paused) {
@@ -127,20 +127,20 @@ async fn retry(
         let audit = context.audit(&who, "work.retry", key.as_str(), &org);
         let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
         let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "retry")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "retry")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = PauseWork)]
 #[serde(deny_unknown_fields)]
 struct Pause {
-    /// Why; shown to whoever wonders.
+    /// The reason, which is shown with the row.
     reason: String,
 }
 
-/// Nobody works on an object until it is resumed.
+/// Pauses reconciliation of an object until it is resumed.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/pause", tag = "work", request_body = Pause,
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn pause(
@@ -156,19 +156,19 @@ async fn pause(
         None => (Bytes::new(), Pause { reason: format!("paused by {}", who.subject) }),
     };
     valid_name("reason", &pause.reason)?;
-    let once = idempotency.of(&bytes);
+    let idempotent = idempotency.of(&bytes);
     let work = async {
         let (_, org) = row(&app, &key).await?;
         let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
         audit.after = crate::Json::encode(&pause);
         let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
         let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "pause")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "pause")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }
 
-/// Works on an object again.
+/// Resumes reconciliation of an object.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/resume", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
 async fn resume(
@@ -178,7 +178,7 @@ async fn resume(
     PathKey(key): PathKey,
     idempotency: Idempotency,
 ) -> Result<Response> {
-    let once = idempotency.of(b"");
+    let idempotent = idempotency.of(b"");
     let work = async {
         let (row, org) = row(&app, &key).await?;
         if row.is_none_or(|row| !row.paused) {
@@ -187,7 +187,7 @@ async fn resume(
         let audit = context.audit(&who, "work.resume", key.as_str(), &org);
         let work = Work::Resume { key: key.clone() };
         let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        carry_out(&app, &once, change, acted(&key, "resume")).await
+        commit_idempotent(&app, &idempotent, change, acted(&key, "resume")).await
     };
-    once.unless_done(app.store.as_ref(), work).await
+    idempotent.run(app.store.as_ref(), work).await
 }

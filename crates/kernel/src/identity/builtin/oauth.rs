@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_introduces_itself_in_one_way() {
+    fn client_credentials_come_from_one_place() {
         let read = |headers: &HeaderMap, text: &str| {
             let read = ClientCredentials::read(headers, &form(text).unwrap());
             read.map(|found| found.map(|i| (i.id, i.secret.unwrap_or_default())))

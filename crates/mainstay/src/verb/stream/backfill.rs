@@ -1,14 +1,14 @@
-//! `mainstay stream backfill`: asks for one, and waits for it.
+//! `mainstay stream backfill`: requests a backfill and waits for it.
 
 use clap::Args;
 use serde_json::Value;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 use streams::model::phase::Phase;
-use streams::model::{GROUP, Line};
+use streams::model::{CrdVersion, GROUP};
 
 use super::wait::Wait;
-use super::{ClusterArgs, called, show};
+use super::{ClusterArgs, display_name, show};
 use crate::error::{Error, Result};
 use crate::output::{self, text};
 
@@ -19,12 +19,12 @@ Examples:
   mainstay stream backfill orders --wait --timeout 6h
   mainstay stream backfill orders --payload '{\"source\": {\"filter\": \"day > 5\"}}'
 
-Makes a BackfillRequest. With --wait the exit code is 0 once it is completed, 6 if the backfill
-failed or the request was refused, 7 if the time ran out (it goes on nevertheless).")]
+Creates a BackfillRequest. With --wait the exit code is 0 once it is completed, 6 if the backfill
+failed or the request was refused, 7 on timeout (the backfill continues).")]
 pub struct Backfill {
     /// NAME, KIND/NAME or CLASS/NAME
     stream: String,
-    /// JSON that is laid over the stream's spec for this backfill; @FILE reads a file
+    /// JSON that is merged into the stream's spec for this backfill; @FILE reads a file
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
     #[command(flatten)]
@@ -38,30 +38,30 @@ impl Backfill {
         let payload = self.payload.as_deref().map(payload).transpose()?;
         let (client, found) = self.cluster.find(&self.stream).await?;
         let request = client.backfill(&found, payload).await?;
-        let name = match found.class.line {
-            Line::V1 => text(&request["metadata"]["name"]),
-            Line::Beta => String::new(),
+        let name = match found.class.crd_version {
+            CrdVersion::V1 => text(&request["metadata"]["name"]),
+            CrdVersion::V1Beta1 => String::new(),
         };
         show::written(self.cluster.output, &request, &said(&found, &name))?;
         if !self.wait.wait {
             return Ok(());
         }
-        match found.class.line {
-            Line::V1 => self.wait_for(&client, &found, &name).await?,
-            Line::Beta => self.wait_for_reload(&client, &found).await?,
+        match found.class.crd_version {
+            CrdVersion::V1 => self.wait_for(&client, &found, &name).await?,
+            CrdVersion::V1Beta1 => self.wait_for_reload(&client, &found).await?,
         }
-        output::say(&format!("{} has been backfilled", called(&found)));
+        output::say(&format!("{} has been backfilled", display_name(&found)));
         Ok(())
     }
 
-    async fn wait_for(&self, client: &Client, found: &Found, name: &str) -> Result<()> {
-        let namespace = &found.place().namespace;
+    async fn wait_for(&self, client: &Client, found: &FoundStream, name: &str) -> Result<()> {
+        let namespace = &found.object_name().namespace;
         let path = format!("/apis/{GROUP}/v1/namespaces/{namespace}/backfillrequests/{name}");
         let began_failed = found.stream.phase == Phase::Failed;
-        let done = async |now: &Found| {
+        let done = async |now: &FoundStream| {
             let Some(request) = client.get(&path).await? else {
                 return Err(failed(format!(
-                    "the request {name} was removed before it was completed"
+                    "the request {name} was deleted before it was completed"
                 )));
             };
             if request["spec"]["completed"] == true {
@@ -71,24 +71,25 @@ impl Backfill {
                 let why = text(&request["status"]["conditions"][0]["message"]);
                 return Err(failed(format!("the request {name} cannot be carried out: {why}")));
             }
-            // A stream that had failed before may be on its way out of that.
+            // A stream that had failed before may still be about to leave Failed.
             if now.stream.phase == Phase::Failed && !began_failed {
                 let why = show::headline(client, now).await;
-                return Err(failed(format!("{}: {why}", called(now))));
+                return Err(failed(format!("{}: {why}", display_name(now))));
             }
             Ok(false)
         };
         self.wait.until(client, found, done).await.map(drop)
     }
 
-    /// v1beta1: the annotation goes when the Job is made, and the phase when it has ended.
-    async fn wait_for_reload(&self, client: &Client, found: &Found) -> Result<()> {
+    /// v1beta1: the annotation is removed when the Job is created, and the phase changes when it
+    /// ends.
+    async fn wait_for_reload(&self, client: &Client, found: &FoundStream) -> Result<()> {
         let mut begun = false;
-        let done = async |now: &Found| {
+        let done = async |now: &FoundStream| {
             begun |= now.stream.phase == Phase::Backfilling;
             if now.stream.phase == Phase::Failed {
                 let why = show::headline(client, now).await;
-                return Err(failed(format!("{}: {why}", called(now))));
+                return Err(failed(format!("{}: {why}", display_name(now))));
             }
             Ok(begun && now.stream.phase == Phase::Running)
         };
@@ -100,22 +101,24 @@ fn failed(why: String) -> Error {
     kernel::Error::Conflict(why).into()
 }
 
-fn said(found: &Found, request: &str) -> String {
-    let name = called(found);
+fn said(found: &FoundStream, request: &str) -> String {
+    let name = display_name(found);
     let later = match (found.suspended(), found.stream.phase) {
-        // One annotation says either.
-        (true, _) if found.class.line == Line::Beta => "; it was suspended, and goes on with it",
-        (true, _) => "; it is suspended, so that it begins when it goes on",
-        (false, Phase::Failed) => "; it has failed, so that it begins when it is restarted",
+        // One annotation holds either state.
+        (true, _) if found.class.crd_version == CrdVersion::V1Beta1 => {
+            "; it was suspended and is resumed by this"
+        }
+        (true, _) => "; it is suspended, so the backfill starts when it is resumed",
+        (false, Phase::Failed) => "; it has failed, so the backfill starts when it is restarted",
         (false, _) => "",
     };
     match request {
-        "" => format!("a backfill of {name} is asked for{later}"),
-        request => format!("a backfill of {name} is asked for by the request {request}{later}"),
+        "" => format!("requested a backfill of {name}{later}"),
+        request => format!("requested a backfill of {name} with the request {request}{later}"),
     }
 }
 
-/// An object, or the file that it is in.
+/// Parses a JSON object, or the file that contains it.
 fn payload(given: &str) -> Result<Value> {
     let text = match given.strip_prefix('@') {
         Some(file) => std::fs::read_to_string(file)
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_an_object_and_nothing_else() {
+    fn a_payload_must_be_an_object() {
         assert!(payload("{\"a\": 1}").is_ok());
         for (bad, part) in
             [("[1]", "object"), ("{", "not JSON"), ("@/no/such/file", "cannot be read")]

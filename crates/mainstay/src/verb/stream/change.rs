@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 use streams::model::phase::Phase;
-use streams::model::{Line, RESTART};
+use streams::model::{CrdVersion, RESTART};
 
 use super::wait::Wait;
-use super::{ClusterArgs, called, show};
+use super::{ClusterArgs, display_name, show};
 use crate::error::Result;
 use crate::output;
 
 #[derive(Debug, Args)]
-pub struct Change {
-    /// NAME, KIND/NAME or CLASS/NAME; several are changed one after another
+pub struct ChangeArgs {
+    /// NAME, KIND/NAME or CLASS/NAME; may be repeated
     #[arg(required = true)]
     streams: Vec<String>,
     #[command(flatten)]
@@ -26,57 +26,61 @@ pub struct Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum Change {
     Start,
     Stop,
     Restart,
 }
 
-/// An operator that is there sees a change within this.
-const NOTICED: Duration = Duration::from_secs(30);
+/// How long to wait for a running operator to act.
+const OPERATOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Change {
-    pub async fn run(self, wish: Wish) -> Result<()> {
+impl ChangeArgs {
+    pub async fn run(self, change: Change) -> Result<()> {
         let (client, scope) = self.cluster.open().await?;
         for name in &self.streams {
             let found = client.stream(&scope, name).await?;
-            if let (Wish::Start, Some(key)) = (wish, found.downtime()) {
+            if let (Change::Start, Some(key)) = (change, found.downtime()) {
                 let me = output::program();
                 output::say(&format!(
-                    "note: it stays part of the downtime {key}; `{me} stream downtime stop {key}` ends that"
+                    "note: it remains part of the downtime {key}; `{me} stream downtime stop {key}` ends that"
                 ));
             }
-            let object = self.wished(&client, &found, wish).await?;
-            show::written(self.cluster.output, &object, &said(&found, wish))?;
-            let later = wish == Wish::Restart && found.suspended();
+            let object = self.apply(&client, &found, change).await?;
+            show::written(self.cluster.output, &object, &said(&found, change))?;
+            let later = change == Change::Restart && found.suspended();
             if self.wait.wait && !later {
                 let wanted = object["metadata"]["annotations"][RESTART].as_str().map(str::to_owned);
-                self.wait(&client, &found, wish, wanted).await?;
+                self.wait(&client, &found, change, wanted).await?;
             }
         }
         Ok(())
     }
 
-    async fn wished(&self, client: &Client, found: &Found, wish: Wish) -> Result<Value> {
+    async fn apply(&self, client: &Client, found: &FoundStream, change: Change) -> Result<Value> {
         let failed = found.stream.phase == Phase::Failed && !found.suspended();
-        Ok(match wish {
-            Wish::Stop => client.suspend(found, true).await?,
-            Wish::Start | Wish::Restart if failed && found.class.line == Line::V1 => {
-                self.out_of_failure(client, found).await?
+        Ok(match change {
+            Change::Stop => client.suspend(found, true).await?,
+            Change::Start | Change::Restart
+                if failed && found.class.crd_version == CrdVersion::V1 =>
+            {
+                self.leave_failed(client, found).await?
             }
-            Wish::Start if !failed => client.suspend(found, false).await?,
-            Wish::Start | Wish::Restart => client.restart(found, jiff::Timestamp::now()).await?,
+            Change::Start if !failed => client.suspend(found, false).await?,
+            Change::Start | Change::Restart => {
+                client.restart(found, jiff::Timestamp::now()).await?
+            }
         })
     }
 
-    /// A stream that has failed leaves that only through being suspended, whichever operator
-    /// looks after it.
-    async fn out_of_failure(&self, client: &Client, found: &Found) -> Result<Value> {
+    /// Suspends and resumes a failed stream: with any operator this is the only transition out of
+    /// Failed.
+    async fn leave_failed(&self, client: &Client, found: &FoundStream) -> Result<Value> {
         client.suspend(found, true).await?;
-        let noticed = Wait { wait: true, timeout: NOTICED };
-        let suspended = async |now: &Found| Ok(now.stream.phase == Phase::Suspended);
+        let noticed = Wait { wait: true, timeout: OPERATOR_TIMEOUT };
+        let suspended = async |now: &FoundStream| Ok(now.stream.phase == Phase::Suspended);
         let noticed = noticed.until(client, found, suspended).await;
-        // Also if nobody noticed: it was not suspended before.
+        // Also if no operator acted: the stream was not suspended before.
         let object = client.suspend(found, false).await?;
         noticed.map(|_| object)
     }
@@ -84,51 +88,57 @@ impl Change {
     async fn wait(
         &self,
         client: &Client,
-        found: &Found,
-        wish: Wish,
+        found: &FoundStream,
+        change: Change,
         restart: Option<String>,
     ) -> Result<()> {
         let began = found.stream.phase;
-        let now = self.wait.until(client, found, async |now: &Found| {
+        let now = self.wait.until(client, found, async |now: &FoundStream| {
             let phase = now.stream.phase;
-            if phase == Phase::Failed && began != Phase::Failed && wish != Wish::Stop {
+            if phase == Phase::Failed && began != Phase::Failed && change != Change::Stop {
                 let why = show::headline(client, now).await;
-                return Err(kernel::Error::Conflict(format!("{}: {why}", called(now))).into());
+                return Err(kernel::Error::Conflict(format!("{}: {why}", display_name(now))).into());
             }
-            Ok(match wish {
-                Wish::Stop => phase == Phase::Suspended,
-                // One that had failed was only suspended and let go on again.
-                Wish::Start | Wish::Restart if wish == Wish::Start || began == Phase::Failed => {
+            Ok(match change {
+                Change::Stop => phase == Phase::Suspended,
+                // A failed stream was suspended and resumed, without a new restart value.
+                Change::Start | Change::Restart
+                    if change == Change::Start || began == Phase::Failed =>
+                {
                     matches!(phase, Phase::Running | Phase::Scheduled | Phase::Backfilling)
                 }
-                Wish::Start | Wish::Restart => {
-                    client.seen(now, jiff::Timestamp::now()).await.is_ok_and(|seen| {
-                        let job = seen.job.filter(|job| !job.deleting).and_then(|job| job.restart);
-                        let cron = seen.cron.and_then(|cron| cron.restart);
-                        job.or(cron).as_deref() == restart.as_deref()
+                Change::Start | Change::Restart => {
+                    client.facts(now, jiff::Timestamp::now()).await.is_ok_and(|facts| {
+                        let job = facts.job.filter(|job| !job.deleting).and_then(|job| job.restart);
+                        let cron_job = facts.cron_job.and_then(|cron_job| cron_job.restart);
+                        job.or(cron_job).as_deref() == restart.as_deref()
                     })
                 }
             })
         });
         let now = now.await?;
-        output::say(&format!("{} is {}", called(&now), now.stream.phase.label(now.class.line)));
+        output::say(&format!(
+            "{} is {}",
+            display_name(&now),
+            now.stream.phase.label(now.class.crd_version)
+        ));
         Ok(())
     }
 }
 
-fn said(found: &Found, wish: Wish) -> String {
-    let name = called(found);
-    match (wish, found.suspended()) {
-        (Wish::Start, false) if found.stream.phase == Phase::Failed => {
-            format!("{name} is started again")
+fn said(found: &FoundStream, change: Change) -> String {
+    let name = display_name(found);
+    match (change, found.suspended()) {
+        (Change::Start, false) if found.stream.phase == Phase::Failed => {
+            format!("{name} is being restarted")
         }
-        (Wish::Start, false) => format!("{name} was not suspended"),
-        (Wish::Start, true) => format!("{name} goes on"),
-        (Wish::Stop, true) => format!("{name} was suspended already"),
-        (Wish::Stop, false) => format!("{name} is being suspended"),
-        (Wish::Restart, true) => {
-            format!("{name} is suspended: it will be started anew when it goes on")
+        (Change::Start, false) => format!("{name} was not suspended"),
+        (Change::Start, true) => format!("{name} is being resumed"),
+        (Change::Stop, true) => format!("{name} was suspended already"),
+        (Change::Stop, false) => format!("{name} is being suspended"),
+        (Change::Restart, true) => {
+            format!("{name} is suspended: it restarts when it is resumed")
         }
-        (Wish::Restart, false) => format!("{name} is being started anew"),
+        (Change::Restart, false) => format!("{name} is being restarted"),
     }
 }

@@ -1,27 +1,27 @@
-//! `mainstay stream downtime …`: many streams are suspended under one name, and the same ones go on
+//! `mainstay stream downtime …`: suspends many streams under one name and resumes the same ones
 //! later. Labels and annotations are those of the kubectl plugin, so that either can end what the
-//! other began.
+//! other started.
 
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use kernel::Ambient;
 use serde_json::{Value, json};
-use streams::client::Client;
-use streams::client::act::valid_downtime;
-use streams::client::find::{Found, Scope, is_called};
+use streams::kubectl::Client;
+use streams::kubectl::find::{FoundStream, Scope, is_called};
+use streams::kubectl::write::valid_downtime;
 use streams::model::class::Class;
 use streams::model::{DOWNTIME, DOWNTIME_BEGIN};
 
-use super::{ClusterArgs, called, list};
+use super::{ClusterArgs, display_name, list};
 use crate::error::{Error, Result};
 use crate::output::{self, Format, ago, text};
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Suspend all streams whose names begin so, until the downtime is stopped
+    /// Suspend all streams with a name prefix, until the downtime is stopped
     Declare(Declare),
-    /// Let the streams of a downtime go on
+    /// Resume the streams of a downtime
     Stop(One),
     /// List the downtimes
     List(ClusterArgs),
@@ -36,18 +36,18 @@ Examples:
   mainstay stream downtime declare db-move --prefix sales- -A
   mainstay stream downtime stop db-move -A
 
-Streams that are suspended already, or part of another downtime, are left as they are: they do not
-go on when this downtime ends.")]
+Streams that are suspended already, or part of another downtime, are not changed: they are not
+resumed when this downtime ends.")]
 pub struct Declare {
-    /// What the downtime is called
+    /// Name of the downtime
     key: String,
-    /// The beginning of the streams' names; an empty text takes all of them
+    /// Prefix of the streams' names; empty for all streams
     #[arg(long, value_name = "TEXT")]
     prefix: String,
     /// Only streams of this class or kind
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Only say which streams it would be
+    /// Only print which streams would be suspended
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct Declare {
 
 #[derive(Debug, Args)]
 pub struct One {
-    /// What the downtime is called
+    /// Name of the downtime
     key: String,
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -80,8 +80,8 @@ impl Declare {
         let of = |class: &Class| self.class.as_deref().is_none_or(|name| is_called(class, name));
         let listing = client.streams(&scope, &of, "").await?;
         let named =
-            listing.streams.into_iter().filter(|f| f.place().name.starts_with(&self.prefix));
-        let (taken, left): (Vec<Found>, Vec<Found>) =
+            listing.streams.into_iter().filter(|f| f.object_name().name.starts_with(&self.prefix));
+        let (taken, left): (Vec<FoundStream>, Vec<FoundStream>) =
             named.partition(|found| !found.suspended() && found.downtime().is_none());
         for found in &left {
             let why = match found.downtime() {
@@ -89,7 +89,7 @@ impl Declare {
                 Some(key) => format!("is part of the downtime {key}"),
                 None => "is suspended already".to_owned(),
             };
-            output::say(&format!("left as it is: {} {why}", called(found)));
+            output::say(&format!("not changed: {} {why}", display_name(found)));
         }
         if taken.is_empty() {
             output::say("no stream was suspended");
@@ -97,51 +97,54 @@ impl Declare {
         }
         let now = jiff::Timestamp::now();
         let (key, client, dry_run) = (&self.key, &client, self.dry_run);
-        let done = each(&taken, async |found: &Found| match dry_run {
-            true => Ok(()),
-            false => client.declare_downtime(found, key, now).await.map(drop),
+        let done = each(&taken, async |found: &FoundStream| {
+            if dry_run { Ok(()) } else { client.declare_downtime(found, key, now).await.map(drop) }
         });
         let rows = done.await?;
         output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
         if self.cluster.output == Format::Table {
             let me = output::program();
-            output::say(&match dry_run {
-                true => format!("{} streams would be suspended", taken.len()),
-                false => format!(
-                    "{} streams are being suspended; `{me} stream downtime stop {key}` lets them go on",
+            output::say(&if dry_run {
+                format!("{} streams would be suspended", taken.len())
+            } else {
+                format!(
+                    "{} streams are being suspended; `{me} stream downtime stop {key}` resumes them",
                     taken.len()
-                ),
+                )
             });
         }
         Ok(())
     }
 }
 
-/// Does something to each stream; what cannot be done to one does not keep it from the others.
+/// Applies a change to each stream; an error of one does not affect the others.
 async fn each(
-    streams: &[Found],
-    act: impl AsyncFn(&Found) -> kernel::Result<()>,
+    streams: &[FoundStream],
+    act: impl AsyncFn(&FoundStream) -> kernel::Result<()>,
 ) -> Result<Vec<Value>> {
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for found in streams {
         match act(found).await {
             Ok(()) => rows.push(list::row(found)),
-            Err(error) => failed.push(format!("{}: {error}", called(found))),
+            Err(error) => failed.push(format!("{}: {error}", display_name(found))),
         }
     }
-    match failed.is_empty() {
-        true => Ok(rows),
-        false => {
-            let text = failed.join("\n");
-            let done = rows.len();
-            Err(Error::Kernel(kernel::Error::Conflict(format!(
-                "{done} were changed, but not\n{text}"
-            ))))
-        }
+    if failed.is_empty() {
+        Ok(rows)
+    } else {
+        let text = failed.join("\n");
+        let done = rows.len();
+        Err(Error::Kernel(kernel::Error::Conflict(format!(
+            "{done} streams were changed; failed:\n{text}"
+        ))))
     }
 }
 
-async fn of_downtimes(client: &Client, scope: &Scope, key: Option<&str>) -> Result<Vec<Found>> {
+async fn of_downtimes(
+    client: &Client,
+    scope: &Scope,
+    key: Option<&str>,
+) -> Result<Vec<FoundStream>> {
     let selector = match key {
         Some(key) => format!("&labelSelector={}%3D{key}", DOWNTIME.replace('/', "%2F")),
         None => format!("&labelSelector={}", DOWNTIME.replace('/', "%2F")),
@@ -150,14 +153,14 @@ async fn of_downtimes(client: &Client, scope: &Scope, key: Option<&str>) -> Resu
 }
 
 impl One {
-    async fn open(&self) -> Result<(Client, Vec<Found>)> {
+    async fn open(&self) -> Result<(Client, Vec<FoundStream>)> {
         valid_downtime(&self.key)?;
         let (client, scope) = self.cluster.open().await?;
         let found = of_downtimes(&client, &scope, Some(&self.key)).await?;
         if found.is_empty() {
             let place = match &scope {
                 Scope::Everywhere => "in any namespace".to_owned(),
-                Scope::Namespace(name) => format!("in namespace {name}; -A looks in all"),
+                Scope::Namespace(name) => format!("in namespace {name}; use -A for all"),
             };
             let message = format!("no stream is part of a downtime called {} {place}", self.key);
             return Err(kernel::Error::coded(0, kernel::Class::NotFound, message).into());
@@ -168,12 +171,12 @@ impl One {
     async fn stop(self) -> Result<()> {
         let (client, found) = self.open().await?;
         let client = &client;
-        let end = async |found: &Found| client.end_downtime(found).await.map(drop);
+        let end = async |found: &FoundStream| client.end_downtime(found).await.map(drop);
         let rows = each(&found, end).await?;
         let count = rows.len();
         output::print(&list::table(self.cluster.output, &Value::Array(rows)))?;
         if self.cluster.output == Format::Table {
-            output::say(&format!("{count} streams go on"));
+            output::say(&format!("resumed {count} streams"));
         }
         Ok(())
     }
@@ -210,15 +213,16 @@ async fn list_all(args: &ClusterArgs) -> Result<()> {
     }))
 }
 
-/// One row for each downtime, with the begin of its first stream.
-fn downtimes(found: &[Found]) -> Vec<Value> {
-    let mut by_key: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
+/// One row per downtime, with the earliest start of its streams.
+fn downtimes(found: &[FoundStream]) -> Vec<Value> {
+    let mut by_key: BTreeMap<&str, Vec<&FoundStream>> = BTreeMap::new();
     for one in found {
         by_key.entry(one.downtime().unwrap_or_default()).or_default().push(one);
     }
-    let row = |(key, of): (&str, Vec<&Found>)| {
+    let row = |(key, of): (&str, Vec<&FoundStream>)| {
         let begin = of.iter().filter_map(|found| found.annotation(DOWNTIME_BEGIN)).min();
-        let mut namespaces: Vec<&str> = of.iter().map(|found| &*found.place().namespace).collect();
+        let mut namespaces: Vec<&str> =
+            of.iter().map(|found| &*found.object_name().namespace).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
         json!({ "key": key, "streams": of.len(), "begin": begin, "namespaces": namespaces })

@@ -3,22 +3,22 @@
 use clap::Args;
 use kernel::Ambient;
 use serde_json::{Value, json};
-use streams::client::find::{Found, Scope, is_called, unread};
-use streams::model::layout::Backend;
+use streams::kubectl::find::{FoundStream, Scope, access_problem, is_called};
+use streams::model::spec_layout::Backend;
 
-use super::{ClusterArgs, called};
+use super::{ClusterArgs, display_name};
 use crate::error::Result;
 use crate::output::{self, Format, ago, text};
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only of this class or kind
+    /// Only streams of this class or kind
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Only in this phase, or in one of several: Failed,Suspended
+    /// Only streams in these phases, as in Failed,Suspended
     #[arg(long, value_name = "PHASE")]
     phase: Option<String>,
-    /// Only with these labels, as kubectl takes them
+    /// Only streams with these labels, in kubectl's syntax
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     selector: Option<String>,
     #[command(flatten)]
@@ -41,12 +41,12 @@ impl List {
             .phase
             .as_ref()
             .map(|phases| phases.split(',').map(|phase| phase.trim().to_lowercase()).collect());
-        let fits = |row: &Value| {
+        let matches = |row: &Value| {
             let phase = text(&row["phase"]).to_lowercase();
             phases.as_ref().is_none_or(|phases| phases.contains(&phase))
         };
-        let rows: Vec<Value> = listing.streams.iter().map(row).filter(fits).collect();
-        for said in listing.classes.iter().filter_map(unread).chain(listing.unreadable) {
+        let rows: Vec<Value> = listing.streams.iter().map(row).filter(matches).collect();
+        for said in listing.classes.iter().filter_map(access_problem).chain(listing.unreadable) {
             output::say(&format!("note: {said}"));
         }
         if rows.is_empty() && self.cluster.output == Format::Table {
@@ -54,14 +54,13 @@ impl List {
             let place = match &scope {
                 Scope::Everywhere => "there is no such stream in any namespace".to_owned(),
                 Scope::Namespace(name) => {
-                    format!("there is no such stream in namespace {name}; -A looks in all")
+                    format!("there is no such stream in namespace {name}; use -A for all")
                 }
             };
-            let classes = match listing.classes.is_empty() {
-                true => {
-                    format!("\nThere is no StreamClass either; `{me} crds` prints the definitions.")
-                }
-                false => String::new(),
+            let classes = if listing.classes.is_empty() {
+                format!("\nThere is no StreamClass either; `{me} crds` prints the definitions.")
+            } else {
+                String::new()
             };
             output::say(&format!("{place}{classes}"));
             return Ok(());
@@ -70,30 +69,30 @@ impl List {
     }
 }
 
-/// What is worth knowing of a stream at a glance.
-pub fn row(found: &Found) -> Value {
-    let (stream, place) = (&found.stream, found.place());
+/// The summary of a stream.
+pub fn row(found: &FoundStream) -> Value {
+    let (stream, object_name) = (&found.stream, found.object_name());
     let execution = stream.execution.as_ref().ok();
     let (backend, schedule) = match execution.and_then(|execution| execution.backend.as_ref()) {
         Some(Backend::ChangeCapture { .. }) => (Some("change-capture"), None),
         Some(Backend::Batch { schedule, .. }) => (Some("batch"), Some(schedule)),
         None => (None, None),
     };
-    let written = stream.written.as_deref();
+    let written = stream.status.as_deref();
     let problem = stream.execution.as_ref().err().map(|problem| problem.to_string());
     json!({
-        "key": called(found),
-        "namespace": &*place.namespace,
-        "name": &*place.name,
+        "key": display_name(found),
+        "namespace": &*object_name.namespace,
+        "name": &*object_name.name,
         "kind": &*found.class.kind,
         "class": &*found.class.name,
-        "phase": stream.phase.label(found.class.line),
+        "phase": stream.phase.label(found.class.crd_version),
         "suspended": found.suspended(),
         "downtime": found.downtime(),
-        "paused": stream.wishes.paused,
+        "paused": stream.annotations.paused,
         "backend": backend,
         "schedule": schedule,
-        "problem": problem.or_else(|| stream.trouble().map(str::to_owned)),
+        "problem": problem.or_else(|| stream.error_message().map(str::to_owned)),
         "message": written.map(|written| &*written.message),
         "since": written.and_then(|written| written.since).map(|at| at.to_string()),
         "created_at": stream.created.to_string(),
@@ -121,7 +120,7 @@ pub fn table(format: Format, rows: &Value) -> String {
     })
 }
 
-/// What someone should know who reads no further.
+/// The text of the NOTE column.
 fn note(one: &Value) -> String {
     let phase = text(&one["phase"]).to_lowercase();
     match (&one["problem"], &one["downtime"]) {
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_note_is_what_someone_should_know() {
+    fn the_note_shows_problems() {
         for (row, said) in [
             (json!({ "phase": "Running", "message": "fine" }), ""),
             (json!({ "phase": "Failed", "message": "exit 1" }), "exit 1"),

@@ -1,5 +1,4 @@
-//! `mainstay stream …`: the streams of a Kubernetes cluster. Speaks with the cluster itself and
-//! needs no server.
+//! `mainstay stream …`: manages the streams of a Kubernetes cluster through its API server.
 
 mod backfill;
 mod change;
@@ -12,40 +11,40 @@ mod wait;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use streams::client::Client;
-use streams::client::find::{Found, Scope};
+use streams::kubectl::Client;
+use streams::kubectl::find::{FoundStream, Scope};
 
 use crate::error::Result;
 use crate::output::Format;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A stream is named by NAME, or by KIND/NAME or CLASS/NAME where several have the name:
+A stream is given as NAME, or as KIND/NAME or CLASS/NAME if the name is ambiguous:
   mainstay stream list -A
-  mainstay stream describe orders -n prod      why it does not run, and what would change it
+  mainstay stream describe orders -n prod      why it does not run, and how to fix it
   mainstay stream restart ParquetStream/orders --wait
   mainstay stream backfill orders --wait
   mainstay stream downtime declare db-move --prefix sales-
 
-These verbs speak with the cluster of your kubeconfig, as kubectl does; no server is needed.")]
+These verbs use the cluster of your kubeconfig, as kubectl does; no Mainstay server is needed.")]
 pub enum Verb {
     /// List streams
     List(list::List),
     /// Show a stream
     Get(show::One),
-    /// Explain a stream: why it does not run, since when, and what would change it
+    /// Explain a stream: why it does not run, since when, and how to fix it
     Describe(show::One),
-    /// Let a stream run
-    Start(change::Change),
-    /// Suspend a stream: its Job ends
-    Stop(change::Change),
-    /// Start a stream's Job anew; also one that has failed
-    Restart(change::Change),
-    /// Ask for all data of a stream anew
+    /// Resume a stream
+    Start(change::ChangeArgs),
+    /// Suspend a stream and stop its Job
+    Stop(change::ChangeArgs),
+    /// Restart a stream's Job; also that of a failed stream
+    Restart(change::ChangeArgs),
+    /// Request a backfill: load all data of a stream again
     Backfill(backfill::Backfill),
-    /// Show what a stream's container writes
+    /// Show the logs of a stream's container
     Logs(logs::Logs),
-    /// Suspend many streams together, and let the same ones go on later
+    /// Suspend many streams together, and resume the same ones later
     #[command(subcommand)]
     Downtime(downtime::Verb),
 }
@@ -56,9 +55,9 @@ impl Verb {
             Verb::List(verb) => verb.run().await,
             Verb::Get(verb) => verb.get().await,
             Verb::Describe(verb) => verb.describe().await,
-            Verb::Start(verb) => verb.run(change::Wish::Start).await,
-            Verb::Stop(verb) => verb.run(change::Wish::Stop).await,
-            Verb::Restart(verb) => verb.run(change::Wish::Restart).await,
+            Verb::Start(verb) => verb.run(change::Change::Start).await,
+            Verb::Stop(verb) => verb.run(change::Change::Stop).await,
+            Verb::Restart(verb) => verb.run(change::Change::Restart).await,
             Verb::Backfill(verb) => verb.run().await,
             Verb::Logs(verb) => verb.run().await,
             Verb::Downtime(verb) => verb.run().await,
@@ -66,23 +65,23 @@ impl Verb {
     }
 }
 
-/// Which cluster, and where in it.
+/// Selects the cluster and the namespace.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// A kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the cluster around us]
+    /// Path of a kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the in-cluster configuration]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig other than its current one
+    /// Context of the kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The namespace [default: that of the context]
+    /// Namespace [default: that of the context]
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
-    /// In all namespaces
+    /// All namespaces
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -98,14 +97,14 @@ impl ClusterArgs {
         Ok((client, scope))
     }
 
-    async fn find(&self, name: &str) -> Result<(Client, Found)> {
+    async fn find(&self, name: &str) -> Result<(Client, FoundStream)> {
         let (client, scope) = self.open().await?;
         let found = client.stream(&scope, name).await?;
         Ok((client, found))
     }
 }
 
-/// How a stream is spoken of.
-fn called(found: &Found) -> String {
-    format!("{}/{}", found.class.kind, found.place().name)
+/// `KIND/NAME`, as messages name a stream.
+fn display_name(found: &FoundStream) -> String {
+    format!("{}/{}", found.class.kind, found.object_name().name)
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use streams::client::Client;
-use streams::client::find::Found;
-use streams::explain::{self, Reason, Seen};
+use streams::explain::{self, Reason, StreamFacts};
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 
-use super::{ClusterArgs, called, list};
+use super::{ClusterArgs, display_name, list};
 use crate::error::Result;
 use crate::output::{self, Format};
 
@@ -30,19 +30,19 @@ impl One {
 
     pub async fn describe(self) -> Result<()> {
         let (client, found) = self.cluster.find(&self.stream).await?;
-        let (seen, reasons) = explained(&client, &found).await?;
+        let (facts, reasons) = explain_stream(&client, &found).await?;
         if self.cluster.output == Format::Table {
-            return output::print(&told(&found, &seen, &reasons));
+            return output::print(&description(&found, &facts, &reasons));
         }
-        let events = seen.events.iter().map(|event| {
+        let events = facts.events.iter().map(|event| {
             json!({
                 "at": event.at.to_string(), "warning": event.warning, "reason": event.reason,
                 "message": event.message, "by": event.by,
             })
         });
-        let requests = seen.requests.iter().map(|request| {
+        let requests = facts.requests.iter().map(|request| {
             json!({
-                "name": &*request.place.name, "completed": request.completed,
+                "name": &*request.object_name.name, "completed": request.completed,
                 "created_at": request.created.to_string(), "phase": request.phase,
             })
         });
@@ -54,26 +54,29 @@ impl One {
         });
         output::print(&match self.cluster.output {
             Format::Yaml => output::yaml(&all),
-            Format::Name => called(&found),
+            Format::Name => display_name(&found),
             _ => output::json(&all),
         })
     }
 }
 
-/// What there is to say of a stream now.
-pub async fn explained(client: &Client, found: &Found) -> Result<(Seen, Vec<Reason>)> {
-    let seen = client.seen(found, jiff::Timestamp::now()).await?;
-    let reasons = explain::explain(&seen);
-    Ok((seen, reasons))
+/// Reads the facts about a stream and explains them.
+pub async fn explain_stream(
+    client: &Client,
+    found: &FoundStream,
+) -> Result<(StreamFacts, Vec<Reason>)> {
+    let facts = client.facts(found, jiff::Timestamp::now()).await?;
+    let reasons = explain::explain(&facts);
+    Ok((facts, reasons))
 }
 
-/// The commands in a sentence, as this program is called.
+/// Replaces the program name in suggested commands by the one in use.
 pub fn as_called(text: &str) -> String {
     text.replace("`mainstay ", &format!("`{} ", output::program()))
 }
 
-fn told(found: &Found, seen: &Seen, reasons: &[Reason]) -> String {
-    let place = found.place();
+fn description(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> String {
+    let object_name = found.object_name();
     let line = |name: &str, value: String| match value.as_str() {
         "" => String::new(),
         value => format!("{name:<14}{value}\n"),
@@ -81,36 +84,36 @@ fn told(found: &Found, seen: &Seen, reasons: &[Reason]) -> String {
     let row = list::row(found);
     let of = |field: &str| output::text(&row[field]);
     let phase = if of("phase").is_empty() { "none yet".into() } else { of("phase") };
-    let mut out = format!("{} in namespace {}\n", called(found), place.namespace);
+    let mut out = format!("{} in namespace {}\n", display_name(found), object_name.namespace);
     out += &line("Phase", phase);
     for reason in reasons {
-        out += &format!("\n{}\n", reason.says);
-        if !reason.change.is_empty() {
-            out += &format!("  -> {}\n", as_called(&reason.change));
+        out += &format!("\n{}\n", reason.message);
+        if !reason.fix.is_empty() {
+            out += &format!("  -> {}\n", as_called(&reason.fix));
         }
     }
     out += "\n";
     out += &line("Class", format!("{} ({})", found.class.name, found.class.phase));
     out += &line("Backend", of("backend"));
     out += &line("Schedule", of("schedule"));
-    let templates = seen.templates.iter().map(|(place, _)| place.to_string());
+    let templates = facts.templates.iter().map(|(place, _)| place.to_string());
     out += &line("Templates", templates.collect::<Vec<_>>().join(", "));
     out += &line("Says", of("message"));
-    if let explain::Operator::Lease(place, lease) = &seen.operator {
+    if let explain::OperatorState::Lease(place, lease) = &facts.operator {
         out += &line("Operator", format!("{} ({place})", lease.holder));
     }
     out += &line("Created", of("created_at"));
-    if !seen.requests.is_empty() {
+    if !facts.requests.is_empty() {
         out += "\nBackfill requests\n";
-        let rows = seen.requests.iter().rev().take(REQUESTS_MAX).map(|request| {
+        let rows = facts.requests.iter().rev().take(REQUESTS_MAX).map(|request| {
             let state = if request.completed { "completed" } else { "open" };
-            vec![request.place.name.to_string(), state.into(), request.created.to_string()]
+            vec![request.object_name.name.to_string(), state.into(), request.created.to_string()]
         });
         out += &output::table(&["NAME", "STATE", "CREATED"], rows);
     }
-    if !seen.events.is_empty() {
+    if !facts.events.is_empty() {
         out += "\nWhat happened\n";
-        let rows = seen.events.iter().rev().map(|event| {
+        let rows = facts.events.iter().rev().map(|event| {
             let kind = if event.warning { "Warning" } else { "" };
             vec![event.at.to_string(), kind.into(), event.reason.clone(), event.message.clone()]
         });
@@ -119,20 +122,20 @@ fn told(found: &Found, seen: &Seen, reasons: &[Reason]) -> String {
     out
 }
 
-/// Requests are kept for a while; the last few are enough to show.
+/// The number of requests that are shown.
 const REQUESTS_MAX: usize = 5;
 
-/// The first thing to say of a stream, for a person who waited in vain.
-pub async fn headline(client: &Client, found: &Found) -> String {
-    match explained(client, found).await {
+/// The most important reason for the state of a stream.
+pub async fn headline(client: &Client, found: &FoundStream) -> String {
+    match explain_stream(client, found).await {
         Ok((_, reasons)) => reasons.first().map_or_else(String::new, |first| {
-            as_called(&format!("{} {}", first.says, first.change))
+            as_called(&format!("{} {}", first.message, first.fix))
         }),
         Err(error) => error.to_string(),
     }
 }
 
-/// An object that was written, in the format that was asked for.
+/// Prints an object that was written, in the requested format.
 pub fn written(format: Format, object: &Value, said: &str) -> Result<()> {
     match format {
         Format::Table => {

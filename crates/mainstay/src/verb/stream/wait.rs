@@ -1,13 +1,13 @@
-//! Waiting for a stream to be as it was asked to be.
+//! Waits until a stream reaches the requested state.
 
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use kernel::Class;
-use streams::client::Client;
-use streams::client::find::Found;
+use streams::kubectl::Client;
+use streams::kubectl::find::FoundStream;
 
-use super::{called, show};
+use super::{display_name, show};
 use crate::cli::duration;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -17,40 +17,39 @@ pub struct Wait {
     /// Wait until it is done
     #[arg(long)]
     pub wait: bool,
-    /// Wait no longer than this
+    /// Timeout of --wait
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub timeout: Duration,
 }
 
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The interval of polling.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Wait {
-    /// Looks again and again, until `done` finds it so. An API server that is away for a while is
-    /// no reason to give up.
+    /// Polls until `done` returns true. Transient errors of the API server are retried.
     pub async fn until(
         &self,
         client: &Client,
-        found: &Found,
-        mut done: impl AsyncFnMut(&Found) -> Result<bool>,
-    ) -> Result<Found> {
+        found: &FoundStream,
+        mut done: impl AsyncFnMut(&FoundStream) -> Result<bool>,
+    ) -> Result<FoundStream> {
         let begun = Instant::now();
         let mut progress = Progress::new();
-        let mut said = format!("{}: asking", called(found));
+        let mut said = format!("{}: waiting", display_name(found));
         let mut last = found.clone();
         loop {
-            let looked = async {
-                let Some(now) = client.again(found).await? else {
-                    return Err(Error::Kernel(kernel::Error::NotFound(called(found))));
+            let attempt = async {
+                let Some(now) = client.reload(found).await? else {
+                    return Err(Error::Kernel(kernel::Error::NotFound(display_name(found))));
                 };
                 let is_done = done(&now).await?;
                 Ok((now, is_done))
             };
-            match progress.during(&said, looked).await {
+            match progress.during(&said, attempt).await {
                 Ok((now, true)) => return Ok(now),
                 Ok((now, false)) => (said, last) = (state(&now), now),
                 Err(error) if error.class() == Class::Transient => {
-                    said = format!("{}: {error}; trying again", called(found));
+                    said = format!("{}: {error}; retrying", display_name(found));
                 }
                 Err(error) => return Err(error),
             }
@@ -58,20 +57,20 @@ impl Wait {
                 let why = show::headline(client, &last).await;
                 return Err(Error::TimedOut(format!("{}\n{why}", state(&last))));
             }
-            progress.during(&said, tokio::time::sleep(PAUSE)).await;
+            progress.during(&said, tokio::time::sleep(POLL_INTERVAL)).await;
         }
     }
 }
 
-fn state(found: &Found) -> String {
-    let phase = match found.stream.phase.label(found.class.line) {
-        "" if found.stream.written.is_none() => "no operator has looked at it yet",
+fn state(found: &FoundStream) -> String {
+    let phase = match found.stream.phase.label(found.class.crd_version) {
+        "" if found.stream.status.is_none() => "no operator has reconciled it yet",
         "" => "not started",
         phase => phase,
     };
-    let message = found.stream.written.as_deref().map(|written| &*written.message);
+    let message = found.stream.status.as_deref().map(|written| &*written.message);
     match message.filter(|message| !message.is_empty()) {
-        Some(message) => format!("{}: {phase}: {message}", called(found)),
-        None => format!("{}: {phase}", called(found)),
+        Some(message) => format!("{}: {phase}: {message}", display_name(found)),
+        None => format!("{}: {phase}", display_name(found)),
     }
 }

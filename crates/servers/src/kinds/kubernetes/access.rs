@@ -21,7 +21,7 @@ pub fn kubeconfig(place: &Place, client: &str) -> PathBuf {
     place.dir.join(client).with_extension("kubeconfig")
 }
 
-/// Once for a place; whoever has a kubeconfig of it may use it after a restart.
+/// Once for a place; its kubeconfigs stay valid after a restart.
 pub fn create(place: &Place) -> Result<()> {
     // The last that is written.
     if kubeconfig(place, "admin").exists() {

@@ -37,7 +37,8 @@ impl Api {
 
     fn list(&self, path: &str) -> Result<Vec<Value>> {
         let mut list: Value = serde_json::from_str(&self.get(path)?)?;
-        serde_json::from_value(list["items"].take()).with_context(|| format!("{path} is no list"))
+        serde_json::from_value(list["items"].take())
+            .with_context(|| format!("{path} is not a list"))
     }
 
     /// Creates what the YAML documents say, each unless it is there already.

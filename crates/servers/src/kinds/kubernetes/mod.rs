@@ -181,7 +181,7 @@ impl Cluster<'_> {
             ])
         };
         let mut controllers = own("controllers", self.place.port("controllers")?);
-        // It writes there, by default beside the system's own programs.
+        // It writes there; the default is a directory of the system.
         let plugins = self.place.dir.join("plugins").display().to_string();
         controllers.extend(flags(&[
             ("service-account-private-key-file", "pki/accounts.key"),

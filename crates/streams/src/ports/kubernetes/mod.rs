@@ -1,14 +1,14 @@
-//! A real API server. Requests are written by hand and answers are read straight into the types of
-//! `model`, which keep a fraction of them; kube's client brings connections, TLS and credentials.
+//! The client of a real API server. It parses responses straight into the types of `model`, which
+//! keep a fraction of them; kube's client brings connections, TLS and credentials.
 
-mod call;
-mod fate;
-mod follow;
 mod http;
-pub(crate) mod leases;
+mod job_result;
+pub(crate) mod lease;
+mod multi_namespace;
 mod paths;
 mod read;
-mod several;
+mod watch;
+mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,31 +25,32 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
-use crate::cluster::{Answer, Call, Cluster, Refused, Told, Watched};
-use follow::Following;
+use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
+use crate::ports::api_server::{ApiServer, Request, Response};
+use watch::Watch;
 
-/// Until a connection is there.
+/// The timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// After so long without a byte the other end is asked for one.
+/// The TCP keep-alive time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Any one request but a watch: the API server itself gives up after a minute, and what took ten
-/// seconds is better asked again.
+/// The timeout of any request but a watch. The API server itself gives up after a minute, but a
+/// request that took ten seconds is better sent again.
 const REQUEST: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct Kubernetes {
     client: Client,
     ambient: Ambient,
-    /// Only these, if there are any.
+    /// The watched namespaces; empty for all.
     namespaces: Arc<[String]>,
 }
 
-/// The cluster of a kubeconfig, or the one that this process runs in.
+/// Connects to the cluster of a kubeconfig, or to the one that this process runs in.
 pub async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Kubernetes> {
     let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let config = match kubeconfig {
         None if inside && context.is_none() => Config::incluster()
-            .map_err(|error| Error::unavailable("the cluster around this process", error))?,
+            .map_err(|error| Error::unavailable("the in-cluster API server", error))?,
         path => {
             let text = match &path {
                 Some(path) => Kubeconfig::read_from(path),
@@ -74,30 +75,30 @@ impl Kubernetes {
     pub fn with(mut config: Config) -> Result<Kubernetes> {
         kernel::outbound::install_tls();
         config.connect_timeout = Some(CONNECT);
-        // Whoever asks decides when to ask again, and wants to know.
+        // The controller decides about retries and records them.
         config.default_retry = false;
         let client = match config.proxy_url {
             Some(_) => Client::try_from(config),
             None => direct(config),
         };
-        let client = client.map_err(|error| Error::unavailable("the cluster", error))?;
+        let client = client.map_err(|error| Error::unavailable("the API server", error))?;
         Ok(Kubernetes { client, ambient: Ambient::system(), namespaces: Arc::new([]) })
     }
 
-    /// Sees nothing outside of these namespaces; all of them, if there are none.
+    /// Restricts watches to these namespaces; empty for all.
     pub fn within(mut self, namespaces: &[String]) -> Kubernetes {
         self.namespaces = namespaces.into();
         self
     }
 
-    /// For what the operator itself never asks.
+    /// For requests that the operator does not make.
     pub fn client(&self) -> &Client {
         &self.client
     }
 }
 
-/// As kube makes one, with connections that notice when nobody is at the other end: a watch waits
-/// for news without a word for a minute, and a router may have forgotten it long before.
+/// Builds a client like kube's, with TCP keep-alive: a watch is silent for up to a minute, and a
+/// router may drop an idle connection earlier.
 fn direct(config: Config) -> kube::Result<Client> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -117,15 +118,15 @@ fn direct(config: Config) -> kube::Result<Client> {
 }
 
 #[async_trait]
-impl Cluster for Kubernetes {
-    fn watch(&self, what: Watched) -> BoxStream<'static, Told> {
-        let own = match &what {
-            Watched::Streams(class) => class.namespace.as_deref().map(str::to_owned),
+impl ApiServer for Kubernetes {
+    fn watch(&self, target: WatchTarget) -> BoxStream<'static, WatchEvent> {
+        let own = match &target {
+            WatchTarget::Streams(class) => class.namespace.as_deref().map(str::to_owned),
             _ => None,
         };
-        let whole = matches!(what, Watched::Classes(crate::model::Line::V1));
+        let whole = matches!(target, WatchTarget::Classes(crate::model::CrdVersion::V1));
         let follow = |namespace: Option<String>| {
-            let following = Following::new(self.clone(), what.clone(), namespace);
+            let following = Watch::new(self.clone(), target.clone(), namespace);
             futures::stream::unfold(following, async |mut following| {
                 Some((following.next().await, following))
             })
@@ -136,27 +137,32 @@ impl Cluster for Kubernetes {
             (None, []) => follow(None),
             _ if whole => follow(None),
             (None, [one]) => follow(Some(one.clone())),
-            (None, several) => {
-                let parts = several.iter().map(|namespace| follow(Some(namespace.clone())));
-                several::merged(parts.collect())
+            (None, namespaces) => {
+                let parts = namespaces.iter().map(|namespace| follow(Some(namespace.clone())));
+                multi_namespace::merged(parts.collect())
             }
         }
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, Refused> {
-        match call {
-            Call::Create(what, manifest) => self.create(&what, &manifest).await,
-            Call::Delete { what, place, uid, foreground } => {
-                self.delete(&what, &place, &uid, foreground).await
+    async fn send(&self, send: Request) -> Result<Response, ApiError> {
+        match send {
+            Request::Create(kind, manifest) => self.create(&kind, &manifest).await,
+            Request::Delete { kind, object_name, uid, foreground } => {
+                self.delete(&kind, &object_name, &uid, foreground).await
             }
-            Call::Patch { what, place, patch, status } => {
-                self.patch(&what, &place, &patch, status).await
+            Request::Patch { kind, object_name, patch, status } => {
+                self.patch(&kind, &object_name, &patch, status).await
             }
-            Call::Fate { place, uid } => self.fate(&place, &uid).await.map(Answer::Fate),
-            Call::ReadLease(place) => self.read_lease(&place).await.map(Answer::Lease),
-            Call::WriteLease(place, lease) => {
-                self.write_lease(&place, &lease).await.map(|lease| Answer::Lease(Some(lease)))
+            Request::JobResult { object_name, uid } => {
+                self.job_result(&object_name, &uid).await.map(Response::JobResult)
             }
+            Request::ReadLease(object_name) => {
+                self.read_lease(&object_name).await.map(Response::Lease)
+            }
+            Request::WriteLease(object_name, lease) => self
+                .write_lease(&object_name, &lease)
+                .await
+                .map(|lease| Response::Lease(Some(lease))),
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Where things are: the paths of the API server.
+//! The URL paths of the API server.
 
 use std::fmt::Write as _;
 
-use crate::cluster::{Refused, Watched, What};
 use crate::model::class::Class;
-use crate::model::{GROUP, Line, Place};
+use crate::model::watch::{ApiError, WatchTarget};
+use crate::model::{CrdVersion, GROUP, NamespacedName};
+use crate::ports::api_server::ResourceKind;
 
-/// A collection: `/apis/batch/v1`, and `jobs`.
+/// A collection, such as `/apis/batch/v1` and `jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
     base: String,
@@ -24,18 +25,18 @@ impl Collection {
         Collection { base, plural: plural.into(), crd: None }
     }
 
-    /// Group, version and plural are what users wrote in a class.
+    /// Group, version and plural come from users, in a class.
     fn custom(group: &str, version: &str, plural: &str) -> Collection {
         let (group, version, plural) = (segment(group), segment(version), segment(plural));
         let crd = Some(format!("{plural}.{group}"));
         Collection { crd, ..Collection::of(&group, &version, &plural) }
     }
 
-    fn streams(class: &Class) -> Result<Collection, Refused> {
+    fn streams(class: &Class) -> Result<Collection, ApiError> {
         let fields = [("apiVersion", &class.version), ("pluralName", &class.plural)];
         for (field, value) in fields {
             if value.is_empty() {
-                return Err(Refused::Invalid(format!(
+                return Err(ApiError::Invalid(format!(
                     "spec.{field} of the class {} is empty",
                     class.name
                 )));
@@ -44,33 +45,35 @@ impl Collection {
         Ok(Collection::custom(&class.group, &class.version, &class.plural))
     }
 
-    pub fn watched(what: &Watched) -> Result<Collection, Refused> {
-        Ok(match what {
-            Watched::Classes(line) => Collection::classes(*line),
-            Watched::Streams(class) => Collection::streams(class)?,
-            Watched::Jobs => Collection::of("batch", "v1", "jobs"),
-            Watched::Crons => Collection::of("batch", "v1", "cronjobs"),
-            Watched::Requests => Collection::custom(GROUP, "v1", "backfillrequests"),
-            Watched::Templates(line) => Collection::custom(GROUP, "v1", line.templates()),
-            Watched::Secrets => Collection::of("", "v1", "secrets"),
+    pub fn of_target(target: &WatchTarget) -> Result<Collection, ApiError> {
+        Ok(match target {
+            WatchTarget::Classes(crd_version) => Collection::classes(*crd_version),
+            WatchTarget::Streams(class) => Collection::streams(class)?,
+            WatchTarget::Jobs => Collection::of("batch", "v1", "jobs"),
+            WatchTarget::CronJobs => Collection::of("batch", "v1", "cronjobs"),
+            WatchTarget::BackfillRequests => Collection::custom(GROUP, "v1", "backfillrequests"),
+            WatchTarget::Templates(crd_version) => {
+                Collection::custom(GROUP, "v1", crd_version.templates())
+            }
+            WatchTarget::Secrets => Collection::of("", "v1", "secrets"),
         })
     }
 
-    pub fn what(what: &What) -> Result<Collection, Refused> {
-        Ok(match what {
-            What::Class(line) => Collection::classes(*line),
-            What::Stream(class) => Collection::streams(class)?,
-            What::Job => Collection::of("batch", "v1", "jobs"),
-            What::Cron => Collection::of("batch", "v1", "cronjobs"),
-            What::Request => Collection::custom(GROUP, "v1", "backfillrequests"),
-            What::Event => Collection::of("", "v1", "events"),
+    pub fn of_kind(kind: &ResourceKind) -> Result<Collection, ApiError> {
+        Ok(match kind {
+            ResourceKind::Class(crd_version) => Collection::classes(*crd_version),
+            ResourceKind::Stream(class) => Collection::streams(class)?,
+            ResourceKind::Job => Collection::of("batch", "v1", "jobs"),
+            ResourceKind::CronJob => Collection::of("batch", "v1", "cronjobs"),
+            ResourceKind::BackfillRequest => Collection::custom(GROUP, "v1", "backfillrequests"),
+            ResourceKind::Event => Collection::of("", "v1", "events"),
         })
     }
 
-    fn classes(line: Line) -> Collection {
-        match line {
-            Line::V1 => Collection::custom(GROUP, "v1", "streamclasses"),
-            Line::Beta => Collection::custom(GROUP, "v1beta1", "stream-classes"),
+    fn classes(crd_version: CrdVersion) -> Collection {
+        match crd_version {
+            CrdVersion::V1 => Collection::custom(GROUP, "v1", "streamclasses"),
+            CrdVersion::V1Beta1 => Collection::custom(GROUP, "v1beta1", "stream-classes"),
         }
     }
 
@@ -82,7 +85,7 @@ impl Collection {
         Collection::of("coordination.k8s.io", "v1", "leases")
     }
 
-    /// All of it, or what is in one namespace.
+    /// The path of all objects, or of those in one namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         match namespace.unwrap_or_default() {
             "" => format!("{}/{}", self.base, self.plural),
@@ -92,12 +95,12 @@ impl Collection {
         }
     }
 
-    pub fn object(&self, place: &Place) -> String {
-        format!("{}/{}", self.path(Some(&place.namespace)), segment(&place.name))
+    pub fn object(&self, object_name: &NamespacedName) -> String {
+        format!("{}/{}", self.path(Some(&object_name.namespace)), segment(&object_name.name))
     }
 }
 
-/// Nothing in it can be taken for another part of a path or of a query.
+/// Escapes a path segment, so that it cannot change the path or the query.
 pub fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     let dots = text.bytes().all(|byte| byte == b'.');

@@ -1,19 +1,20 @@
-//! From what the API server sends to what is kept of it.
+//! Parses what the API server sends into the types of `model`.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::cluster::{Object, Told, Watched, What};
+use crate::model::backfill_request::{BackfillRequest, RawBackfillRequest};
 use crate::model::class::{Class, RawClass};
-use crate::model::job::{Cron, Job, RawCron, RawJob};
+use crate::model::job::{CronJob, Job, RawCronJob, RawJob};
 use crate::model::meta::{RawMeta, Revision};
-use crate::model::request::{RawRequest, Request};
 use crate::model::stream::{RawStream, Stream};
 use crate::model::template::{RawTemplate, Template};
-use crate::model::{self, Place};
+use crate::model::watch::{Object, WatchEvent, WatchTarget};
+use crate::model::{self, NamespacedName};
+use crate::ports::api_server::ResourceKind;
 
-/// A page of a list. Its objects are read one at a time: one that is odd spoils no other.
+/// A page of a list. Objects are parsed one at a time: an invalid one does not affect the others.
 #[derive(Deserialize)]
 pub struct Page<'a> {
     pub metadata: PageMeta,
@@ -31,45 +32,45 @@ pub struct PageMeta {
 
 /// A line of a watch.
 #[derive(Deserialize)]
-pub struct Line<'a> {
+pub struct WatchLine<'a> {
     #[serde(rename = "type")]
     pub kind: &'a str,
     #[serde(borrow)]
     pub object: &'a RawValue,
 }
 
-/// One object.
-pub struct Seen {
-    /// As the API server writes it.
+/// A parsed object.
+pub struct Decoded {
+    /// The resource version as the API server wrote it.
     pub version: String,
-    place: Place,
+    object_name: NamespacedName,
     uid: Box<str>,
     revision: Revision,
-    /// None if it is nothing to us.
+    /// None if the operator has no use for it.
     pub object: Option<Object>,
 }
 
-impl Seen {
-    fn new(metadata: &RawMeta) -> Seen {
-        Seen {
+impl Decoded {
+    fn new(metadata: &RawMeta) -> Decoded {
+        Decoded {
             version: metadata.resource_version.clone(),
-            place: metadata.place(),
+            object_name: metadata.object_name(),
             uid: metadata.uid.as_str().into(),
             revision: metadata.revision(),
             object: None,
         }
     }
 
-    /// What was ours and is no more is gone.
-    pub fn told(self) -> Told {
+    /// An object that is no longer of use counts as deleted.
+    pub fn into_event(self) -> WatchEvent {
         match self.object {
-            Some(object) => Told::Is(object.into()),
-            None => Told::Gone(self.place, self.uid, self.revision),
+            Some(object) => WatchEvent::Upserted(object.into()),
+            None => WatchEvent::Deleted(self.object_name, self.uid, self.revision),
         }
     }
 
-    pub fn gone(self) -> Told {
-        Told::Gone(self.place, self.uid, self.revision)
+    pub fn into_deleted(self) -> WatchEvent {
+        WatchEvent::Deleted(self.object_name, self.uid, self.revision)
     }
 }
 
@@ -78,80 +79,89 @@ struct Anything {
     metadata: RawMeta,
 }
 
-/// Nothing, if it is not even an object of Kubernetes.
-pub fn metadata(json: &str) -> Option<Seen> {
+/// Returns none if it is not a Kubernetes object.
+pub fn metadata(json: &str) -> Option<Decoded> {
     let anything: Anything = serde_json::from_str(json).ok()?;
-    Some(Seen::new(&anything.metadata))
+    Some(Decoded::new(&anything.metadata))
 }
 
-/// An object that cannot be read is as good as none: its owner sees that nothing is done with it.
-pub fn watched(what: &Watched, json: &str) -> Option<Seen> {
-    let seen = match what {
-        Watched::Classes(line) => class(json, *line),
-        Watched::Streams(class) => stream(json, class),
-        Watched::Jobs => job(json),
-        Watched::Crons => cron(json),
-        Watched::Requests => request(json),
-        Watched::Templates(line) => read(
+/// Parses a watched object. One that cannot be parsed is logged and ignored.
+pub fn decode_watched(target: &WatchTarget, json: &str) -> Option<Decoded> {
+    let decoded = match target {
+        WatchTarget::Classes(crd_version) => class(json, *crd_version),
+        WatchTarget::Streams(class) => stream(json, class),
+        WatchTarget::Jobs => job(json),
+        WatchTarget::CronJobs => cron_job(json),
+        WatchTarget::BackfillRequests => request(json),
+        WatchTarget::Templates(crd_version) => read(
             json,
             |raw: &RawTemplate| &raw.metadata,
-            |raw| Some(Object::Template(Template::of(raw, *line))),
+            |raw| Some(Object::Template(Template::of(raw, *crd_version))),
         ),
-        Watched::Secrets => read(
+        WatchTarget::Secrets => read(
             json,
             |raw: &Anything| &raw.metadata,
-            |raw| Some(Object::Secret(raw.metadata.place(), raw.metadata.revision())),
+            |raw| Some(Object::Secret(raw.metadata.object_name(), raw.metadata.revision())),
         ),
     };
-    seen.inspect_err(|error| {
-        let named = metadata(json).map(|seen| seen.place.to_string()).unwrap_or_default();
-        tracing::warn!(object = named, %error, "an object cannot be read");
-    })
-    .ok()
-    .or_else(|| metadata(json))
+    decoded
+        .inspect_err(|error| {
+            let named =
+                metadata(json).map(|decoded| decoded.object_name.to_string()).unwrap_or_default();
+            tracing::warn!(object = named, %error, "ignoring an object that cannot be parsed");
+        })
+        .ok()
+        .or_else(|| metadata(json))
 }
 
-/// What answered one of our requests.
-pub fn answered(what: &What, json: &str) -> Result<Option<Object>, serde_json::Error> {
-    let seen = match what {
-        What::Class(line) => class(json, *line),
-        What::Stream(class) => stream(json, class),
-        What::Job => job(json),
-        What::Cron => cron(json),
-        What::Request => request(json),
-        What::Event => return Ok(None),
+/// Parses the response to a request.
+pub fn decode_response(
+    kind: &ResourceKind,
+    json: &str,
+) -> Result<Option<Object>, serde_json::Error> {
+    let decoded = match kind {
+        ResourceKind::Class(crd_version) => class(json, *crd_version),
+        ResourceKind::Stream(class) => stream(json, class),
+        ResourceKind::Job => job(json),
+        ResourceKind::CronJob => cron_job(json),
+        ResourceKind::BackfillRequest => request(json),
+        ResourceKind::Event => return Ok(None),
     };
-    seen.map(|seen| seen.object)
+    decoded.map(|decoded| decoded.object)
 }
 
 fn read<R: DeserializeOwned>(
     json: &str,
     metadata: impl FnOnce(&R) -> &RawMeta,
     kept: impl FnOnce(R) -> Option<Object>,
-) -> serde_json::Result<Seen> {
+) -> serde_json::Result<Decoded> {
     let raw: R = serde_json::from_str(json)?;
-    let seen = Seen::new(metadata(&raw));
-    Ok(Seen { object: kept(raw), ..seen })
+    let decoded = Decoded::new(metadata(&raw));
+    Ok(Decoded { object: kept(raw), ..decoded })
 }
 
-fn class(json: &str, line: model::Line) -> serde_json::Result<Seen> {
-    let kept = |raw| Some(Object::Class(Class::of(raw, line)));
+fn class(json: &str, crd_version: model::CrdVersion) -> serde_json::Result<Decoded> {
+    let kept = |raw| Some(Object::Class(Class::of(raw, crd_version)));
     read(json, |raw: &RawClass| &raw.metadata, kept)
 }
 
-fn stream(json: &str, class: &Class) -> serde_json::Result<Seen> {
+fn stream(json: &str, class: &Class) -> serde_json::Result<Decoded> {
     let kept = |raw| Some(Object::Stream(Stream::of(raw, class)));
     read(json, |raw: &RawStream| &raw.metadata, kept)
 }
 
-fn job(json: &str) -> serde_json::Result<Seen> {
+fn job(json: &str) -> serde_json::Result<Decoded> {
     read(json, |raw: &RawJob| &raw.metadata, |raw| Job::of(raw).map(Object::Job))
 }
 
-fn cron(json: &str) -> serde_json::Result<Seen> {
-    read(json, |raw: &RawCron| &raw.metadata, |raw| Cron::of(raw).map(Object::Cron))
+fn cron_job(json: &str) -> serde_json::Result<Decoded> {
+    read(json, |raw: &RawCronJob| &raw.metadata, |raw| CronJob::of(raw).map(Object::CronJob))
 }
 
-fn request(json: &str) -> serde_json::Result<Seen> {
-    read(json, |raw: &RawRequest| &raw.metadata, |raw| Some(Object::Request(Request::of(raw))))
+fn request(json: &str) -> serde_json::Result<Decoded> {
+    read(
+        json,
+        |raw: &RawBackfillRequest| &raw.metadata,
+        |raw| Some(Object::BackfillRequest(BackfillRequest::of(raw))),
+    )
 }

@@ -1,4 +1,4 @@
-//! The series that a description stands for: what a cluster's exporters would have told, and what
+//! The series of a description: what a cluster's exporters would have reported, and what
 //! the recording rules would have made of it.
 
 use super::cluster::{Cluster, Container, Kind, Load, Namespace, Quota, Resources, Workload};

@@ -1,6 +1,6 @@
 //! A strict Route 53 over HTTP, in the test's own process: name conflicts and wrong deletes are
 //! refused, batches are atomic, changes are PENDING until the test lets them settle, and it can be
-//! told to throttle. Only what Mainstay calls: zones, their records, and changes.
+//! set to throttle. Only what Mainstay calls: zones, their records, and changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -251,7 +251,7 @@ fn changes(root: Node) -> Option<Vec<(Action, RecordSet)>> {
         let alias =
             child(set, "AliasTarget").map(|alias| &root.document().input_text()[alias.range()]);
         let ttl = text(set, "TTL").unwrap_or_default();
-        // What is no alias has a time to live and values.
+        // A record that is not an alias has a time to live and values.
         (alias.is_some() || !ttl.is_empty()).then_some(())?;
         Some((
             action,

@@ -1,7 +1,9 @@
-//! Service accounts of an organisation: programs that sign in as themselves.
+//! Service accounts of an organisation.
 
 pub mod service;
 mod wire;
+
+use std::sync::Arc;
 
 use axum::response::Response;
 use kernel::Result;
@@ -9,11 +11,12 @@ use kernel::identity::Principal;
 
 use self::service::AccountService;
 use self::wire::ServiceAccountView;
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
 use crate::api::wire::reply;
+use crate::api::wire::request::read_payload;
 use crate::model::account::{self, Account};
 use crate::model::error_code::ErrorCode;
-use crate::model::payload::{NAME_PATTERN, Payload, check_length, is_name};
+use crate::model::payload::{NAME_PATTERN, check_length, is_name};
 use crate::model::{UUID_PATTERN, is_uuid};
 
 pub const NAME_MAX: usize = 50;
@@ -25,7 +28,7 @@ fn service<'a>(call: &'a Call, who: &'a Principal) -> AccountService<'a> {
     AccountService { fleet: &call.fleet, context: &call.context, who }
 }
 
-pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
+pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
     let client = call.query("client_id").filter(|id| !id.is_empty());
     if let Some(client) = &client {
         check_length("client_id", client, 1, CLIENT_ID_MAX)?;
@@ -34,26 +37,26 @@ pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
             return Err(ErrorCode::AccountId.error(why));
         }
     }
-    let mut accounts = service(call, who).all().await?;
+    let mut accounts = service(&call, &who).all().await?;
     accounts.retain(|a| client.as_ref().is_none_or(|id| a.spec.client_id == *id));
-    Ok(call.json(200, &wire::list(&call.kind, &accounts)))
+    Ok(reply::json(200, &wire::list(&call.kind, &accounts)))
 }
 
-pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
-    let body = Payload(call.object().await?);
+pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    let body = read_payload(&mut call).await?;
     let name = body.text("name")?.unwrap_or_default();
     let description = body.text("description")?.unwrap_or_default();
     check(name, description)?;
-    let account = service(&call, who).create(name, description).await?;
-    Ok(with_secret(&call, who, 202, &account))
+    let account = service(&call, &who).create(name, description).await?;
+    Ok(with_secret(&call, &who, 202, &account))
 }
 
 fn with_secret(call: &Call, who: &Principal, status: u16, account: &Account) -> Response {
     let secret = service(call, who).secret(account);
-    call.json(status, &ServiceAccountView::new(&call.kind, account).with_secret(secret))
+    reply::json(status, &ServiceAccountView::new(&call.kind, account).with_secret(secret))
 }
 
-/// Lengths before patterns, the name before the description.
+/// Checks lengths before patterns, and the name before the description.
 fn check(name: &str, description: &str) -> Result<()> {
     check_length("name", name, 1, NAME_MAX)?;
     check_length("description", description, 0, DESCRIPTION_MAX)?;
@@ -72,19 +75,19 @@ fn check(name: &str, description: &str) -> Result<()> {
     Ok(())
 }
 
-pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
-    let account = service(call, who).get(&call.args[0]).await?;
-    Ok(call.json(200, &ServiceAccountView::new(&call.kind, &account)))
+pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let account = service(&call, &who).get(call.param("id")).await?;
+    Ok(reply::json(200, &ServiceAccountView::new(&call.kind, &account)))
 }
 
-pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
-    service(&call, who).delete(&call.args[0]).await?;
-    Ok(reply::empty(&call.context, 204))
+pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
+    service(&call, &who).delete(call.param("id")).await?;
+    Ok(reply::empty(204))
 }
 
-pub async fn reset(call: Call, who: &Principal) -> Result<Response> {
-    let account = service(&call, who).reset(&call.args[0]).await?;
-    Ok(with_secret(&call, who, 200, &account))
+pub async fn reset(call: Call, who: Arc<Principal>) -> Result<Response> {
+    let account = service(&call, &who).reset(call.param("id")).await?;
+    Ok(with_secret(&call, &who, 200, &account))
 }
 
 #[cfg(test)]

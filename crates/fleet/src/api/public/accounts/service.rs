@@ -1,7 +1,7 @@
-//! What is done with service accounts, whichever API asks for it.
+//! Operations on service accounts, for all APIs that have them.
 //!
-//! The object comes first and is the truth. Where clients are kept in another system, that is told
-//! before the answer, and the worker finishes whatever a crash leaves open.
+//! The object is written first and is authoritative. An external sign-in system is updated before
+//! the response, and the worker completes what a crash leaves unfinished.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::model::{UUID_PATTERN, is_uuid};
 use crate::ports::sso::service_account_client;
 
 const UUID_LENGTH: usize = 36;
-/// How long the sign-in system may take; well below what the worker waits.
+/// Timeout of the sign-in system; well below the time after which the worker takes over.
 const SSO_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Someone of an organisation, in front of its service accounts.
+/// The service accounts of the caller's organisation.
 pub struct AccountService<'a> {
     pub fleet: &'a Fleet,
     pub context: &'a RequestContext,
@@ -31,7 +31,7 @@ pub struct AccountService<'a> {
 }
 
 impl AccountService<'_> {
-    /// All of the organisation's.
+    /// Returns all service accounts of the organisation.
     pub async fn all(&self) -> Result<Vec<Arc<Account>>> {
         self.fleet.index.catch_up().await?;
         let mut accounts = self.fleet.index.accounts(&self.who.org);
@@ -39,7 +39,7 @@ impl AccountService<'_> {
         Ok(accounts)
     }
 
-    /// One of the organisation's.
+    /// Returns a service account of the organisation.
     pub async fn get(&self, id: &str) -> Result<Arc<Account>> {
         let account = self.load_ready(id).await?;
         if account.org != self.who.org {
@@ -90,8 +90,8 @@ impl AccountService<'_> {
         Account::from_object(&object)
     }
 
-    /// Makes the client where it signs in, then says that it is there. What does not get so far
-    /// is taken back: nobody learns its secret.
+    /// Creates the client in the sign-in system, then marks the account as ready. If that fails it
+    /// is rolled back: its secret was never returned.
     async fn create_client(&self, object: &mut Object) -> Result<()> {
         let AccountService { fleet, context, who } = self;
         let client = service_account_client(&fleet.secrets, &Account::from_object(object)?);
@@ -118,7 +118,7 @@ impl AccountService<'_> {
         change.audit = Some(audit);
         let written = kernel::store::commit(fleet.store.as_ref(), change, now).await.map(drop);
         made.and(written).map_err(|error| {
-            tracing::warn!(error = ?error, key = %object.key, "a service account could not be made");
+            tracing::warn!(error = ?error, key = %object.key, "creating a service account failed");
             ErrorCode::AccountCreate.error("failed to create service account")
         })
     }
@@ -142,8 +142,8 @@ impl AccountService<'_> {
         .map(drop)
     }
 
-    /// A new secret. It is wanted once it is written down: if the sign-in system cannot be told at
-    /// once it will be, and asking again gives another one.
+    /// Rotates the secret. The rotation is durable once committed: if the sign-in system cannot be
+    /// updated at once, the worker does it later, and another reset rotates again.
     pub async fn reset(&self, id: &str) -> Result<Account> {
         let account = self
             .edit(id, "reset_credentials", |object, account, now| {
@@ -163,7 +163,7 @@ impl AccountService<'_> {
                 with_timeout(fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)))
                     .await;
             told.map_err(|error| {
-                tracing::warn!(error = ?error, id = account.id, "a new secret is not yet in force");
+                tracing::warn!(error = ?error, id = account.id, "updating the secret in the sign-in system failed");
                 ErrorCode::SsoSecret.error(
                     "failed to reset the service account's credentials: the old secret ends as \
                      soon as the sign-in system answers; reset them again to get a new one",
@@ -184,8 +184,8 @@ impl AccountService<'_> {
         load_ready.ok_or_else(|| missing(id))
     }
 
-    /// Changes an account, as its owner or an admin of its organisation may. The change is made of
-    /// the object and put on record; who wrote meanwhile is read again.
+    /// Changes an account on behalf of its owner or an admin of its organisation, with an audit
+    /// entry. Reads it again after a concurrent write.
     async fn edit(
         &self,
         id: &str,
@@ -216,15 +216,15 @@ impl AccountService<'_> {
         kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, edited).await
     }
 
-    /// The worker looks when the request must be over. Without another system there is nothing to
-    /// see.
+    /// Schedules the worker for when the request must be over. Without an external system it has
+    /// nothing to do.
     fn deferred_wake(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
         let outside = self.fleet.sso_is_external;
         outside.then(|| Wake::for_object(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
     }
 }
 
-/// The limit is the organisation's: whoever sees few of their own must be told so.
+/// Returns the error for a reached limit. It says that the limit counts the whole organisation.
 fn full(org: &str, limit: i64) -> Error {
     ErrorCode::AccountLimit.error(format!(
         "Max allowed number:{limit} of service accounts has reached: the limit counts all service \
@@ -243,7 +243,7 @@ async fn with_timeout(work: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
-/// A random UUID: version 4, variant 1.
+/// Returns a random UUID: version 4, variant 1.
 fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

@@ -1,4 +1,4 @@
-//! Service accounts as clients read them.
+//! Service accounts on the wire.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn href(kind: &Kind, account: &Account) -> String {
     format!("{}/v1/service_accounts/{}", kind.prefix, account.id)
 }
 
-/// One. Its secret is in it only when it was just made.
+/// A single service account; with its secret only after a create or a reset.
 #[derive(Serialize)]
 pub struct ServiceAccountView<'a> {
     id: &'a str,
@@ -53,7 +53,7 @@ impl<'a> ServiceAccountView<'a> {
     }
 }
 
-/// One of many: in another order, and never with a secret.
+/// An item of a list: its fields have another order, and never a secret.
 #[derive(Serialize)]
 struct ServiceAccountItem<'a> {
     id: &'a str,

@@ -1,4 +1,4 @@
-//! What may be registered as a cluster: every rule in the order in which clients know them.
+//! Validates the registration of a cluster, in the order that clients expect.
 
 use kernel::Result;
 
@@ -9,10 +9,10 @@ const ID_LENGTH: usize = 32;
 const ID_PATTERN: &str = "^[a-zA-Z0-9]*$";
 const DNS_PATTERN: &str =
     r"^(?:[_a-z0-9](?:[_a-z0-9-]{0,61}[a-z0-9])?\.)+(?:[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)?$";
-/// One for each zone.
+/// One node for each zone.
 const NODES_MIN: i64 = 3;
 
-/// What was asked for, found right.
+/// A valid registration.
 #[derive(Debug, PartialEq)]
 pub struct ClusterRegistration {
     pub id: String,
@@ -54,7 +54,8 @@ pub fn check(body: &Payload) -> Result<ClusterRegistration> {
     Ok(ClusterRegistration { id, dns_name, nodes, private_network })
 }
 
-/// Labels with dots between them; the last may be empty, and begins with a letter if it is not.
+/// Whether this is a DNS name: labels with dots between them; the last may be empty, and begins with
+/// a letter if it is not.
 fn is_dns_name(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase();
     let end = |b: u8| letter(b) || b.is_ascii_digit();

@@ -13,51 +13,52 @@ use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 use serde_json::json;
 
 use self::check::{ClusterRegistration, check};
-use crate::api::router::Call;
+use crate::api::kind_api::Call;
+use crate::api::wire::reply;
+use crate::api::wire::request::{read_payload, require_async};
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};
-use crate::model::payload::Payload;
 use crate::model::settings::QuotaType;
 use crate::store::clusters::NewCluster;
 
-pub async fn list(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
+pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
+    check_quota(&call, &who).await?;
     call.fleet.index.catch_up().await?;
     let mut own = call.fleet.index.clusters();
-    own.retain(|cluster| is_own(cluster, who));
-    let items: Vec<_> = own.iter().map(|cluster| wire::one(call, cluster)).collect();
+    own.retain(|cluster| is_own(cluster, &who));
+    let items: Vec<_> = own.iter().map(|cluster| wire::one(&call, cluster)).collect();
     let total = items.len();
     let list = json!({
         "kind": "ClusterList", "page": 1, "size": total, "total": total, "items": items,
     });
-    Ok(call.json(200, &list))
+    Ok(reply::json(200, &list))
 }
 
-pub async fn get(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
-    let cluster = own(call, who).await?;
-    Ok(call.json(200, &wire::one(call, &cluster)))
+pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
+    check_quota(&call, &who).await?;
+    let cluster = own(&call, &who).await?;
+    Ok(reply::json(200, &wire::one(&call, &cluster)))
 }
 
-/// What the cluster's agent is to be installed with. It holds a secret, so reading it is put on
-/// record.
-pub async fn addon_parameters(call: &Call, who: &Principal) -> Result<Response> {
-    entitled(call, who).await?;
-    must_administer(who)?;
-    let cluster = own(call, who).await?;
+/// Returns the installation parameters of the cluster's agent. They hold a secret, so reading them is
+/// audited.
+pub async fn addon_parameters(call: Call, who: Arc<Principal>) -> Result<Response> {
+    check_quota(&call, &who).await?;
+    require_org_admin(&who)?;
+    let cluster = own(&call, &who).await?;
     let key = cluster.key();
-    let audit = call.context.audit(who, "cluster.addon_parameters", key.as_str(), &cluster.org);
+    let audit = call.context.audit(&who, "cluster.addon_parameters", key.as_str(), &cluster.org);
     let change = Change { audit: Some(audit), ..Change::default() };
     kernel::store::commit(call.fleet.store.as_ref(), change, call.fleet.ambient.now()).await?;
-    Ok(call.json(200, &wire::addon_parameters(call, &cluster)))
+    Ok(reply::json(200, &wire::addon_parameters(&call, &cluster)))
 }
 
-pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
-    entitled(&call, who).await?;
-    let body = Payload(call.object().await?);
+pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
+    check_quota(&call, &who).await?;
+    let body = read_payload(&mut call).await?;
     let registration = check(&body)?;
-    must_administer(who)?;
+    require_org_admin(&who)?;
     let fleet = &call.fleet;
     let now = fleet.ambient.now();
     let key = cluster::key(&registration.id);
@@ -69,7 +70,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
     if before.as_ref().is_some_and(|before| before.deleted_at.is_none()) {
         return Err(taken());
     }
-    // One that was given up may come again, under another secret.
+    // A deregistered cluster may be registered again, with another secret.
     let rotation = match &before {
         Some(before) => before.spec.parse::<Spec>()?.rotation + 1,
         None => 0,
@@ -90,7 +91,7 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
         Some(deleted) => new.object_after(deleted, now),
         None => new.object(now),
     };
-    let mut audit = call.context.audit(who, "cluster.create", key.as_str(), &who.org);
+    let mut audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
     let event = EventDraft::of(&object, &object.phase);
     let wakes = vec![Wake::for_object(&object, now)];
@@ -110,10 +111,10 @@ pub async fn create(mut call: Call, who: &Principal) -> Result<Response> {
         Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. }) => taken(),
         error => error,
     })?;
-    Ok(call.json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
+    Ok(reply::json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
 }
 
-/// The spec of a registered cluster.
+/// Returns the spec of a registered cluster.
 fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i64) -> Spec {
     let own = own_cluster_billing(call).map(|(of, _)| of.id.clone());
     let mut instance_types: Vec<String> = own.collect();
@@ -134,14 +135,14 @@ fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i6
     }
 }
 
-pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
-    entitled(&call, who).await?;
-    call.must_be_async()?;
-    must_administer(who)?;
+pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
+    check_quota(&call, &who).await?;
+    require_async(&call)?;
+    require_org_admin(&who)?;
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
-    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, who))?;
-    if !is_own(&cluster, who) {
+    let id = call.param("id");
+    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, &who))?;
+    if !is_own(&cluster, &who) {
         let why = "unable to deregister cluster from different organization";
         return Err(ErrorCode::Forbidden.error(why));
     }
@@ -153,12 +154,12 @@ pub async fn delete(call: Call, who: &Principal) -> Result<Response> {
         );
         return Err(ErrorCode::Forbidden.error(why));
     }
-    leave(&call, who, &cluster).await?;
-    Ok(call.json(202, &wire::deleted(&call, &cluster)))
+    request_delete(&call, &who, &cluster).await?;
+    Ok(reply::json(202, &wire::deleted(&call, &cluster)))
 }
 
-/// Asks for a cluster to go; the worker does the rest, once it is empty.
-async fn leave(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
+/// Requests the deletion of a cluster; the worker deletes it once it is empty.
+async fn request_delete(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
     let fleet = &call.fleet;
     let gone = |there: Option<&Object>, now: Timestamp| {
         let object = there.filter(|object| object.deleted_at.is_none());
@@ -189,10 +190,10 @@ fn is_own(cluster: &Cluster, who: &Principal) -> bool {
     cluster.org == who.org && cluster.spec.provider == Provider::Enterprise
 }
 
-/// The cluster of the path, if it is the caller's organisation's.
+/// Returns the cluster of the path, if it belongs to the caller's organisation.
 async fn own(call: &Call, who: &Principal) -> Result<Arc<Cluster>> {
     call.fleet.index.catch_up().await?;
-    let id = &call.args[0];
+    let id = call.param("id");
     let cluster = call.fleet.index.cluster(id).filter(|cluster| is_own(cluster, who));
     cluster.ok_or_else(|| missing(id, who))
 }
@@ -204,26 +205,26 @@ fn missing(id: &str, who: &Principal) -> Error {
     ))
 }
 
-fn must_administer(who: &Principal) -> Result<()> {
+fn require_org_admin(who: &Principal) -> Result<()> {
     let why = "non admin user not authorized to perform this action";
     if who.org_admin { Ok(()) } else { Err(ErrorCode::Unauthorized.error(why)) }
 }
 
-/// Types and billing models that run on an organisation's own cluster.
+/// Returns the types and billing models that run on an organisation's own cluster.
 fn own_cluster_billing(call: &Call) -> impl Iterator<Item = (&InstanceType, &Billing)> {
     let types = call.kind.file.types.iter();
     let all = types.flat_map(|of| of.billing.iter().map(move |billing| (of, billing)));
     all.filter(|(_, billing)| billing.own_cluster)
 }
 
-/// Only for organisations that have quota for instances on clusters of their own.
-async fn entitled(call: &Call, who: &Principal) -> Result<()> {
+/// Checks that the organisation has quota for instances on its own clusters.
+async fn check_quota(call: &Call, who: &Principal) -> Result<()> {
     let (fleet, now) = (&call.fleet, call.fleet.ambient.now());
     if let (QuotaType::Ams, Some(ams)) = (fleet.config.quota_type, &fleet.ams) {
         for (_, billing) in own_cluster_billing(call) {
             let model = billing.models.first().map(String::as_str).unwrap_or_default();
             let quota = ams.quota(&who.org, &billing.product, model).await.map_err(|error| {
-                tracing::warn!(%error, "the quota could not be asked for");
+                tracing::warn!(%error, "reading the quota failed");
                 ErrorCode::QuotaCheck.default_error()
             })?;
             if quota.is_some_and(|quota| quota.allowed > 0) {

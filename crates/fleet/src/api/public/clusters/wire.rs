@@ -1,9 +1,9 @@
-//! Clusters as their organisations read them.
+//! An organisation's clusters on the wire.
 
 use serde_json::{Value, json};
 
+use crate::api::kind_api::Call;
 use crate::api::public::catalogue;
-use crate::api::router::Call;
 use crate::model::cluster::Cluster;
 use crate::model::kind::InstanceType;
 
@@ -23,7 +23,7 @@ pub fn one(call: &Call, cluster: &Cluster) -> Value {
         "cluster_id": cluster.id,
         "status": cluster.phase.label(),
     });
-    // What is not known is not there.
+    // Unknown values are left out.
     for (name, value) in [("cloud_provider", &spec.cloud_provider), ("region", &spec.region)] {
         if !value.is_empty() {
             shown[name] = json!(value);
@@ -58,13 +58,13 @@ pub fn addon_parameters(call: &Call, cluster: &Cluster) -> Value {
     })
 }
 
-/// What the agent needs to find us and to sign in.
+/// Returns the parameters with which the agent finds the control plane and authenticates.
 fn parameters(call: &Call, cluster: &Cluster) -> Value {
     let parameters = call.fleet.agent_parameters(cluster).into_iter();
     parameters.map(|(id, value)| json!({ "id": id, "value": value })).collect()
 }
 
-/// What every generated client can read as the answer to a deletion.
+/// Returns the response to a deletion, which every generated client can parse.
 pub fn deleted(call: &Call, cluster: &Cluster) -> Value {
     json!({
         "reason": "Cluster is being deleted",

@@ -44,7 +44,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn a_device_acts_for_whoever_approved_it_once() {
+async fn a_device_acts_for_the_person_who_approved_it_once() {
     let server = Server::start();
     let begun = server.begin().await;
     assert_eq!(server.poll_error(&begun).await, "authorization_pending");

@@ -1,0 +1,57 @@
+//! Access rules of the domain: who is denied with which error, and which organisations have access.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use kernel::http::{Caller, Context, RequestContext};
+use kernel::identity::{Action, Principal};
+use kernel::{App, Error, Result};
+
+use crate::Fleet;
+use crate::model::catalogue::Catalogue;
+use crate::model::error_code::ErrorCode;
+
+/// Returns the error for a caller whose roles do not allow the action. The existing service hides
+/// the routes of admins and agents from everybody else.
+pub fn deny(action: Action, _: &Principal) -> Error {
+    match action {
+        Action::Agent | Action::AdminRead | Action::AdminWrite | Action::AdminFull => {
+            ErrorCode::NotFound.default_error()
+        }
+        _ => ErrorCode::Unauthenticated.default_error(),
+    }
+}
+
+/// Checks the access lists of the catalogue.
+pub fn check(catalogue: &Catalogue, who: &Principal) -> Result<()> {
+    let access = &catalogue.access;
+    if access.denied.contains(&who.subject) {
+        let reason = format!("User '{}' is not authorized to access the service.", who.subject);
+        return Err(ErrorCode::Forbidden.error(reason));
+    }
+    if access.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&who.org)) {
+        return Err(ErrorCode::Maintenance.default_error());
+    }
+    Ok(())
+}
+
+/// A caller of an organisation that has access, on routes with [`Action::OrgUser`].
+pub struct User {
+    pub fleet: Arc<Fleet>,
+    pub catalogue: Arc<Catalogue>,
+    pub context: Arc<RequestContext>,
+    pub who: Arc<Principal>,
+}
+
+impl FromRequestParts<App> for User {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User> {
+        let Context(context) = Context::from_request_parts(parts, app).await?;
+        let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
+        let fleet = app.shared::<Fleet>()?;
+        let catalogue = fleet.catalogue();
+        check(&catalogue, &who)?;
+        Ok(User { fleet, catalogue, context, who })
+    }
+}

@@ -1,0 +1,258 @@
+//! What happens to every request: id and trace, limits, routing, panics, errors, headers, metrics.
+//! One function rather than eight layers: it runs for every request, and the order matters.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use futures::future::poll_immediate;
+use tokio::sync::Semaphore;
+use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+use tower_http::cors::CorsLayer;
+use tracing::Instrument as _;
+
+use super::context::Server;
+use super::deferred::Deferred;
+use super::failure::{self, Failure};
+use super::mount::{AnyMount, MountedApi};
+use super::{Config, ErrorMapper, RequestContext};
+use crate::telemetry::{Trace, with_trace};
+use crate::{App, Error};
+
+pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+pub(super) struct RequestPipeline {
+    pub app: App,
+    pub router: Router,
+    pub mounts: Vec<Arc<dyn AnyMount>>,
+    pub cors: Option<CorsLayer>,
+    pub config: Config,
+    pub server: Arc<Server>,
+    /// By prefix of the path.
+    pub mappers: Vec<(String, ErrorMapper)>,
+    pub permits: Semaphore,
+    /// The metric label of requests that no route matched.
+    pub unmatched: Arc<str>,
+}
+
+/// The mounted API that serves a request; none if axum's router does.
+type Resolved = Option<Arc<dyn MountedApi>>;
+
+impl RequestPipeline {
+    /// Handles a request that came from this address.
+    pub async fn handle(&self, mut request: Request, origin: Option<IpAddr>) -> Response {
+        let began = Instant::now();
+        let app = &self.app;
+        let in_flight = app.metrics.in_flight();
+        let span = tracing::debug_span!(
+            "request",
+            method = %request.method(),
+            route = tracing::field::Empty,
+            request_id = tracing::field::Empty,
+            status = tracing::field::Empty,
+        );
+        let trace = self.trace_of(&span, request.headers());
+        let server = self.server.clone();
+        let context = RequestContext::of(&request, origin, trace, &app.ambient, server);
+        let context = Arc::new(context);
+        span.record("request_id", &context.request_id);
+        request.extensions_mut().insert(context.clone());
+
+        let api = self.mounts.iter().find_map(|mount| mount.resolve(&context.path));
+        let response = with_trace(trace, self.run_limited(&context, &api, request));
+        let mut response = response.instrument(span.clone()).await;
+        self.finalize(&context, &api, &mut response);
+        let (status, route) = (response.status().as_u16(), context.route.get());
+        let route = route.unwrap_or(&self.unmatched);
+        span.record("route", &**route).record("status", status);
+        drop(in_flight);
+        let took = began.elapsed();
+        tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
+        let method = app.metrics.request(context.method.as_str(), route.clone(), status, took);
+        if let Some(api) = api
+            && context.routed()
+        {
+            api.observe(method, route, status, took);
+        }
+        response
+    }
+
+    /// Returns the request's trace: a child of the caller's, or a new one.
+    fn trace_of(&self, span: &tracing::Span, headers: &HeaderMap) -> Trace {
+        let parent = headers.get(&TRACEPARENT).and_then(|v| Trace::parse(v.to_str().ok()?));
+        if let Some(parent) = parent
+            && !span.is_disabled()
+        {
+            parent.adopt(span);
+        }
+        Trace::of_span(span).unwrap_or_else(|| match parent {
+            Some(parent) => parent.child(&self.app.ambient),
+            None => Trace::new(&self.app.ambient),
+        })
+    }
+
+    /// Runs the request within the limits on size, concurrency and time.
+    async fn run_limited(
+        &self,
+        context: &Arc<RequestContext>,
+        api: &Resolved,
+        mut request: Request,
+    ) -> Response {
+        if let Err(error) = self.check_size(&request) {
+            return error.into_response();
+        }
+        // Probes and scrapes must succeed on a busy server.
+        let vital = context.path.starts_with("/api/v1/self/") || context.path == "/metrics";
+        let permit = self.permits.try_acquire();
+        if permit.is_err() && !vital {
+            return Error::Unavailable {
+                what: "capacity for more concurrent requests".into(),
+                source: None,
+            }
+            .into_response();
+        }
+        if !request.body().is_end_stream() {
+            DefaultBodyLimit::max(self.config.body_bytes_max).apply(&mut request);
+        }
+        let timeout = self.config.request_timeout();
+        let mut response = match &self.cors {
+            None => bounded(timeout, self.route(context, api, request)).await,
+            Some(cors) => {
+                let inner = service_fn(async |request| {
+                    Ok::<_, Infallible>(self.route(context, api, request).await)
+                });
+                let response = cors.layer(inner).oneshot(request).map(|Ok(response)| response);
+                bounded(timeout, response).await
+            }
+        };
+        drop(permit);
+        match Deferred::take(&mut response) {
+            Some((wait, deferred)) => {
+                let mut deferred = bounded(wait + timeout, deferred).await;
+                // The CORS layer saw only the placeholder.
+                let placeholder = std::mem::take(response.headers_mut()).into_iter();
+                let cors = placeholder.filter(|(name, _)| *name != Some(header::CONTENT_LENGTH));
+                deferred.headers_mut().extend(cors);
+                deferred
+            }
+            None => response,
+        }
+    }
+
+    /// Dispatches to the mounted API, or to axum's router.
+    async fn route(
+        &self,
+        context: &Arc<RequestContext>,
+        api: &Resolved,
+        request: Request,
+    ) -> Response {
+        if let Some(api) = api {
+            return api.clone().dispatch(self.app.clone(), context.clone(), request).await;
+        }
+        let Ok(mut response) = self.router.clone().call(request).await;
+        // axum itself responds to a method that a path does not have.
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            let method = context.method.to_string();
+            let failure = || Failure::new(Error::MethodNotAllowed { method });
+            response.extensions_mut().get_or_insert_with(failure);
+        }
+        response
+    }
+
+    /// Checks the limits that hold before anything is read.
+    fn check_size(&self, request: &Request) -> Result<(), Error> {
+        let headers = request.headers();
+        let header_bytes: usize = headers.iter().map(|(k, v)| k.as_str().len() + v.len()).sum();
+        let header_bytes_max = self.config.header_bytes_max;
+        if header_bytes + request.uri().path().len() > header_bytes_max {
+            let message = format!("are larger than {header_bytes_max} bytes together");
+            return Err(Error::invalid("headers", message));
+        }
+        let limit_bytes = self.config.body_bytes_max;
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+        match length.and_then(|length| length.parse::<u64>().ok()) {
+            Some(length) if length > limit_bytes as u64 => Err(Error::TooLarge { limit_bytes }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes errors, and adds the headers that every response has.
+    fn finalize(&self, context: &RequestContext, api: &Resolved, response: &mut Response) {
+        if let Some(failure) = response.extensions_mut().remove::<Failure>() {
+            failure::log(&failure.error, context);
+            let mut rendered = match (api, self.mapper(&context.path)) {
+                (Some(api), _) => api.error(&failure.error, context),
+                (None, Some(mapper)) => mapper(&failure.error, context),
+                (None, None) => failure.render(context),
+            };
+            failure::add_headers(rendered.headers_mut(), &failure.error, context);
+            // Headers that layers have added, such as `allow` and those of CORS, stay.
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+            for (name, value) in response.headers() {
+                rendered.headers_mut().entry(name).or_insert_with(|| value.clone());
+            }
+            *response = rendered;
+        }
+        let headers = response.headers_mut();
+        if let Some(api) = api
+            && context.routed()
+        {
+            api.add_headers(context, headers);
+        }
+        if let Ok(id) = HeaderValue::from_str(&context.request_id) {
+            headers.insert(&REQUEST_ID, id);
+        }
+        if let Ok(trace) = HeaderValue::from_bytes(&context.trace.text()) {
+            headers.insert(&TRACEPARENT, trace);
+        }
+        if context.method == Method::HEAD {
+            let length = response.body().size_hint().exact();
+            let headers = response.headers_mut();
+            if let Some(length) = length {
+                headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
+            }
+            *response.body_mut() = Body::empty();
+        }
+    }
+
+    fn mapper(&self, path: &str) -> Option<&ErrorMapper> {
+        let mapper = self.mappers.iter().find(|(prefix, _)| path.starts_with(prefix));
+        mapper.map(|(_, mapper)| mapper)
+    }
+}
+
+/// Waits for a response, and replaces it if it takes too long or panics. A response that is ready
+/// at once costs no timer.
+async fn bounded(timeout: Duration, response: impl Future<Output = Response>) -> Response {
+    let mut response = std::pin::pin!(AssertUnwindSafe(response).catch_unwind());
+    let in_time = match poll_immediate(&mut response).await {
+        Some(response) => Ok(response),
+        None => tokio::time::timeout(timeout, response).await,
+    };
+    match in_time {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => panicked(panic.as_ref()),
+        Err(_) => {
+            let what = format!("an answer within {} s", timeout.as_secs());
+            Error::Unavailable { what, source: None }.into_response()
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    let message = message.unwrap_or_else(|| "no message".into());
+    Error::internal("a handler panicked", message).into_response()
+}

@@ -1,0 +1,71 @@
+//! Reads the logs of a stream's containers.
+
+use futures::{AsyncBufReadExt as _, TryStreamExt as _};
+use kernel::{Error, Result};
+use serde_json::Value;
+
+use super::find::FoundStream;
+use super::{Client, refused};
+
+/// Which part of a log to read.
+#[derive(Debug, Clone, Default)]
+pub struct Tail {
+    pub follow: bool,
+    /// The number of lines from the end; none for all.
+    pub lines: Option<i64>,
+    /// The container; none for the first one.
+    pub container: Option<String>,
+}
+
+impl Client {
+    /// The last pod of a stream's Job, or of the last run of its CronJob.
+    pub async fn last_pod(&self, found: &FoundStream) -> Result<Option<(String, Vec<String>)>> {
+        let object_name = found.object_name();
+        let mut pods = self.pods(&object_name.namespace, &object_name.name).await?;
+        if pods.is_empty() {
+            let jobs = format!("/apis/batch/v1/namespaces/{}/jobs", object_name.namespace);
+            let jobs = self.list(&jobs, "").await?.unwrap_or_default();
+            let of = |job: &&Value| {
+                let owner = &job["metadata"]["ownerReferences"][0];
+                owner["kind"] == "CronJob" && owner["name"] == *object_name.name
+            };
+            let made = |job: &&Value| job["metadata"]["creationTimestamp"].to_string();
+            let last = jobs.iter().filter(of).max_by_key(made);
+            if let Some(name) = last.and_then(|job| job["metadata"]["name"].as_str()) {
+                pods = self.pods(&object_name.namespace, name).await?;
+            }
+        }
+        let Some(pod) = pods.pop() else { return Ok(None) };
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let names = containers.filter_map(|container| Some(container["name"].as_str()?.to_owned()));
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(Some((name, names.collect())))
+    }
+
+    /// Passes each line of a pod's log to `line`.
+    pub async fn logs(
+        &self,
+        namespace: &str,
+        pod: &str,
+        tail: &Tail,
+        line: &mut dyn FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        let mut path =
+            format!("/api/v1/namespaces/{namespace}/pods/{pod}/log?follow={}", tail.follow);
+        if let Some(lines) = tail.lines {
+            path.push_str(&format!("&tailLines={lines}"));
+        }
+        if let Some(container) = &tail.container {
+            let escaped = url::form_urlencoded::byte_serialize(container.as_bytes());
+            path.push_str(&format!("&container={}", escaped.collect::<String>()));
+        }
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(|e| Error::internal("a request", e))?;
+        let mut lines = self.kube.request_stream(request).await.map_err(refused)?.lines();
+        let cut = |error: std::io::Error| Error::unavailable("the log", error);
+        while let Some(text) = lines.try_next().await.map_err(cut)? {
+            line(&text)?;
+        }
+        Ok(())
+    }
+}

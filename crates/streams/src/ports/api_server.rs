@@ -1,0 +1,72 @@
+//! The requests that the operator makes to the API server. `ports::kubernetes` implements the
+//! trait; the tests have a simulated server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use crate::model::class::Class;
+use crate::model::job::JobResult;
+use crate::model::lease::Lease;
+use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use crate::model::{CrdVersion, NamespacedName};
+
+#[async_trait]
+pub trait ApiServer: Send + Sync + 'static {
+    /// Lists the target and then watches it, without end. After a gap it lists again.
+    fn watch(&self, target: WatchTarget) -> BoxStream<'static, WatchEvent>;
+
+    async fn send(&self, request: Request) -> Result<Response, ApiError>;
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// A complete manifest.
+    Create(ResourceKind, Value),
+    Delete {
+        kind: ResourceKind,
+        object_name: NamespacedName,
+        /// A precondition: only the object with this uid is deleted.
+        uid: Box<str>,
+        /// Deletes dependents first: the object stays until its pods have ended.
+        foreground: bool,
+    },
+    /// A merge patch.
+    Patch {
+        kind: ResourceKind,
+        object_name: NamespacedName,
+        patch: Value,
+        /// Of the status subresource.
+        status: bool,
+    },
+    /// How a deleted Job ended, by the events that it left.
+    JobResult {
+        object_name: NamespacedName,
+        uid: Box<str>,
+    },
+    ReadLease(NamespacedName),
+    /// Updates the version that was read, or creates the Lease if there is none.
+    WriteLease(NamespacedName, Lease),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResourceKind {
+    Class(CrdVersion),
+    Stream(Arc<Class>),
+    Job,
+    CronJob,
+    BackfillRequest,
+    Event,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// The object after the request.
+    Object(Box<Object>),
+    /// The request was carried out and there is no object to return.
+    Empty,
+    JobResult(JobResult),
+    Lease(Option<Lease>),
+}
