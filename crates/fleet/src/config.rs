@@ -12,33 +12,33 @@ use crate::store::catalogue_files::CatalogueFiles;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Further kind files (*.yaml); one of the same kind replaces what comes along.
+    /// Directory of further kind files (*.yaml); one of an embedded kind replaces it.
     pub kinds_dir: Option<PathBuf>,
-    /// Who may have how much. Without it everyone may have trials.
+    /// Quota by organisation and user. Without it everyone gets trial instances.
     pub quota_file: Option<PathBuf>,
     /// `list` (the file) or `ams`.
     pub quota_type: QuotaType,
     /// Whether the limits of the quota list are enforced.
     pub quota_enforced: bool,
-    /// For entries of the quota list that say nothing.
+    /// The limit of entries in the quota list that have none.
     pub max_allowed_instances: i64,
-    /// A list of user names that are kept out.
+    /// A list of user names that are denied access.
     pub deny_file: Option<PathBuf>,
-    /// A list of organisations; when given, all others are told of maintenance.
+    /// A list of organisations; all others get a maintenance error.
     pub access_file: Option<PathBuf>,
     pub providers_file: Option<PathBuf>,
     pub clusters_file: Option<PathBuf>,
-    /// How clusters come about, and how instances are placed on them.
+    /// How clusters are created, and how instances are placed on them.
     pub scaling: Scaling,
     pub trial: Trial,
-    /// Service accounts that an organisation may have.
+    /// The most service accounts that an organisation may have.
     pub service_accounts_max: i64,
-    /// Under which the hosts of instances are.
+    /// The domain of the instances' hosts.
     pub domain: String,
-    /// Before the id in `browser_url`; empty: this server.
+    /// The prefix of an instance's id in `browser_url`; empty: this server.
     pub browser_url: String,
-    /// The key from which clients' secrets are derived, where replicas share one; else
-    /// `fleet-key` in the data directory, made on first start.
+    /// The key from which clients' secrets are derived; replicas must share it. Default: `fleet-key`
+    /// in the data directory, created on first start.
     pub key_file: Option<PathBuf>,
     pub local: Local,
     pub agent: Agent,
@@ -116,7 +116,7 @@ impl Config {
 #[serde(deny_unknown_fields, default)]
 pub struct Trial {
     pub allowed: bool,
-    /// For each user of an organisation.
+    /// Trial instances of each user of an organisation.
     pub max: i64,
 }
 
@@ -126,11 +126,11 @@ impl Default for Trial {
     }
 }
 
-/// Instances as processes of this machine.
+/// Instances that run as processes of this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Local {
-    /// Not given: if there is no other data plane, and the store is embedded.
+    /// Default: enabled if the store is embedded and there is no other data plane.
     pub enabled: Option<bool>,
     pub units_max: i64,
 }
@@ -141,14 +141,14 @@ impl Default for Local {
     }
 }
 
-/// What agents are told, and how long they may be silent.
+/// Parameters of agents, and how long one may be silent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Agent {
     pub poll_interval: String,
     pub resync_interval: String,
     pub lost_after_s: u64,
-    /// Versions that our own agent offers, by kind and component; what is not named is `latest`.
+    /// Versions that our own agent offers, by kind and component; default: `latest`.
     pub offers: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     pub observability_repository: String,
     pub observability_channel: String,
@@ -171,7 +171,7 @@ impl Default for Agent {
     }
 }
 
-/// The certificate of all instances' hosts.
+/// The certificate of the hosts of all instances.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
@@ -179,7 +179,7 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
 }
 
-/// Terms that a user must have accepted before they create anything; asked at AMS.
+/// Terms that a user must accept before creating anything; AMS knows who did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Terms {
@@ -188,16 +188,16 @@ pub struct Terms {
     pub event: String,
 }
 
-/// Clusters that come and go by themselves (`scaling = "auto"`). What is not switched on is only
-/// written to the log.
+/// Autoscaled clusters (`scaling = "auto"`). A direction that is not enabled is a dry run, which
+/// only logs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dynamic {
     pub scale_up: bool,
     pub scale_down: bool,
-    /// A cluster that has been empty for so long may go.
+    /// How long a cluster is empty before it is deleted.
     pub idle_s: u64,
-    /// Units that a new one may hold; not given: as many as its agent says.
+    /// Units that a new cluster may hold; default: as many as its agent reports.
     pub instance_limit: Option<i64>,
 }
 

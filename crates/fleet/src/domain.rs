@@ -1,4 +1,4 @@
-//! The fleet as a domain of the server: its shared state, and what is started with it.
+//! The fleet as a domain of the server: its shared state and its background tasks.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ use crate::work::account::AccountWorker;
 use crate::work::cluster::ClusterWorker;
 use crate::work::instance::InstanceWorker;
 
-/// The shared state of the domain: its catalogue, its index, and the systems that it uses.
+/// The shared state of the domain: its catalogue, its index, and its clients of other systems.
 pub struct Fleet {
     pub config: Config,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -55,23 +55,23 @@ pub struct Fleet {
     pub ambient: Ambient,
     pub secrets: Secrets,
     pub sso: Arc<dyn Sso>,
-    /// Clients are kept somewhere else than here.
+    /// Whether an external system keeps the OAuth clients.
     pub sso_is_external: bool,
     pub dns: Option<Arc<dyn Dns>>,
     pub metrics: Option<Arc<dyn Metrics>>,
     pub ams: Option<Arc<dyn Ams>>,
     pub tls_cert: String,
     pub tls_key: String,
-    /// This server, as others reach it.
+    /// The URL at which others reach this server.
     pub url: String,
     pub agent_liveness: AgentLiveness,
     pub(crate) counts: Counts,
     pub(crate) rendered: Rendered,
-    /// Names this start of this process: what is told by one may be told otherwise by another.
+    /// Identifies this run of the process: another run may render the same object differently.
     pub(crate) edition: String,
 }
 
-/// The systems that a fleet uses.
+/// Clients of the systems that a fleet uses.
 pub struct Ports {
     pub sso: Arc<dyn Sso>,
     pub sso_is_external: bool,
@@ -131,17 +131,17 @@ impl Fleet {
         self.catalogue_changes.send_replace(());
     }
 
-    /// Rings when the rules were replaced.
+    /// Notifies of each replacement of the catalogue.
     pub fn catalogue_changes(&self) -> watch::Receiver<()> {
         self.catalogue_changes.subscribe()
     }
 
-    /// The agent of a cluster made contact.
+    /// Records contact with a cluster's agent.
     pub fn touch_agent(&self, cluster: &str) {
         self.agent_liveness.touch(cluster, self.ambient.now());
     }
 
-    /// All clusters, the best for this instance first.
+    /// Returns all clusters, the best for this instance first.
     pub fn rank_clusters(&self, instance: &Instance) -> Vec<PlacementVerdict> {
         let spec = &instance.spec;
         let request = PlacementRequest {
@@ -159,11 +159,11 @@ impl Fleet {
         rank_clusters(&request, self.index.candidates(&spec.instance_type))
     }
 
-    /// What a cluster's agent is started with.
+    /// The parameters that a cluster's agent is started with.
     pub fn agent_parameters(&self, cluster: &Cluster) -> Vec<(&'static str, String)> {
         let client = agent_client(&self.secrets, cluster);
         let agent = &self.config.agent;
-        let here = match &self.config.kubernetes.control_plane_url {
+        let url = match &self.config.kubernetes.control_plane_url {
             url if url.is_empty() => &self.url,
             url => url,
         };
@@ -171,14 +171,14 @@ impl Fleet {
             ("sso-auth-server-url", self.sso.endpoints().issuer),
             ("sso-client-id", client.id),
             ("sso-secret", client.secret),
-            ("control-plane-url", here.clone()),
+            ("control-plane-url", url.clone()),
             ("cluster-id", cluster.id.clone()),
             ("poll-interval", agent.poll_interval.clone()),
             ("resync-interval", agent.resync_interval.clone()),
         ]
     }
 
-    /// What the agent of an instance's cluster is told beside the instance.
+    /// The secrets that an agent gets with an instance.
     pub fn agent_secrets(&self, instance: &Instance) -> AgentSecrets {
         AgentSecrets {
             sso: self.sso.endpoints(),
@@ -205,7 +205,7 @@ impl Fleet {
 pub struct FleetDomain {
     pub config: Config,
     pub data_dir: PathBuf,
-    /// Whether the store is this process's alone.
+    /// Whether only this process uses the store.
     pub embedded: bool,
     fleet: OnceLock<Arc<Fleet>>,
     clusters: OnceLock<Arc<ClusterWorker>>,
@@ -250,8 +250,8 @@ impl FleetDomain {
 
     /// Whether this machine runs instances itself.
     fn is_data_plane(&self) -> bool {
-        let alone = self.embedded && self.config.clusters_file.is_none();
-        self.config.local.enabled.unwrap_or(alone)
+        let only_data_plane = self.embedded && self.config.clusters_file.is_none();
+        self.config.local.enabled.unwrap_or(only_data_plane)
     }
 
     fn tls(&self) -> Result<(String, String)> {
@@ -266,7 +266,7 @@ impl FleetDomain {
     }
 }
 
-/// Reads everything into the index, and keeps it up to date.
+/// Loads all objects into the index and keeps it up to date.
 pub async fn follow(
     fleet: &Arc<Fleet>,
     tasks: &TaskTracker,
@@ -274,17 +274,17 @@ pub async fn follow(
 ) -> Result<()> {
     let mut kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
     kinds.extend([cluster::KIND.to_owned(), account::KIND.to_owned()]);
-    let known = fleet.clone();
-    let wanted = move |kind: &str| {
-        kind == cluster::KIND || kind == account::KIND || known.catalogue().kind(kind).is_some()
+    let state = fleet.clone();
+    let is_ours = move |kind: &str| {
+        kind == cluster::KIND || kind == account::KIND || state.catalogue().kind(kind).is_some()
     };
-    let into = fleet.clone();
-    let apply = move |sight: CacheUpdate, seq: i64| match sight {
-        CacheUpdate::Upsert(object) => into.index.apply(&object, seq),
-        CacheUpdate::Resync(keys) => into.index.retain(&keys, seq),
+    let state = fleet.clone();
+    let apply = move |update: CacheUpdate, seq: i64| match update {
+        CacheUpdate::Upsert(object) => state.index.apply(&object, seq),
+        CacheUpdate::Resync(keys) => state.index.retain(&keys, seq),
     };
     let informer =
-        Informer::load(fleet.store.clone(), &kinds, Arc::new(wanted), Arc::new(apply)).await?;
+        Informer::load(fleet.store.clone(), &kinds, Arc::new(is_ours), Arc::new(apply)).await?;
     fleet.index.attach(informer.clone());
     let stop = stop.clone();
     tasks.spawn(async move { informer.run(stop).await });
@@ -296,11 +296,11 @@ pub fn routes(fleet: &Arc<Fleet>) -> Routes {
     fleet::routes().merge(keycloak::routes()).merge(ocm::routes()).mount(KindApis(fleet.clone()))
 }
 
-/// How often the files' times are compared: a mounted configuration notifies nobody.
+/// How often the files' modification times are compared: mounted configuration sends no signal.
 const CATALOGUE_POLL: Duration = Duration::from_secs(5);
 
-/// Reloads the catalogue when one of its files changes, and at SIGHUP. After a mistake, which is
-/// logged with its place, the previous catalogue stays.
+/// Reloads the catalogue when one of its files changes, and at SIGHUP. After an error the previous
+/// catalogue stays.
 async fn watch_catalogue(fleet: Arc<Fleet>, stop: CancellationToken) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     let files = fleet.config.catalogue_files();
@@ -319,9 +319,9 @@ async fn watch_catalogue(fleet: Arc<Fleet>, stop: CancellationToken) {
             }
         }
         match catalogue_reload::reload(&fleet, None).await {
-            Ok(()) => tracing::info!("the fleet's files were read again"),
+            Ok(()) => tracing::info!("reloaded the catalogue"),
             Err(error) => {
-                tracing::error!(%error, "the fleet's files have a mistake; what was there stays")
+                tracing::error!(%error, "reloading the catalogue failed; keeping the previous one")
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Managed services: a REST call becomes an instance that runs on a data-plane cluster. What a
-//! service is called, offers and needs is data: a kind file.
+//! Managed services: a REST call becomes an instance that runs on a data-plane cluster. A kind file
+//! describes each service: its API, its plans and what its instances need.
 
 pub mod api;
 pub mod commands;

@@ -1,4 +1,4 @@
-//! Ingests what an agent reports of its cluster and of its instances. Only what is new is written.
+//! Ingests an agent's reports of its cluster and of its instances. Writes only what changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::model::cluster::{self, Cluster};
 use crate::model::instance::Instance;
 use crate::model::kind::Kind;
 
-/// Records what an agent reports of its cluster; refuses versions that cannot be used.
+/// Records an agent's report of its cluster. Refuses versions that cannot be used.
 pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) -> Result<()> {
     report::check(kind, body)?;
     fleet.touch_agent(id);
@@ -29,10 +29,10 @@ pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) 
     edit(fleet.store.as_ref(), &fleet.ambient, &cluster::key(id), reported).await
 }
 
-/// How often what someone else wrote meanwhile is read again.
-const TRIES: usize = 5;
+/// How often a report is evaluated again after a concurrent write.
+const ATTEMPTS_MAX: usize = 5;
 
-/// Takes in an agent's reports. Says for each what came of it; only what is new is written.
+/// Ingests an agent's reports and returns a result for each.
 pub async fn ingest_reports(
     fleet: &Fleet,
     kind: &Kind,
@@ -41,7 +41,7 @@ pub async fn ingest_reports(
 ) -> Result<BTreeMap<String, &'static str>> {
     let names = fleet.dns.is_some() && kind.file.dns.is_some();
     let mut results = BTreeMap::new();
-    let mut open = Vec::new();
+    let mut pending = Vec::new();
     for (id, value) in reports {
         let report = Report::read(kind, value);
         let verdict = match fleet.index.get(kind.name(), id) {
@@ -51,35 +51,35 @@ pub async fn ingest_reports(
         match verdict {
             Verdict::Unchanged => drop(results.insert(id.clone(), "unchanged")),
             Verdict::Rejected(why) => drop(results.insert(id.clone(), why)),
-            Verdict::Changed { .. } => open.push((id.clone(), report)),
+            Verdict::Changed { .. } => pending.push((id.clone(), report)),
         }
     }
-    for _ in 0..TRIES {
-        if open.is_empty() {
+    for _ in 0..ATTEMPTS_MAX {
+        if pending.is_empty() {
             break;
         }
-        open = commit_reports(fleet, kind, cluster, open, names, &mut results).await?;
+        pending = commit_reports(fleet, kind, cluster, pending, names, &mut results).await?;
     }
-    results.extend(open.into_iter().map(|(id, _)| (id, "it is being changed; say it again")));
+    results.extend(pending.into_iter().map(|(id, _)| (id, "concurrent update; retry")));
     Ok(results)
 }
 
-/// Writes what is new; returns what someone else wrote meanwhile.
+/// Commits the reports that change something. Returns those that met a concurrent write.
 async fn commit_reports(
     fleet: &Fleet,
     kind: &Kind,
     cluster: &Cluster,
-    open: Vec<(String, Report)>,
+    pending: Vec<(String, Report)>,
     names: bool,
     results: &mut BTreeMap<String, &'static str>,
 ) -> Result<Vec<(String, Report)>> {
-    let keys: Vec<Key> = open.iter().map(|(id, _)| Key::new(kind.name(), id)).collect();
+    let keys: Vec<Key> = pending.iter().map(|(id, _)| Key::new(kind.name(), id)).collect();
     let objects = fleet.store.get(&keys).await?;
     let objects: HashMap<&str, &Object> =
         objects.iter().map(|object| (object.key.id(), object)).collect();
     let now = fleet.ambient.now();
-    let (mut changes, mut written_of) = (Vec::new(), Vec::new());
-    for (id, report) in open {
+    let (mut changes, mut evaluated) = (Vec::new(), Vec::new());
+    for (id, report) in pending {
         let object = objects.get(id.as_str()).copied();
         let Some(object) = object.filter(|object| object.deleted_at.is_none()) else {
             results.insert(id, "it does not exist");
@@ -103,21 +103,21 @@ async fn commit_reports(
                     change.wakes.push(instance.wake(now));
                 }
                 changes.push(change);
-                written_of.push((id, report));
+                evaluated.push((id, report));
             }
         }
     }
     let verdicts = fleet.store.commit_all(changes, now).await?;
-    let mut again = Vec::new();
-    for ((id, report), verdict) in written_of.into_iter().zip(verdicts) {
+    let mut stale = Vec::new();
+    for ((id, report), verdict) in evaluated.into_iter().zip(verdicts) {
         match verdict {
             Ok(_) => drop(results.insert(id, "updated")),
-            Err(Refusal::Stale { .. }) => again.push((id, report)),
+            Err(Refusal::Stale { .. }) => stale.push((id, report)),
             Err(refusal) => {
-                tracing::warn!(%id, %refusal, "an agent's report could not be written");
-                results.insert(id, "it could not be written; say it again");
+                tracing::warn!(%id, %refusal, "writing an agent's report failed");
+                results.insert(id, "it could not be written; retry");
             }
         }
     }
-    Ok(again)
+    Ok(stale)
 }

@@ -1,4 +1,4 @@
-//! Replaces the catalogue by what its files say now.
+//! Replaces the catalogue by the content of its files.
 
 use kernel::change::AuditDraft;
 use kernel::{Change, Result};
@@ -22,7 +22,7 @@ pub async fn reload(fleet: &Fleet, audit: Option<AuditDraft>) -> Result<()> {
         }
     }
     fleet.set_catalogue(next);
-    // This machine takes new kinds at once.
+    // The local cluster supports new kinds at once.
     if fleet.index.cluster(LOCAL_ID).is_some_and(|c| c.spec.provider == Provider::Local) {
         local_cluster::register(fleet).await?;
     }

@@ -1,5 +1,5 @@
-//! The clusters that the file declares: registered, kept as it says, and taken away when it does
-//! not name them any more.
+//! Registers the clusters that the clusters file declares, updates them, and deletes those that it
+//! no longer names.
 
 use kernel::change::{EventDraft, Wake, Write};
 use kernel::store::edit;
@@ -10,8 +10,8 @@ use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::providers::ClusterEntry;
 use crate::store::clusters::{self, NewCluster};
 
-/// Makes the clusters as the file says. Also has those looked at on which we keep things, so that
-/// this process watches them.
+/// Syncs clusters with the file. Also wakes the clusters that have our agent installed, so that this
+/// process watches them for drift.
 pub async fn sync(fleet: &Fleet) -> Result<()> {
     fleet.index.catch_up().await?;
     let catalogue = fleet.catalogue();
@@ -23,8 +23,7 @@ pub async fn sync(fleet: &Fleet) -> Result<()> {
         if cluster.spec.from_file && !cluster.spec.deleting && !declared {
             remove_undeclared(fleet, &cluster).await?;
         }
-        let kept = matches!(cluster.spec.provider, Provider::Standalone | Provider::Terraform);
-        if kept {
+        if matches!(cluster.spec.provider, Provider::Standalone | Provider::Terraform) {
             let now = fleet.ambient.now();
             clusters::wake(fleet.store.as_ref(), &cluster.id, now, now).await?;
         }
@@ -38,14 +37,14 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
     let phase = Phase::parse(label).ok_or_else(|| {
         let known = Phase::ALL.map(Phase::label).join(", ");
         let field = format!("clusters[{}].status", entry.cluster_id);
-        Error::invalid(field, format!("`{label}` is none; there are {known}"))
+        Error::invalid(field, format!("`{label}` is not a status; must be one of {known}"))
     })?;
     let upserted = |stored: Option<&Object>, now: Timestamp| {
         let live = stored.filter(|object| object.deleted_at.is_none());
         let (mut object, event) = match live {
             Some(object) => {
                 let before = Cluster::from_object(object)?;
-                // It is registered again by the next sync after it is gone.
+                // The next sync after its deletion registers it again.
                 if before.spec.deleting {
                     return Ok((None, ()));
                 }
@@ -110,10 +109,10 @@ fn declared_spec(entry: &ClusterEntry) -> Spec {
 
 fn instance_types(entry: &ClusterEntry) -> Vec<String> {
     let types = entry.supported_instance_type.split(',').map(str::trim);
-    types.filter(|of| !of.is_empty()).map(str::to_owned).collect()
+    types.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// What the file may change of a cluster that is there.
+/// The spec of an existing cluster with the values of the file.
 fn updated_spec(fleet: &Fleet, before: &Cluster, entry: &ClusterEntry) -> Spec {
     let mut spec = before.spec.clone();
     spec.schedulable = entry.schedulable;
@@ -121,12 +120,12 @@ fn updated_spec(fleet: &Fleet, before: &Cluster, entry: &ClusterEntry) -> Spec {
     if !entry.cluster_dns.is_empty() {
         spec.dns_name = entry.cluster_dns.clone();
     }
-    // With and without a limit units are counted in different places: what is there would be lost.
-    let other_count = spec.limit.is_some() != entry.instance_limit.is_some();
-    if other_count && !fleet.index.on_cluster(&before.id).is_empty() {
+    // Units are counted elsewhere with a limit than without: existing counts would be lost.
+    let other_counter = spec.limit.is_some() != entry.instance_limit.is_some();
+    if other_counter && !fleet.index.on_cluster(&before.id).is_empty() {
         tracing::warn!(
             cluster = before.id,
-            "a limit can be added or taken away only while a cluster is empty; it stays as it was"
+            "ignoring the changed limit: it can be added or removed only while the cluster is empty"
         );
     } else {
         spec.limit = entry.instance_limit;
@@ -134,14 +133,14 @@ fn updated_spec(fleet: &Fleet, before: &Cluster, entry: &ClusterEntry) -> Spec {
     spec
 }
 
-/// The file does not name it any more: it goes, if it is empty.
+/// Deletes a cluster that the file no longer names, if it is empty.
 async fn remove_undeclared(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
     let count = fleet.index.on_cluster(&cluster.id).len();
     if count > 0 {
         tracing::warn!(
             cluster = cluster.id,
             count,
-            "the file does not name this cluster any more, but instances are on it; it stays"
+            "keeping a cluster that the file no longer names: it has instances"
         );
         return Ok(());
     }
@@ -151,8 +150,8 @@ async fn remove_undeclared(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
 /// Asks for a cluster to be deleted once it is empty.
 async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
     let key = cluster::key(id);
-    let going = |there: Option<&Object>, now: Timestamp| {
-        let object = there.filter(|object| object.deleted_at.is_none());
+    let marked = |stored: Option<&Object>, now: Timestamp| {
+        let object = stored.filter(|object| object.deleted_at.is_none());
         let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
         let mut cluster = Cluster::from_object(&object)?;
         if cluster.spec.deleting {
@@ -171,5 +170,5 @@ async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
         };
         Ok((Some(change), ()))
     };
-    edit(fleet.store.as_ref(), &fleet.ambient, &key, going).await
+    edit(fleet.store.as_ref(), &fleet.ambient, &key, marked).await
 }

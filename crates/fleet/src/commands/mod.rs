@@ -1,5 +1,5 @@
 //! Requests to change something that come from more than one place: the API, the local data plane,
-//! the start of the server, a file that changed.
+//! the server's start, a changed file.
 
 pub mod agent_report;
 pub mod catalogue_reload;

@@ -1,5 +1,5 @@
-//! The program of a small HTTP service, run by the local data plane: enough to see an instance
-//! live and die.
+//! The program of a small HTTP service on the local data plane, to demonstrate the life cycle of an
+//! instance.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub async fn run(dir: impl AsRef<Path>, port: u16, name: &str) -> Result<()> {
     let address = (Ipv4Addr::LOCALHOST, port);
     let problem =
         |error| Error::unavailable(format!("the service on 127.0.0.1:{port} ({error})"), error);
-    // Before anyone can connect and take it for ready.
+    // Before a client can connect and take it for ready.
     let facts = [("flavour", "small HTTP service"), ("version", env!("CARGO_PKG_VERSION"))];
     write_facts(dir.as_ref(), &facts).map_err(problem)?;
     let listener = TcpListener::bind(address).await.map_err(problem)?;
@@ -27,6 +27,6 @@ pub async fn run(dir: impl AsRef<Path>, port: u16, name: &str) -> Result<()> {
         .route("/healthz", get(|| async { "ok\n" }));
     tokio::select! {
         served = axum::serve(listener, router) => served.map_err(problem),
-        told = until_sigterm() => told.map_err(problem),
+        signal = until_sigterm() => signal.map_err(problem),
     }
 }

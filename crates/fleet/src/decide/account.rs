@@ -1,4 +1,4 @@
-//! What to do about a service account, from what is wanted and what was seen. Pure.
+//! Decides what to do about a service account, from its spec and what was observed. Pure.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use kernel::{Change, Object, Timestamp};
 
 use crate::model::account::{self, Account};
 
-/// How long the request that makes an account may take. Whatever was not acknowledged by then
-/// never will be, and nothing that it asked of the sign-in system is still on its way.
+/// How long the request that creates an account may take. A request that was not acknowledged by
+/// then never is, and none of its calls to the SSO system is still in flight.
 pub const CREATE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What was seen of the world around an account.
+/// What was observed around an account.
 #[derive(Debug, Clone)]
 pub struct Observation {
-    /// Whether its client is kept somewhere else than here, and whether that is as it should be.
+    /// Whether an external system keeps its client, and whether that client matches.
     pub external: bool,
     pub client_matches: bool,
-    /// How often what is outside is compared.
+    /// How often the client is compared.
     pub recheck: Duration,
 }
 
-/// One idempotent act outside.
+/// One idempotent effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Ensure,
@@ -49,7 +49,7 @@ pub fn decide(
             let steps = if observed.client_matches { Vec::new() } else { vec![Step::Ensure] };
             Decision { steps, change: nothing(), requeue: Requeue::After(observed.recheck) }
         }
-        // What the failed request asked for may still be carried out: it is removed once more.
+        // A call of the failed request may still be carried out: the client is removed once more.
         account::DELETING if !account.spec.deleting && now < end => {
             Decision { steps: vec![Step::Remove], change: nothing(), requeue: wait }
         }
@@ -57,11 +57,11 @@ pub fn decide(
             let change = deleted(object, now);
             Decision { steps: vec![Step::Remove], change, requeue: Requeue::Never }
         }
-        other => Decision::idle(Requeue::Halted(format!("`{other}` is no phase of an account"))),
+        other => Decision::idle(Requeue::Halted(format!("`{other}` is not a phase of an account"))),
     }
 }
 
-/// It was never acknowledged: nobody has its secret, and it counts no more.
+/// Deletes an account that was never acknowledged: nobody has its secret, and it counts no more.
 pub fn roll_back(object: &Object, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = account::DELETING.into();
@@ -75,7 +75,7 @@ pub fn roll_back(object: &Object, now: Timestamp) -> Change {
     }
 }
 
-/// Nothing of it is left anywhere: the row becomes history.
+/// Marks the object as deleted, once nothing of it is left.
 pub fn deleted(object: &Object, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = account::DELETING.into();
@@ -112,18 +112,18 @@ mod tests {
 
     use super::*;
 
-    const MADE: Timestamp = Timestamp(1_000_000);
+    const CREATED: Timestamp = Timestamp(1_000_000);
 
-    fn after(phase: &str, deleting: bool, seconds: u64, so: bool) -> Decision<Step> {
+    fn after(phase: &str, deleting: bool, seconds: u64, client_matches: bool) -> Decision<Step> {
         let id = "6f1f5b9e-0000-4000-8000-000000000001";
-        let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, MADE);
+        let mut object = Object::new(account::key(id), "acme", "alice", "robot", phase, CREATED);
         let client_id = account::client_id(id);
         object.spec =
             Json::encode(&account::Spec { client_id, deleting, ..account::Spec::default() });
         let account = Account::from_object(&object).unwrap();
         let observed =
-            Observation { external: true, client_matches: so, recheck: Duration::from_secs(3_600) };
-        decide(&object, &account, &observed, MADE.plus(Duration::from_secs(seconds)))
+            Observation { external: true, client_matches, recheck: Duration::from_secs(3_600) };
+        decide(&object, &account, &observed, CREATED.plus(Duration::from_secs(seconds)))
     }
 
     fn phase(decision: &Decision<Step>) -> Option<(&str, bool)> {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_never_acknowledged_is_taken_back_after_a_minute() {
+    fn an_account_that_was_never_acknowledged_is_rolled_back_after_a_minute() {
         let early = after(account::CREATING, false, 59, false);
         assert_eq!((early.steps.len(), phase(&early)), (0, None));
         assert_eq!(early.requeue, Requeue::After(Duration::from_secs(1)));
@@ -142,15 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_not_as_it_should_be_is_made_so_again() {
+    fn a_client_that_drifted_is_repaired() {
         assert_eq!(after(account::READY, false, 5, false).steps, [Step::Ensure]);
-        let so = after(account::READY, false, 5, true);
-        assert_eq!((so.steps.len(), phase(&so)), (0, None), "a converged world plans nothing");
-        assert_eq!(so.requeue, Requeue::After(Duration::from_secs(3_600)));
+        let converged = after(account::READY, false, 5, true);
+        assert_eq!(
+            (converged.steps.len(), phase(&converged)),
+            (0, None),
+            "nothing to do once converged"
+        );
+        assert_eq!(converged.requeue, Requeue::After(Duration::from_secs(3_600)));
     }
 
     #[test]
-    fn what_goes_is_removed_everywhere_and_then_becomes_history() {
+    fn a_deleted_account_loses_its_client_before_its_object_is_marked() {
         let asked = after(account::DELETING, true, 5, true);
         assert_eq!(asked.steps, [Step::Remove]);
         assert_eq!(phase(&asked), Some((account::DELETING, true)));
@@ -160,7 +164,7 @@ mod tests {
             (failed.steps, failed.requeue),
             (vec![Step::Remove], Requeue::After(Duration::from_secs(55)))
         );
-        assert!(failed.change.write.is_none(), "its request may still be on its way");
+        assert!(failed.change.write.is_none(), "its request may still be in flight");
         let late = after(account::DELETING, false, 60, true);
         assert_eq!(
             (late.steps.clone(), phase(&late)),

@@ -1,5 +1,4 @@
-//! What an admin may change of an instance: versions, values that grow, and whether it is
-//! suspended. Pure.
+//! An admin's patch of an instance: versions, values that grow, and whether it is suspended. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +15,16 @@ use crate::model::kind::{AdminVersion, Kind};
 use crate::model::payload::Payload;
 use crate::model::quantity_of;
 
-/// What is asked for; what is empty is not.
+/// The requested values.
 #[derive(Debug, Default)]
 pub struct AdminPatch {
-    /// By component, the operator's too.
+    /// By component, including the operator.
     versions: BTreeMap<String, String>,
     raised: BTreeMap<String, String>,
     suspended: Option<bool>,
 }
 
-/// The statuses in which something can be changed.
+/// The phases in which an instance can be patched.
 const CHANGEABLE: [Phase; 7] = [
     Phase::Preparing,
     Phase::Provisioning,
@@ -36,7 +35,7 @@ const CHANGEABLE: [Phase; 7] = [
     Phase::Resuming,
 ];
 
-/// The operator's version first, then those of the components.
+/// The operator's version first, then the components'.
 fn admin_versions(kind: &Kind) -> Vec<(&String, &AdminVersion)> {
     let Some(versions) = &kind.file.versions else { return Vec::new() };
     let mut all: Vec<_> = versions.admin.iter().collect();
@@ -65,7 +64,7 @@ impl AdminPatch {
         Ok(patch)
     }
 
-    /// For the record.
+    /// The patch as it is in the audit log.
     pub fn audit_entry(&self) -> Value {
         let AdminPatch { versions, raised, suspended } = self;
         json!({ "versions": versions, "raised": raised, "suspended": suspended })
@@ -86,7 +85,7 @@ impl AdminPatch {
         )))
     }
 
-    /// The instance as it is to be, and what happens to it, if all of it may be.
+    /// The patched instance and its life-cycle event, if all of the patch is allowed.
     pub fn apply(
         &self,
         kind: &Kind,
@@ -124,19 +123,19 @@ fn grow(kind: &Kind, next: &mut Instance, name: &str, value: &str) -> Result<()>
     let size = kind.size(&next.spec.instance_type, &next.spec.size_id);
     let current = next.spec.raised.get(name).or_else(|| size?.values.get(name));
     let title = &kind.file.title;
-    let wrong = |why: String| {
+    let invalid = |why: String| {
         Err(ErrorCode::Field
             .error(format!("Field validation failed: failed to update {title} Request. {why}")))
     };
     let asked = json!(value);
     let Some(more) = quantity_of(&asked) else {
-        return wrong(format!("Unable to parse current requested size: '{value}'"));
+        return invalid(format!("Unable to parse current requested size: '{value}'"));
     };
     let now = current.and_then(quantity_of).unwrap_or(0);
     if more < now {
         let current = current.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
         let current = current.unwrap_or_default();
-        return wrong(format!(
+        return invalid(format!(
             "Requested size: '{value}' should be greater than current size: '{current}'"
         ));
     }
@@ -171,7 +170,7 @@ fn resume(kind: &Kind, instance: &Instance, now: Timestamp) -> Result<Event> {
     let billing = kind.billing(&instance.spec.instance_type, &instance.spec.billing_model);
     let days = billing.map_or(0, |billing| billing.grace_days);
     let grace = Duration::from_secs(u64::try_from(days).unwrap_or(0) * 86_400);
-    // It would be suspended again at once.
+    // Otherwise it would be suspended again at once.
     if let Some(end) = instance.spec.expires_at
         && now.plus(grace) >= end
     {

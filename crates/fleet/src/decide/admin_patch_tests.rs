@@ -1,4 +1,4 @@
-//! Every rule of what an admin may change.
+//! Every rule of what an admin may patch.
 
 use kernel::Object;
 
@@ -38,7 +38,7 @@ fn instance(phase: Phase) -> Instance {
     }
 }
 
-/// Two operators: one that is ready, with an older and a newer line, and one that is not.
+/// Two operators: one that is ready, with older and newer versions, and one that is not.
 fn cluster() -> Cluster {
     let operator = |version: &str, ready: bool| Operator {
         version: version.into(),
@@ -60,24 +60,24 @@ fn cluster() -> Cluster {
     Cluster::from_object(&object).unwrap()
 }
 
-fn wanted(body: Value) -> AdminPatch {
+fn patch(body: Value) -> AdminPatch {
     let Value::Object(fields) = body else { panic!("an object") };
     AdminPatch::from_payload(&kafka(), &Payload(fields)).unwrap()
 }
 
 fn apply(body: Value, instance: &Instance) -> Result<(Instance, Option<Event>)> {
-    wanted(body).apply(&kafka(), instance, Some(&cluster()), Timestamp(1_000))
+    patch(body).apply(&kafka(), instance, Some(&cluster()), Timestamp(1_000))
 }
 
-fn says(body: Value, instance: &Instance) -> (u32, String) {
-    let error = apply(body, instance).unwrap_err();
-    (code_of(&error).number(), error.to_string())
+fn error(body: Value, instance: &Instance) -> (u32, String) {
+    let failure = apply(body, instance).unwrap_err();
+    (code_of(&failure).number(), failure.to_string())
 }
 
 #[test]
 fn at_least_one_field_is_needed_and_all_are_named() {
     let error =
-        wanted(json!({"kafka_version": "", "other": 1})).check_not_empty(&kafka()).unwrap_err();
+        patch(json!({"kafka_version": "", "other": 1})).check_not_empty(&kafka()).unwrap_err();
     assert_eq!(code_of(&error), ErrorCode::Field);
     assert_eq!(
         error.to_string(),
@@ -85,7 +85,7 @@ fn at_least_one_field_is_needed_and_all_are_named() {
          following fields: strimzi_version, kafka_version, kafka_ibp_version, \
          max_data_retention_size or suspended to be provided"
     );
-    wanted(json!({"suspended": false})).check_not_empty(&kafka()).unwrap();
+    patch(json!({"suspended": false})).check_not_empty(&kafka()).unwrap();
     let text = include_str!("../../../../kinds/dinosaur.yaml");
     let dinosaur = Kind::read("dinosaur.yaml", text).unwrap();
     let error = AdminPatch::default().check_not_empty(&dinosaur).unwrap_err().to_string();
@@ -99,14 +99,14 @@ fn a_version_must_be_offered_by_an_operator_that_is_ready() {
     assert_eq!((next.spec.versions["kafka"].as_str(), event), ("3.0.0", None));
     assert_eq!(next.spec.versions["strimzi"], "v1", "the others stay");
     assert_eq!(
-        says(json!({"kafka_version": "2.0.0"}), &ready),
+        error(json!({"kafka_version": "2.0.0"}), &ready),
         (8, "unable to update kafka: k1 with kafka version: 2.0.0".into())
     );
     for operator in ["v2", "v3"] {
         let why = format!("unable to update kafka: k1 with strimzi version: {operator}");
-        assert_eq!(says(json!({"strimzi_version": operator}), &ready), (8, why));
+        assert_eq!(error(json!({"strimzi_version": operator}), &ready), (8, why));
     }
-    let nowhere = wanted(json!({"kafka_version": "3.0.0"}));
+    let nowhere = patch(json!({"kafka_version": "3.0.0"}));
     let error = nowhere.apply(&kafka(), &ready, None, Timestamp(0)).unwrap_err();
     assert_eq!(error.to_string(), "unable to get cluster for kafka k1");
 }
@@ -114,32 +114,32 @@ fn a_version_must_be_offered_by_an_operator_that_is_ready() {
 #[test]
 fn major_and_minor_never_go_down_and_the_protocol_stays_below_the_broker() {
     let ready = instance(Phase::Ready);
-    let (code, why) = says(json!({"kafka_version": "2.7.0"}), &ready);
+    let (code, why) = error(json!({"kafka_version": "2.7.0"}), &ready);
     assert_eq!(code, 8);
     assert!(why.contains("downgrade"), "{why}");
-    assert!(says(json!({"kafka_ibp_version": "2.7"}), &ready).1.contains("downgrade"));
+    assert!(error(json!({"kafka_ibp_version": "2.7"}), &ready).1.contains("downgrade"));
     assert!(apply(json!({"kafka_version": "2.8.1"}), &ready).is_ok(), "a patch level may go down");
-    let (code, why) = says(json!({"kafka_ibp_version": "3.0"}), &ready);
+    let (code, why) = error(json!({"kafka_ibp_version": "3.0"}), &ready);
     assert_eq!(code, 8);
     assert!(why.ends_with("kafkaIbp version: 3.0 with kafka version: 2.8.2"), "{why}");
     assert!(apply(json!({"kafka_version": "3.0.0", "kafka_ibp_version": "3.0"}), &ready).is_ok());
 }
 
 #[test]
-fn nothing_is_changed_while_it_is_being_changed() {
+fn nothing_can_be_patched_during_an_upgrade() {
     let mut busy = instance(Phase::Ready);
     busy.status.upgrading = vec!["kafka".into()];
-    let (code, why) = says(json!({"kafka_version": "3.0.0"}), &busy);
+    let (code, why) = error(json!({"kafka_version": "3.0.0"}), &busy);
     assert_eq!(
         (code, why.as_str()),
         (8, "unable to update kafka version. Another upgrade is already in progress")
     );
     assert!(
         apply(json!({"kafka_version": "2.8.2"}), &busy).is_ok(),
-        "what it has may be said again"
+        "its own version may be requested again"
     );
     for phase in [Phase::Accepted, Phase::Deprovision, Phase::Deleting] {
-        let (code, why) = says(json!({"max_data_retention_size": "2000Gi"}), &instance(phase));
+        let (code, why) = error(json!({"max_data_retention_size": "2000Gi"}), &instance(phase));
         assert_eq!(code, 8);
         assert!(
             why.starts_with(&format!("unable to update kafka in {} status", phase.label())),
@@ -149,23 +149,23 @@ fn nothing_is_changed_while_it_is_being_changed() {
 }
 
 #[test]
-fn what_grows_only_grows() {
+fn values_that_grow_never_shrink() {
     let ready = instance(Phase::Ready);
     let (next, _) = apply(json!({"max_data_retention_size": "1100Gi"}), &ready).unwrap();
     assert_eq!(next.spec.raised["max_data_retention_size"], json!("1100Gi"));
-    let (code, why) = says(json!({"max_data_retention_size": "1050Gi"}), &next);
+    let (code, why) = error(json!({"max_data_retention_size": "1050Gi"}), &next);
     assert_eq!(code, 37);
     assert!(
         why.ends_with("Requested size: '1050Gi' should be greater than current size: '1100Gi'"),
         "{why}"
     );
-    assert_eq!(says(json!({"max_data_retention_size": "much"}), &ready).0, 37);
+    assert_eq!(error(json!({"max_data_retention_size": "much"}), &ready).0, 37);
     let (same, _) = apply(json!({"max_data_retention_size": "1000Gi"}), &ready).unwrap();
-    assert_eq!(same, ready, "as much as it has is no change");
+    assert_eq!(same, ready, "the same size changes nothing");
 }
 
 #[test]
-fn only_what_is_ready_is_suspended_and_only_what_is_suspended_resumes() {
+fn only_ready_instances_are_suspended_and_only_suspended_ones_resume() {
     for phase in CHANGEABLE {
         let one = instance(phase);
         let on = apply(json!({"suspended": true}), &one);
@@ -177,7 +177,7 @@ fn only_what_is_ready_is_suspended_and_only_what_is_suspended_resumes() {
         );
     }
     assert_eq!(
-        says(json!({"suspended": true}), &instance(Phase::Suspending)),
+        error(json!({"suspended": true}), &instance(Phase::Suspending)),
         (
             8,
             "kafka instance with a status of \"suspending\" cannot be suspended. Kafka instances \
@@ -188,11 +188,11 @@ fn only_what_is_ready_is_suspended_and_only_what_is_suspended_resumes() {
 }
 
 #[test]
-fn nothing_resumes_within_its_grace_period() {
+fn an_instance_in_its_grace_period_cannot_resume() {
     let day_ms = 86_400_000;
     let mut suspended = instance(Phase::Suspended);
     suspended.spec.expires_at = Some(Timestamp(4 * day_ms));
-    let (code, why) = says(json!({"suspended": false}), &suspended);
+    let (code, why) = error(json!({"suspended": false}), &suspended);
     assert_eq!(code, 8);
     assert!(why.contains("grace period"), "{why}");
     suspended.spec.expires_at = Some(Timestamp(5 * day_ms));

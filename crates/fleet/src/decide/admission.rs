@@ -1,5 +1,5 @@
-//! Whether an instance may be created as its request asks. Each rule has its own error; the caller
-//! applies them in the order that clients know.
+//! Whether an instance may be created as requested. Each rule has its own error; the caller applies
+//! them in the order that clients rely on.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::model::settings::{QuotaSettings, QuotaType};
 
 const NAME_MAX: usize = 32;
 
-/// An instance that may be created, and what it counts against.
+/// An instance that may be created, and the counters that it takes.
 pub struct Admitted {
     pub instance: Instance,
     pub takes: Vec<Take>,
@@ -27,8 +27,8 @@ pub struct Admitted {
     pub trial_name: String,
 }
 
-/// Checks the types of all fields first: a body that cannot be read is wrong before anything else
-/// is. Returns the name and the kind's own fields.
+/// Checks the types of all fields first: an unreadable body is an error before any other. Returns the
+/// name and the kind's own fields.
 pub fn name_and_fields<'b>(
     kind: &Kind,
     body: &'b Payload,
@@ -128,33 +128,33 @@ pub fn trial_type<'k>(settings: &QuotaSettings, kind: &'k Kind) -> Result<&'k In
     }
 }
 
-pub fn size<'t>(of: &'t InstanceType, plan: &str) -> Result<&'t Size> {
-    let first = || of.sizes.first().ok_or_else(|| Error::internal("a kind", "it has no sizes"));
+pub fn size<'t>(ty: &'t InstanceType, plan: &str) -> Result<&'t Size> {
+    let first = || ty.sizes.first().ok_or_else(|| Error::internal("a kind", "it has no sizes"));
     if plan.is_empty() {
         return first();
     }
-    let Some((asked, size)) = plan.split_once('.').filter(|(asked, _)| *asked == of.id) else {
+    let Some((asked, size)) = plan.split_once('.').filter(|(asked, _)| *asked == ty.id) else {
         return Err(ErrorCode::BadRequest
             .error(format!("unable to detect instance type in plan provided: \"{plan}\"")));
     };
-    let found = of.sizes.iter().find(|known| known.id == size);
+    let found = ty.sizes.iter().find(|known| known.id == size);
     found.ok_or_else(|| {
         ErrorCode::Plan.error(format!("unsupported plan provided: \"{asked}.{size}\""))
     })
 }
 
-pub fn billing<'t>(of: &'t InstanceType, body: &Payload) -> Result<&'t Billing> {
+pub fn billing<'t>(ty: &'t InstanceType, body: &Payload) -> Result<&'t Billing> {
     let asked = body.text("billing_model")?.unwrap_or_default();
     let cluster = body.text("cluster_id")?.unwrap_or_default();
     let found = match asked {
-        "" => of.billing.first(),
-        asked => of.billing.iter().find(|billing| billing.id == asked),
+        "" => ty.billing.first(),
+        asked => ty.billing.iter().find(|billing| billing.id == asked),
     };
     let billing = found.ok_or_else(|| {
-        let all: Vec<&str> = of.billing.iter().map(|billing| billing.id.as_str()).collect();
+        let all: Vec<&str> = ty.billing.iter().map(|billing| billing.id.as_str()).collect();
         ErrorCode::Billing.error(format!(
             "billing model '{asked}' is not supported for '{}' instances, supported are: [{}]",
-            of.id,
+            ty.id,
             all.join(" ")
         ))
     })?;
@@ -177,28 +177,28 @@ pub fn billing<'t>(of: &'t InstanceType, body: &Payload) -> Result<&'t Billing> 
     Ok(billing)
 }
 
-/// The counter that it counts against, how much that may hold, and whose it is.
+/// The quota counter of an instance and its limit, and a description of its holder.
 pub fn quota(
     (settings, list, kind): (&QuotaSettings, &QuotaList, &Kind),
     who: &Principal,
-    of: &InstanceType,
+    ty: &InstanceType,
     billing: &Billing,
     now: Timestamp,
 ) -> ((String, i64), String) {
-    if of.trial {
+    if ty.trial {
         let counter = trial_counter(kind.name(), &who.org, &who.subject);
         return ((counter, settings.trials_max), String::new());
     }
     let max = settings.max_allowed_instances;
     let Some(entitled) = list.entitlement(&who.org, &who.subject, max) else {
-        // The backend decides; here it is only counted.
+        // The quota backend decides; this only counts.
         let counter =
-            format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, of.id, billing.id);
+            format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, ty.id, billing.id);
         return ((counter, i64::MAX), format!("organization '{}'", who.org));
     };
-    let counter = entitled.holder.counter(kind.name(), &of.id, &billing.id);
+    let counter = entitled.holder.counter(kind.name(), &ty.id, &billing.id);
     let limit = if settings.enforced && settings.quota_type == QuotaType::List {
-        entitled.limit(kind, &of.id, &billing.id, now)
+        entitled.limit(kind, &ty.id, &billing.id, now)
     } else {
         i64::MAX
     };
@@ -217,7 +217,7 @@ pub fn no_room(instance: &Instance) -> Error {
     })
 }
 
-/// A limit by its counter, as clients know it.
+/// The client's error for a limit that was reached.
 pub fn limit_error(kind: &Kind, admitted: &Admitted, error: Error) -> Error {
     let Error::Refused(Refusal::Limit { counter, limit, .. }) = &error else { return error };
     let part = counter.split('/').nth(1).unwrap_or_default();

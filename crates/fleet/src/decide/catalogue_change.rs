@@ -1,11 +1,11 @@
-//! Which instances a new catalogue concerns.
+//! Which instances a new catalogue affects.
 
 use std::collections::BTreeSet;
 
 use crate::model::catalogue::Catalogue;
 use crate::model::instance::Instance;
 
-/// What differs between two catalogues, as far as instances that exist depend on it.
+/// The differences between two catalogues that affect existing instances.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CatalogueChange {
     /// Owners that the deny list names now and did not before.

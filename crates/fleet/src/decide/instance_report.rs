@@ -1,5 +1,5 @@
-//! What an agent's report makes of an instance. Agents may be wrong, late, or out of order: what
-//! does not fit changes nothing.
+//! The change that an agent's report makes to an instance. Agents may be wrong, late or out of
+//! order: a report that does not fit changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::model::kind::Kind;
 
 /// The longest text of a report that is kept.
 const TEXT_MAX: usize = 1_024;
-/// Routes of one instance; a Kafka has three and one for each broker.
+/// The most routes of one instance; a Kafka has three and one for each broker.
 const ROUTES_MAX: usize = 64;
-/// Names of one instance over its whole life.
+/// The most names of one instance over its whole life.
 const NAMES_MAX: usize = 256;
-/// The message with which a cluster says that it has no room.
+/// The message by which an agent rejects an instance for lack of capacity.
 const NO_ROOM: &str = "cluster has insufficient resources";
 
-/// What an agent said of one instance, as far as it could be read.
+/// An agent's report of one instance, as far as it could be parsed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     pub state: ReportedState,
@@ -28,7 +28,7 @@ pub struct Report {
     pub versions: BTreeMap<String, String>,
     pub routes: Option<Vec<(String, String)>>,
     pub values: BTreeMap<String, String>,
-    /// Where it can be reached: only data planes of our own say it.
+    /// Where it can be reached: only data planes of our own report it.
     pub address: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Report {
 pub enum ReportedState {
     Suspended,
     Ready,
-    /// Nothing that could be relied on.
+    /// Nothing that can be relied on.
     Unknown,
     #[default]
     Installing,
@@ -47,7 +47,7 @@ pub enum ReportedState {
 }
 
 impl Report {
-    /// Reads a report. What is missing or of a wrong type counts as not said.
+    /// Parses a report. A value that is missing or of a wrong type counts as not reported.
     pub fn read(kind: &Kind, value: &Value) -> Report {
         let text = |value: Option<&Value>| {
             let text = value.and_then(Value::as_str).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Report {
         };
         let conditions = value["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ready = conditions.iter().find(|condition| {
-            condition["type"].as_str().is_some_and(|of| of.eq_ignore_ascii_case("ready"))
+            condition["type"].as_str().is_some_and(|name| name.eq_ignore_ascii_case("ready"))
         });
         let field = |name: &str| text(ready.and_then(|condition| condition.get(name)));
         let (status, reason, message) = (field("status"), field("reason"), field("message"));
@@ -78,8 +78,8 @@ impl Report {
         let empty = Map::new();
         let versions = value["versions"].as_object().unwrap_or(&empty);
         let known = |name: &&String| {
-            let of = kind.file.versions.as_ref();
-            of.is_some_and(|of| of.operator == **name || of.components.contains_key(*name))
+            let versions = kind.file.versions.as_ref();
+            versions.is_some_and(|v| v.operator == **name || v.components.contains_key(*name))
         };
         let routes = value["routes"].as_array().map(|routes| {
             let route = |route: &Value| (text(route.get("prefix")), text(route.get("router")));
@@ -103,19 +103,19 @@ impl Report {
     }
 }
 
-/// What follows from a report.
+/// The result of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// Nothing is new.
     Unchanged,
-    /// Not this agent's to say, or out of order; why.
+    /// Not from the instance's cluster, or out of order; why.
     Rejected(&'static str),
-    /// The instance as it is now, what happened to it, and whether the worker should look.
+    /// The instance after it, its life-cycle event, and whether to wake the worker.
     Changed { next: Box<Instance>, event: Option<Event>, wake: bool },
 }
 
-/// Holds a report against an instance. `names` says whether names are registered for it,
-/// `fresh_id` is a new id in case one is needed.
+/// Evaluates a report of an instance. `names` is whether the instance gets DNS names, `fresh_id` a
+/// new id in case one is needed.
 pub fn evaluate_report(
     instance: &Instance,
     kind: &Kind,
@@ -128,7 +128,7 @@ pub fn evaluate_report(
         return Verdict::Rejected("it is not on this cluster");
     }
     if !instance.is_on_data_plane() {
-        return Verdict::Rejected("this cluster was not told of it yet");
+        return Verdict::Rejected("this cluster does not have it yet");
     }
     if instance.phase.is_going() {
         let removed =
@@ -148,7 +148,7 @@ pub fn evaluate_report(
     }
     if let Some(routes) = routes(instance, cluster, report)
         && next.status.routes.as_ref() != Some(&routes)
-        && note_names(&mut next, &routes)
+        && record_names(&mut next, &routes)
     {
         next.status.routes = Some(routes);
         next.status.routes_created = false;
@@ -172,23 +172,23 @@ pub fn evaluate_report(
         }
         ReportedState::Rejected => return rejected(next, cluster, report, fresh_id),
     };
-    let moves = event.filter(|event| {
+    let transition = event.filter(|event| {
         super::instance::lifecycle::next_phase(instance.phase, *event) != super::Transition::None
     });
-    if moves.is_none() && next == *instance {
+    if transition.is_none() && next == *instance {
         return Verdict::Unchanged;
     }
-    let waits =
+    let wake =
         names && next.status.routes.is_some() && next.status.routes != instance.status.routes
             || next.status.agent_ready && !next.status.routes_created;
-    changed(next, moves, waits)
+    changed(next, transition, wake)
 }
 
 fn changed(next: Instance, event: Option<Event>, wake: bool) -> Verdict {
     Verdict::Changed { next: Box::new(next), event, wake }
 }
 
-/// Ready, if its names lead there too. The worker finds out otherwise.
+/// Ready, if its DNS names are in place; otherwise the worker completes it.
 fn ready(next: &mut Instance, names: bool) -> Option<Event> {
     next.status.agent_ready = true;
     if !names {
@@ -209,7 +209,7 @@ fn broken(report: &Report) -> String {
     }
 }
 
-/// Not here: the same cluster is asked again, or another one if this one has no room.
+/// Has the same cluster try again, or unplaces it if the cluster has no capacity.
 fn rejected(mut next: Instance, cluster: &Cluster, report: &Report, fresh_id: &str) -> Verdict {
     if next.phase != Phase::Provisioning {
         return Verdict::Rejected("only what is being made can be rejected");
@@ -228,43 +228,43 @@ fn rejected(mut next: Instance, cluster: &Cluster, report: &Report, fresh_id: &s
     changed(next, Some(Event::Rejected), true)
 }
 
-/// Its routes, if all of them lead to the cluster's own routers, by names that can be registered,
-/// and each name to one place.
+/// The reported routes, if all of them lead to the cluster's own routers, by valid DNS names, and each
+/// name to one target.
 fn routes(instance: &Instance, cluster: &Cluster, report: &Report) -> Option<Vec<Route>> {
     let routes = report.routes.as_ref().filter(|routes| !routes.is_empty())?;
     let base = &cluster.spec.dns_name.to_ascii_lowercase();
     let host = &instance.status.host;
-    let own =
+    let is_own =
         |router: &str| base.is_empty() || router == base || router.ends_with(&format!(".{base}"));
     let mut targets = BTreeMap::new();
-    let mut believed = Vec::new();
+    let mut accepted = Vec::new();
     for (prefix, router) in routes {
-        // The zone tells them in small letters, and is compared with this.
+        // DNS returns them in lower case, and is compared with this.
         let router = router.to_ascii_lowercase();
         let domain = match prefix.as_str() {
             "" => host.clone(),
             prefix => format!("{}-{host}", prefix.to_ascii_lowercase()),
         };
         let other = targets.insert(domain.clone(), router.clone());
-        let one_place = other.is_none_or(|other| other == router);
-        if !own(&router) || !is_host(&router) || !is_host(&domain) || !one_place {
+        let one_target = other.is_none_or(|other| other == router);
+        if !is_own(&router) || !is_host(&router) || !is_host(&domain) || !one_target {
             return None;
         }
-        believed.push(Route { domain, router });
+        accepted.push(Route { domain, router });
     }
-    Some(believed)
+    Some(accepted)
 }
 
-/// Whether a zone would take it.
+/// Whether it is a valid DNS name.
 fn is_host(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(letter);
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// Writes down what must go when the instance goes. False if it has had too many names: what is
-/// not written down is not registered.
-fn note_names(next: &mut Instance, routes: &[Route]) -> bool {
+/// Records the names that must be removed with the instance. Returns false if it has had too many:
+/// a name that is not recorded is not registered.
+fn record_names(next: &mut Instance, routes: &[Route]) -> bool {
     let mut names = next.status.names.clone();
     names.extend(routes.iter().map(|route| route.domain.clone()));
     let fits = names.len() <= NAMES_MAX;
@@ -277,8 +277,8 @@ fn note_names(next: &mut Instance, routes: &[Route]) -> bool {
 fn upgrading(kind: &Kind, report: &Report) -> Vec<String> {
     let Some(versions) = &kind.file.versions else { return Vec::new() };
     let is = |reason: &str| report.reason.eq_ignore_ascii_case(reason);
-    let now = versions.admin.iter().filter(|(_, admin)| is(&admin.updating));
-    now.map(|(component, _)| component.clone()).collect()
+    let updating = versions.admin.iter().filter(|(_, admin)| is(&admin.updating));
+    updating.map(|(component, _)| component.clone()).collect()
 }
 
 #[cfg(test)]
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_at_once_without_names_and_after_them_with_names() {
+    fn an_instance_is_ready_at_once_without_dns_names_and_otherwise_after_them() {
         let report = state("True", "", "");
         let provisioning = instance(Phase::Provisioning);
         assert_eq!(event(after(&provisioning, &report, false)), Some(Event::Ready));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_out_only_hears_that_it_is_gone() {
+    fn a_deleting_instance_ignores_every_report_but_its_removal() {
         assert_eq!(
             event(after(&instance(Phase::Deprovision), &state("False", "Deleted", ""), true)),
             Some(Event::Removed)
@@ -402,14 +402,14 @@ mod tests {
     }
 
     #[test]
-    fn another_clusters_instance_is_not_touched() {
+    fn a_report_of_another_clusters_instance_is_rejected() {
         let mut elsewhere = instance(Phase::Provisioning);
         elsewhere.status.cluster_id = "c2".into();
         assert!(matches!(after(&elsewhere, &state("True", "", ""), false), Verdict::Rejected(_)));
     }
 
     #[test]
-    fn a_rejected_instance_is_placed_again_and_not_where_there_is_no_room() {
+    fn a_rejected_instance_is_placed_again_but_not_on_a_full_cluster() {
         let provisioning = instance(Phase::Provisioning);
         let Verdict::Changed { next, .. } =
             after(&provisioning, &state("False", "Rejected", "later"), false)
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_lead_elsewhere_are_not_believed() {
+    fn routes_to_other_clusters_are_ignored() {
         let routed = |router: &str| {
             let routes = json!([{"name": "x", "prefix": "admin-server", "router": router}]);
             let report = Report::read(&kafka(), &json!({"routes": routes}));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_zone_would_take_are_not_believed_and_none_is_forgotten() {
+    fn invalid_dns_names_are_ignored_and_valid_ones_recorded() {
         let route = |prefix: &str, router: &str| json!({"prefix": prefix, "router": router});
         let router = "r.apps.c1.example";
         let routed = |instance: &Instance, routes: Value| match after(
@@ -466,9 +466,9 @@ mod tests {
         for prefix in ["a b", "a/../b", "a..", "*", "é", "a\n", &long] {
             assert!(routed(&instance, json!([route(prefix, router)])).is_none(), "{prefix:?}");
         }
-        let torn = json!([route("a", router), route("A", "s.apps.c1.example")]);
-        assert!(routed(&instance, torn).is_none(), "one name, two places");
-        // Ever new names: at some point no more are taken, and all that were are known.
+        let conflicting = json!([route("a", router), route("A", "s.apps.c1.example")]);
+        assert!(routed(&instance, conflicting).is_none(), "one name, two targets");
+        // New names again and again: at some point no more are accepted, and all that were are recorded.
         for i in 0..2 * NAMES_MAX {
             let next = routed(&instance, json!([route(&format!("n{i}"), router)]));
             instance = next.unwrap_or(instance);

@@ -1,4 +1,4 @@
-//! What follows from what is wanted and observed. Pure: no clocks, no randomness, no I/O.
+//! What follows from specs and observations. Pure: no clocks, no randomness, no I/O.
 
 pub mod account;
 pub mod admin_patch;
@@ -15,8 +15,8 @@ pub mod version_change;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition<Phase> {
     To(Phase),
-    /// It is so already, or the event is out of order.
+    /// It has the phase already, or the event is out of order.
     None,
-    /// The row stays as history.
+    /// The object stays as history.
     Removed,
 }

@@ -1,12 +1,11 @@
-//! Which cluster an instance goes to: filters, then the best fit; and why the others were not
-//! chosen.
+//! Selects the cluster of an instance: filters, then the best fit; and explains the rejections.
 
 use std::sync::Arc;
 
 use crate::model::cluster::{Candidate, Cluster, Phase};
 use crate::model::settings::Scaling;
 
-/// What is to be placed.
+/// The instance to place.
 #[derive(Debug, Clone)]
 pub struct PlacementRequest<'a> {
     pub kind: &'a str,
@@ -16,23 +15,23 @@ pub struct PlacementRequest<'a> {
     pub multi_az: bool,
     pub instance_type: &'a str,
     pub units: i64,
-    /// The organisation's own cluster that it must go to; empty: one of ours.
+    /// The organisation's own cluster that it must run on; empty: one of the fleet's.
     pub own_cluster: &'a str,
     pub rejected_by: &'a [String],
     pub scaling: Scaling,
 }
 
-/// What was found about one cluster.
+/// The result for one cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementVerdict {
     pub cluster: Arc<Cluster>,
-    /// Why not; none if it would do.
+    /// None if the cluster is suitable.
     pub rejection: Option<Rejection>,
     /// Units that would be free afterwards; none: no limit.
     pub left: Option<i64>,
 }
 
-/// Why a cluster would not do.
+/// Why a cluster is not suitable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
     EnterpriseOnly,
@@ -50,7 +49,7 @@ pub enum Rejection {
 }
 
 impl PlacementVerdict {
-    /// Why it would not do, in words.
+    /// The rejection in words.
     pub fn why(&self) -> Option<String> {
         let spec = &self.cluster.spec;
         Some(match self.rejection? {
@@ -72,7 +71,7 @@ impl PlacementVerdict {
     }
 }
 
-/// All clusters: those that would do first, the best fit before the others.
+/// Evaluates all clusters: suitable ones first, the best fit before the others.
 pub fn rank_clusters(
     request: &PlacementRequest<'_>,
     candidates: impl IntoIterator<Item = Candidate>,
@@ -84,9 +83,9 @@ pub fn rank_clusters(
         PlacementVerdict { cluster: candidate.cluster, rejection, left }
     });
     let mut ranked: Vec<PlacementVerdict> = ranked.collect();
-    // The least room that is enough keeps large gaps for large instances.
+    // The tightest fit leaves large gaps for large instances.
     ranked.sort_by(|a, b| {
-        let rank = |j: &PlacementVerdict| (j.rejection.is_some(), j.left.unwrap_or(i64::MAX));
+        let rank = |v: &PlacementVerdict| (v.rejection.is_some(), v.left.unwrap_or(i64::MAX));
         rank(a).cmp(&rank(b)).then_with(|| a.cluster.id.cmp(&b.cluster.id))
     });
     ranked
@@ -107,11 +106,11 @@ fn rejection(
     let Candidate { cluster, used } = candidate;
     let spec = &cluster.spec;
     let differs = |has: &str, asked: &str| !has.is_empty() && has != asked;
-    let own_asked = !request.own_cluster.is_empty();
+    let needs_own = !request.own_cluster.is_empty();
     let checks = [
-        (!own_asked && !cluster.org.is_empty(), Rejection::EnterpriseOnly),
+        (!needs_own && !cluster.org.is_empty(), Rejection::EnterpriseOnly),
         (
-            own_asked && (request.own_cluster != cluster.id || cluster.org != request.org),
+            needs_own && (request.own_cluster != cluster.id || cluster.org != request.org),
             Rejection::NotRequested,
         ),
         (cluster.phase != Phase::Ready, Rejection::NotReady),
@@ -124,7 +123,7 @@ fn rejection(
         (request.multi_az && !spec.multi_az, Rejection::SingleZone),
         (!cluster.takes(request.kind, request.instance_type), Rejection::OtherTypes),
     ];
-    if let Some((_, why)) = checks.into_iter().find(|(is, _)| *is) {
+    if let Some((_, why)) = checks.into_iter().find(|(applies, _)| *applies) {
         return Some(why);
     }
     let limit = limit.filter(|limit| used + request.units > *limit)?;
@@ -178,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn the_least_room_that_is_enough_is_taken() {
+    fn the_tightest_fit_is_selected() {
         let all = [cluster("a", 10, |_| {}), cluster("b", 2, |_| {}), cluster("c", 1, |_| {})];
         let ranked = rank_clusters(&request(), all);
-        let order: Vec<&str> = ranked.iter().map(|j| j.cluster.id.as_str()).collect();
+        let order: Vec<&str> = ranked.iter().map(|v| v.cluster.id.as_str()).collect();
         assert_eq!(order, ["b", "a", "c"]);
         assert!(ranked[2].why().unwrap().contains("0 of 1 units are used"));
     }
 
     #[test]
-    fn each_reason_against_a_cluster_is_said() {
+    fn each_rejection_has_its_reason() {
         type Edit = fn(&mut Cluster);
         let table: [(Edit, &str); 8] = [
             (|c| c.org = "acme".into(), "belongs to an organisation"),
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_cluster_is_the_only_one_and_only_for_its_organisation() {
+    fn an_own_cluster_is_the_only_candidate_and_only_for_its_organisation() {
         let own = cluster("mine", 10, |c| c.org = "acme".into());
         let asked = PlacementRequest { own_cluster: "mine", ..request() };
         assert_eq!(rank_clusters(&asked, [own.clone()])[0].rejection, None);
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn without_scaling_no_limit_counts() {
+    fn without_scaling_limits_are_ignored() {
         let anything = PlacementRequest { scaling: Scaling::None, units: 99, ..request() };
         assert_eq!(rank_clusters(&anything, [cluster("a", 1, |_| {})])[0].rejection, None);
     }

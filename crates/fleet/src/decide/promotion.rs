@@ -53,7 +53,7 @@ pub fn check(kind: &Kind, instance: &Instance, promotion: &Promotion) -> Result<
     Ok(())
 }
 
-/// The instance after its promotion, and what it takes of the new quota.
+/// The promoted instance, and what it takes of the new quota.
 pub fn promoted(
     instance: &Instance,
     promotion: &Promotion,

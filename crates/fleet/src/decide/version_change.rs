@@ -1,4 +1,4 @@
-//! Whether an instance may have other versions than it has.
+//! Whether the versions of an instance may change.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::instance::Instance;
 use crate::model::interned::InternedMap;
 use crate::model::kind::{Kind, Versions};
 
-/// Versions that are asked for, of an instance that has others.
+/// Requested versions of an instance.
 pub struct VersionChange<'a> {
     pub kind: &'a Kind,
     pub versions: &'a Versions,
@@ -19,13 +19,13 @@ pub struct VersionChange<'a> {
 }
 
 impl VersionChange<'_> {
-    /// All versions as they are to be, if the cluster can run them together.
+    /// The versions after the change, if the cluster can run them together.
     pub fn check(&self, cluster: Option<&Cluster>) -> Result<InternedMap<String>> {
         let Instance { spec, status, .. } = self.instance;
         for (component, version) in self.asked {
             let other = spec.versions.get(component) != Some(version);
             if other && status.upgrading.contains(component) {
-                return self.wrong(format!(
+                return self.invalid(format!(
                     "unable to update {component} version. Another upgrade is already in progress"
                 ));
             }
@@ -34,15 +34,15 @@ impl VersionChange<'_> {
         desired.extend(self.asked.clone());
         let (name, id) = (self.kind.name(), &self.instance.id);
         let Some(cluster) = cluster else {
-            return self.wrong(format!("unable to get cluster for {name} {id}"));
+            return self.invalid(format!("unable to get cluster for {name} {id}"));
         };
         self.check_offered(cluster, &desired)?;
         for (component, version) in self.asked {
             let is_operator = *component == self.versions.operator;
             let has = status.versions.get(component).or_else(|| spec.versions.get(component));
-            let lower = has.is_some_and(|has| line(version) < line(has));
+            let lower = has.is_some_and(|has| major_minor(version) < major_minor(has));
             if let (true, false, Some(has)) = (lower, is_operator, has) {
-                return self.wrong(format!(
+                return self.invalid(format!(
                     "unable to downgrade {name}: {id} {component} version: {has} to a lower \
                      version: {version}"
                 ));
@@ -54,7 +54,7 @@ impl VersionChange<'_> {
                 continue;
             };
             if version_order(version) > version_order(limit) {
-                return self.wrong(format!(
+                return self.invalid(format!(
                     "unable to update {name}: {id} {component} version: {version} with {most} \
                      version: {limit}"
                 ));
@@ -66,7 +66,7 @@ impl VersionChange<'_> {
     fn check_offered(&self, cluster: &Cluster, desired: &BTreeMap<String, String>) -> Result<()> {
         let cannot = |component: &str| {
             let version = desired.get(component).map(String::as_str).unwrap_or_default();
-            self.wrong(format!(
+            self.invalid(format!(
                 "unable to update {}: {} with {component} version: {version}",
                 self.kind.name(),
                 self.instance.id
@@ -79,8 +79,9 @@ impl VersionChange<'_> {
         let Some(offers) = offers else { return cannot(operator) };
         for component in self.versions.components.keys() {
             let offered = offers.components.get(component);
-            let wants = desired.get(component);
-            let can = wants.is_none_or(|wants| offered.is_some_and(|all| all.contains(wants)));
+            let version = desired.get(component);
+            let can =
+                version.is_none_or(|version| offered.is_some_and(|all| all.contains(version)));
             if !can {
                 return cannot(component);
             }
@@ -88,12 +89,12 @@ impl VersionChange<'_> {
         Ok(())
     }
 
-    fn wrong<T>(&self, why: String) -> Result<T> {
+    fn invalid<T>(&self, why: String) -> Result<T> {
         Err(ErrorCode::Validation.error(why))
     }
 }
 
-/// Major and minor: what a downgrade is told by.
-fn line(version: &str) -> Vec<(u64, String)> {
+/// Major and minor version: only these may not be lower.
+fn major_minor(version: &str) -> Vec<(u64, String)> {
     version_order(version).into_iter().take(2).collect()
 }

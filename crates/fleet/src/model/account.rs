@@ -1,4 +1,4 @@
-//! A service account: a client of the sign-in system that an organisation's programs use.
+//! A service account: a client of the SSO system for an organisation's programs.
 
 use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ pub const KIND: &str = "service-account";
 /// Precedes the account's id in its client id.
 pub const CLIENT_PREFIX: &str = "srvc-acct-";
 
-/// Its client is being made somewhere else, and nobody has its secret yet.
+/// Its client is being created, and nobody has its secret yet.
 pub const CREATING: &str = "creating";
 pub const READY: &str = "ready";
 pub const DELETING: &str = "deleting";
@@ -18,9 +18,9 @@ pub const DELETING: &str = "deleting";
 pub struct Spec {
     pub client_id: String,
     pub account: String,
-    /// How often its secret was changed; the secret follows from it.
+    /// How often its secret was rotated; the secret is derived from it.
     pub rotation: i64,
-    /// It should go.
+    /// Its deletion was requested.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
 }
@@ -62,7 +62,7 @@ pub fn counter(org: &str) -> String {
     format!("fleet/service-accounts/{org}")
 }
 
-/// The client id that belongs to an account's id.
+/// The client id of an account.
 pub fn client_id(id: &str) -> String {
     format!("{CLIENT_PREFIX}{id}")
 }

@@ -1,4 +1,4 @@
-//! Everything about the fleet that is data in files: kinds, quota, access, clouds, data planes.
+//! Everything that the fleet reads from files: kinds, quota, access rules, clouds, clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

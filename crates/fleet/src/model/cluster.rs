@@ -1,4 +1,4 @@
-//! A data-plane cluster: where instances run.
+//! A data-plane cluster, where instances run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "cluster";
-/// The id of the cluster that this machine is.
+/// The id of the cluster that stands for this machine.
 pub const LOCAL_ID: &str = "local";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ pub enum Phase {
     Accepted,
     Provisioning,
     Provisioned,
-    /// Everything is on it but its agent has not reported.
+    /// Everything is installed, but its agent has not reported.
     Waiting,
     Ready,
     Failed,
@@ -59,36 +59,36 @@ impl Phase {
 pub enum Provider {
     /// Processes of this machine.
     Local,
-    /// It is there; a kubeconfig context of its name leads to it.
+    /// It exists; a kubeconfig has a context of its name.
     #[default]
     Standalone,
-    /// Terraform makes it.
+    /// Terraform creates it.
     Terraform,
-    /// An organisation's own.
+    /// It belongs to an organisation.
     Enterprise,
-    /// Its agent is all that is known of it.
+    /// Only its agent is known.
     Agent,
 }
 
-/// What is wanted of a cluster.
+/// The desired state of a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Spec {
     pub provider: Provider,
-    /// Empty: whatever an instance asks for.
+    /// Empty: any cloud and region.
     pub cloud_provider: String,
     pub region: String,
     pub multi_az: bool,
     pub schedulable: bool,
-    /// Units of all types together that it may hold; none: as many as its agent says.
+    /// Units of all types together that it may hold; none: as many as its agent reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
-    /// Kinds and instance types that it takes; empty: all.
+    /// Supported kinds and instance types; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instance_types: Vec<String>,
-    /// The domain under which the cluster's routers are.
+    /// The domain of the cluster's routers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub dns_name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -97,22 +97,22 @@ pub struct Spec {
     pub private_network: bool,
     #[serde(skip_serializing_if = "num_is_zero")]
     pub node_count: i64,
-    /// Wanted nodes by instance type.
+    /// Desired nodes by instance type.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_nodes: BTreeMap<String, i64>,
-    /// It should go, once it is empty.
+    /// Its deletion was requested; it waits until it is empty.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
-    /// It is gone already, whatever still seems to be on it: nothing is asked of it any more.
+    /// It is gone already: the deletion contacts neither the cluster nor its instances.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// The file of clusters declares it: it goes when the file does not any more.
+    /// The clusters file declares it: it is deleted when the file no longer does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub from_file: bool,
-    /// How often its agent's secret was changed.
+    /// How often its agent's secret was rotated.
     #[serde(skip_serializing_if = "num_is_zero")]
     pub rotation: i64,
-    /// Made by the rules, not by the file or a person: may be taken away by them.
+    /// Autoscaling created it, and may delete it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
 }
@@ -121,24 +121,24 @@ fn num_is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// What its agent and its provider said.
+/// What its agent and its provider reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Status {
     pub since: Timestamp,
-    /// When its agent was last heard of, as far as it was written down.
+    /// The last contact with its agent that was recorded.
     #[serde(rename = "heard_at", skip_serializing_if = "Option::is_none")]
     pub agent_seen_at: Option<Timestamp>,
     /// Its agent has been silent for too long.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_lost: bool,
-    /// Its provider was asked for it once: something of it may be there.
+    /// Its provider was asked to create it: something of it may exist.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provider_asked: bool,
-    /// Since when nothing is on it, as far as it matters.
+    /// Since when it is empty and spare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_since: Option<Timestamp>,
-    /// Units by instance type, as the agent counts them.
+    /// Units by instance type, as the agent reports them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Capacity>,
     /// Operators by kind, sorted by version.
@@ -182,7 +182,10 @@ pub struct Cluster {
 impl Cluster {
     pub fn from_object(object: &Object) -> Result<Cluster> {
         let phase = Phase::parse(&object.phase).ok_or_else(|| {
-            kernel::Error::internal("a cluster's phase", format!("`{}` is none", object.phase))
+            kernel::Error::internal(
+                "a cluster's phase",
+                format!("`{}` is not a phase", object.phase),
+            )
         })?;
         Ok(Cluster {
             id: object.key.id().into(),
@@ -212,7 +215,7 @@ impl Cluster {
         self.spec.limit.or_else(|| self.status.capacity.get(instance_type).map(|c| c.max))
     }
 
-    /// The counter of the units that it holds: of all types if one limit is for all.
+    /// The counter of the units that it holds: of all types if one limit covers all.
     pub fn counter(&self, instance_type: &str) -> String {
         match self.spec.limit {
             Some(_) => format!("fleet/capacity/{}", self.id),
@@ -220,7 +223,7 @@ impl Cluster {
         }
     }
 
-    /// The newest operator that is ready, and the newest versions that it can run.
+    /// The newest ready operator, and the newest versions that it can run.
     pub fn newest_versions(&self, kind: &str, operator: &str) -> Option<BTreeMap<String, String>> {
         let ready = self.status.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
         let newest = ready.components.iter().filter_map(|(component, versions)| {
@@ -230,7 +233,7 @@ impl Cluster {
     }
 }
 
-/// A cluster and what it holds of the asked type (of all types, if one limit is for all).
+/// A cluster, and the units of the requested type that it holds (of all types, if one limit covers all).
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub cluster: Arc<Cluster>,
@@ -241,7 +244,7 @@ pub fn key(id: &str) -> Key {
     Key::new(KIND, id)
 }
 
-/// Versions in their own order: numbers by value, the rest by letters.
+/// A sort key of versions: numbers by value, the rest by letters.
 pub fn version_order(version: &str) -> Vec<(u64, String)> {
     let parts = version.split(|c: char| !c.is_ascii_alphanumeric());
     parts
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_ready_operator_counts() {
+    fn the_newest_ready_operator_determines_the_versions() {
         let operator = |version: &str, ready, kafka: &[&str]| Operator {
             version: version.into(),
             ready,

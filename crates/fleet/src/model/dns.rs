@@ -1,8 +1,8 @@
-//! Names that are registered for instances.
+//! DNS records of instances.
 
 use serde::{Deserialize, Serialize};
 
-/// A CNAME. How long it may be cached is the configuration's.
+/// A CNAME. Its TTL is configured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Record {
     pub name: String,

@@ -1,10 +1,10 @@
-//! The error codes of the fleet: numbers that clients switch on, the same for every kind.
+//! The fleet's error codes: numbers that clients switch on, the same for every kind.
 
 use kernel::{Class, Error};
 
 macro_rules! codes {
     ($($(#[$about:meta])* $name:ident = $number:literal, $http:literal, $class:ident, $reason:literal;)*) => {
-        /// What went wrong, by the number that is on the wire.
+        /// An error code, by its number on the wire.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ErrorCode { $($(#[$about])* $name = $number,)* }
 
@@ -23,7 +23,7 @@ macro_rules! codes {
                 match self { $(ErrorCode::$name => Class::$class,)* }
             }
 
-            /// What is said when nothing more is known.
+            /// The default text.
             pub fn reason(self) -> &'static str {
                 match self { $(ErrorCode::$name => $reason,)* }
             }
@@ -87,18 +87,18 @@ impl ErrorCode {
         ErrorCode::ALL.iter().copied().find(|code| code.number() == number)
     }
 
-    /// The error with this code and a reason of its own.
+    /// An error with this code and its own text.
     pub fn error(self, reason: impl Into<String>) -> Error {
         Error::coded(self.number(), self.class(), reason)
     }
 
-    /// The error with this code and the reason that it always has.
+    /// An error with this code and the default text.
     pub fn default_error(self) -> Error {
         self.error(self.reason())
     }
 }
 
-/// The code under which an error of any origin goes out.
+/// The code of an error of any origin.
 pub fn code_of(error: &Error) -> ErrorCode {
     match error {
         Error::Coded { code, .. } => ErrorCode::from_number(*code).unwrap_or(ErrorCode::General),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_48_codes_in_order_of_which_a_kind_uses_most() {
+    fn there_are_48_codes_in_order() {
         assert_eq!(ErrorCode::ALL.len(), 48);
         assert!(ErrorCode::ALL.is_sorted());
         assert_eq!(ErrorCode::from_number(36), Some(ErrorCode::NameTaken));

@@ -1,5 +1,5 @@
-//! Series as text for those who scrape them: `text/plain; version=0.0.4`, in the order and with the
-//! numbers of the existing service.
+//! Series in the Prometheus text format (`text/plain; version=0.0.4`), in the order and with the
+//! number format of the existing service.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::series::{Series, escaped, is_name};
 
 /// The newest value of each series, all as gauges, by name and labels. `help` is by name.
 pub fn exposition(series: &[Series], help: &BTreeMap<String, String>) -> String {
-    // A scraper refuses all of it if one series is there twice.
+    // A scraper refuses the whole page if a series is on it twice.
     let mut families: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
     for one in series {
         let name = one.labels.get("__name__").filter(|name| is_name(name, true));
@@ -36,7 +36,7 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
     if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
 }
 
-/// As Go writes a number: the fewest digits, an exponent from a million on and below 0.0001.
+/// Formats a number as Go does: the fewest digits, an exponent from a million on and below 0.0001.
 fn number(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

@@ -1,4 +1,4 @@
-//! An instance of a managed service: what its owner wants, what was seen, and its ten statuses.
+//! An instance of a managed service: its spec, its status, and its ten phases.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::interned::{InternedMap, Interner};
 
-/// The ten statuses, as they are on the wire. A deleted instance has none: its row stays.
+/// The ten phases, as they are on the wire. A deleted instance has none: its object stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     Accepted,
@@ -57,18 +57,18 @@ impl Phase {
         Phase::ALL.into_iter().find(|phase| phase.label() == label)
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is being deleted.
     pub fn is_going(self) -> bool {
         matches!(self, Phase::Deprovision | Phase::Deleting)
     }
 
-    /// Whether the agent of its cluster is told of it.
+    /// Whether the agent of its cluster gets it.
     pub fn is_visible_to_agent(self) -> bool {
         !matches!(self, Phase::Accepted | Phase::Preparing | Phase::Deleting)
     }
 }
 
-/// What is wanted: by its owner, by an admin, by the rules at its creation.
+/// The desired state: set by its owner, by an admin, by the catalogue at its creation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Spec {
@@ -88,15 +88,15 @@ pub struct Spec {
     pub own_cluster_id: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub account: String,
-    /// Which backend counts it, so that the same one gives it back.
+    /// The backend that counts it, so that the same one releases it.
     pub quota_type: String,
-    /// The counter of the quota that it holds.
+    /// The quota counter that it holds.
     pub quota_counter: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subscription_id: String,
     #[serde(skip_serializing_if = "InternedMap::is_empty")]
     pub fields: InternedMap<Value>,
-    /// Wanted versions, by component; empty until it was placed.
+    /// Desired versions, by component; empty until it is placed.
     #[serde(skip_serializing_if = "InternedMap::is_empty")]
     pub versions: InternedMap<String>,
     /// Values of its size that were raised.
@@ -116,20 +116,20 @@ pub struct Promotion {
     pub marketplace: String,
     #[serde(default)]
     pub billing_cloud_account_id: String,
-    /// Empty while it is under way.
+    /// Empty while it is in progress.
     #[serde(default)]
     pub failed: String,
 }
 
-/// What was seen and decided. Wire fields come from here and from [`Spec`].
+/// What was observed and decided. Wire fields come from here and from [`Spec`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Status {
-    /// Since when it has the status that it has.
+    /// Since when it has its phase.
     pub since: Timestamp,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_id: String,
-    /// The counter of the cluster's units that it holds.
+    /// The capacity counter of its cluster that it holds.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub capacity_counter: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -143,22 +143,22 @@ pub struct Status {
     pub address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<Route>>,
-    /// Every name that was ever wanted for it: all of them go when it goes.
+    /// Every DNS name that it ever had: all of them are removed with it.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub routes_created: bool,
-    /// The change of the zone that is waited for.
+    /// The DNS change that is not in sync yet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub dns_change: String,
-    /// The agent has said that it is ready.
+    /// The agent has reported it as ready.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agent_ready: bool,
     #[serde(skip_serializing_if = "InternedMap::is_empty")]
     pub versions: InternedMap<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upgrading: Vec<String>,
-    /// What the agent reports beside: only what the kind names.
+    /// Further reported values, of those that the kind names.
     #[serde(skip_serializing_if = "InternedMap::is_empty")]
     pub agent: InternedMap<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -166,7 +166,7 @@ pub struct Status {
     /// What it waits for, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub waiting_for: String,
-    /// Clusters that refused it, so that it is not placed there again.
+    /// Clusters that rejected it, so that it is not placed there again.
     #[serde(rename = "refused_by", skip_serializing_if = "Vec::is_empty")]
     pub rejected_by: Vec<String>,
 }
@@ -177,7 +177,7 @@ pub struct Route {
     pub router: String,
 }
 
-/// An instance as the index and the API hold it: the object with its two halves read.
+/// An instance as the index and the API hold it: the object with its spec and status decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instance {
     pub id: String,
@@ -193,7 +193,7 @@ pub struct Instance {
     pub status: Status,
 }
 
-/// What instances share.
+/// Maps that instances share.
 #[derive(Debug, Default)]
 pub struct Interners {
     texts: Interner<String>,
@@ -203,7 +203,10 @@ pub struct Interners {
 impl Instance {
     pub fn from_object(object: &Object) -> Result<Instance> {
         let phase = Phase::parse(&object.phase).ok_or_else(|| {
-            kernel::Error::internal("an instance's phase", format!("`{}` is none", object.phase))
+            kernel::Error::internal(
+                "an instance's phase",
+                format!("`{}` is not a phase", object.phase),
+            )
         })?;
         Ok(Instance {
             id: object.key.id().into(),
@@ -224,7 +227,7 @@ impl Instance {
         Key::new(&self.kind, &self.id)
     }
 
-    /// Has what others have as well in memory only once.
+    /// Shares equal maps with other instances in memory.
     pub fn intern(&mut self, interners: &mut Interners) {
         let Instance { spec, status, .. } = self;
         for texts in [&mut spec.versions, &mut status.versions, &mut status.agent] {
@@ -235,7 +238,7 @@ impl Instance {
         }
     }
 
-    /// Writes both halves, the status and the time back into the object it was read from.
+    /// Writes spec, status, phase and time into the object.
     pub fn write_to(&self, object: &mut Object, now: Timestamp) {
         object.owner = self.owner.clone();
         object.phase = self.phase.label().into();
@@ -244,12 +247,12 @@ impl Instance {
         object.updated_at = now;
     }
 
-    /// Has it reconciled at `due`.
+    /// Schedules a reconciliation at `due`.
     pub fn wake(&self, due: Timestamp) -> Wake {
         Wake::new(self.key(), &self.org, due)
     }
 
-    /// The counters that it may hold until it is gone.
+    /// The counters that it may hold until it is deleted.
     pub fn counters(&self) -> Vec<String> {
         let Spec { cloud_provider, region, instance_type, .. } = &self.spec;
         let mut counters = vec![
@@ -262,7 +265,7 @@ impl Instance {
         counters
     }
 
-    /// Gives back what it holds of these counters.
+    /// Releases what it holds of these counters.
     pub fn releases(&self, counters: impl IntoIterator<Item = String>) -> Vec<Release> {
         let holder = self.key().to_string();
         counters.into_iter().map(|counter| Release { counter, holder: holder.clone() }).collect()
@@ -287,7 +290,7 @@ pub fn region_counter(kind: &str, cloud: &str, region: &str, instance_type: &str
     format!("fleet/region/{kind}/{cloud}/{region}/{instance_type}")
 }
 
-/// Trials of one user of an organisation.
+/// The counter of the trials of one user of an organisation.
 pub fn trial_counter(kind: &str, org: &str, owner: &str) -> String {
     format!("fleet/trial/{kind}/{org}/{owner}")
 }

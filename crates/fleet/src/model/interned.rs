@@ -1,4 +1,4 @@
-//! Small maps that are the same for many instances, such as their versions: in memory once.
+//! Small maps that are equal for many instances, such as their versions, and are in memory once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A map that is copied when it is changed. An empty one takes no memory.
+/// A map with copy-on-write. An empty one takes no memory.
 #[derive(Debug, Clone)]
 pub struct InternedMap<V: 'static>(Option<Arc<BTreeMap<String, V>>>);
 
@@ -38,7 +38,7 @@ impl<V> InternedMap<V> {
 }
 
 impl<V: Clone + PartialEq> InternedMap<V> {
-    /// Takes these in. Nothing is copied if all of them are there.
+    /// Inserts these entries. Copies nothing if it has all of them.
     pub fn update(&mut self, others: &BTreeMap<String, V>) {
         if others.iter().any(|(name, value)| self.get(name) != Some(value)) {
             self.extend(others.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -74,15 +74,15 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for InternedMap<V> {
     }
 }
 
-/// The maps that are in use, each once.
+/// The maps in use, each once.
 #[derive(Debug)]
 pub struct Interner<V: 'static> {
     maps: HashSet<Arc<BTreeMap<String, V>>>,
-    /// When there are so many, those that nobody has any more are thrown out.
+    /// At this size, unused maps are removed.
     sweep_at: usize,
 }
 
-/// Fewer are not worth a look.
+/// Fewer maps are not worth a sweep.
 const SWEEP_MIN: usize = 64;
 
 impl<V> Default for Interner<V> {
@@ -92,7 +92,7 @@ impl<V> Default for Interner<V> {
 }
 
 impl<V: Hash + Eq> Interner<V> {
-    /// Puts the one that is here in the place of an equal one.
+    /// Replaces a map by an equal one that is in use.
     pub fn intern(&mut self, map: &mut InternedMap<V>) {
         let Some(own) = &mut map.0 else { return };
         if let Some(known) = self.maps.get(own) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_maps_are_one_and_a_change_is_ones_own() {
+    fn equal_maps_are_shared_and_a_change_copies() {
         let mut interner = Interner::default();
         let (mut one, mut other) = (map("1"), map("1"));
         interner.intern(&mut one);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_map_is_an_empty_map_however_it_came_to_be() {
+    fn all_empty_maps_are_equal() {
         let mut emptied = map("1");
         emptied.clear();
         assert_eq!(emptied, InternedMap::default());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_any_more_is_thrown_out() {
+    fn unused_maps_are_removed() {
         let mut interner = Interner::default();
         let mut kept = map("kept");
         interner.intern(&mut kept);

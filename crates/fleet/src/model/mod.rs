@@ -1,4 +1,4 @@
-//! What the fleet is made of: kinds, instances, clusters, quota, errors. No I/O.
+//! The fleet's types: kinds, instances, clusters, quota, errors. No I/O.
 
 pub mod account;
 pub mod catalogue;
@@ -20,7 +20,7 @@ pub mod sso;
 pub mod template;
 pub mod template_scope;
 
-/// A quantity such as `50Mi`, `1000Gi` or `12` as a number.
+/// Parses a quantity such as `50Mi`, `1000Gi` or `12`.
 pub fn quantity(text: &str) -> Option<i64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: i64 = text[..digits].parse().ok()?;
@@ -39,7 +39,7 @@ pub fn quantity(text: &str) -> Option<i64> {
     number.checked_mul(factor)
 }
 
-/// A quantity that is written as a text or as a number.
+/// Parses a quantity that is a string or a number.
 pub fn quantity_of(value: &serde_json::Value) -> Option<i64> {
     match value {
         serde_json::Value::String(text) => quantity(text),
@@ -64,7 +64,7 @@ pub fn is_uuid(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn quantities_are_read_as_kubernetes_writes_them() {
+    fn quantities_are_parsed_as_kubernetes_writes_them() {
         let read = |text| super::quantity(text);
         assert_eq!(read("1000Gi"), Some(1_073_741_824_000));
         assert_eq!((read("50Mi"), read("7"), read("2k")), (Some(52_428_800), Some(7), Some(2_000)));

@@ -32,7 +32,7 @@ const COLUMNS: [(&str, Column); 17] = [
     ("cloud_provider", Column::CloudProvider),
     ("cluster_id", Column::ClusterId),
     ("created_at", Column::CreatedAt),
-    // The reference ends in the id, and begins the same for all.
+    // All references have the same prefix before the id.
     ("href", Column::Id),
     ("id", Column::Id),
     ("instance_type", Column::InstanceType),
@@ -47,14 +47,14 @@ const COLUMNS: [(&str, Column); 17] = [
     ("version", Column::Version),
 ];
 
-/// More columns than there are say nothing new.
+/// More columns than exist are redundant.
 const COLUMNS_MAX: usize = 17;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order(Vec<(Column, bool)>);
 
 impl Order {
-    /// Reads the parameter; empty is by name.
+    /// Parses the parameter; the default is by name.
     pub fn parse(text: &str) -> Result<Order> {
         let mut columns = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -85,12 +85,12 @@ impl Order {
         Ok(Order(columns))
     }
 
-    /// Whether it is the order that the index keeps anyway.
+    /// Whether it is the order of the index.
     pub fn is_by_name(&self) -> bool {
         self.0 == [(Column::Name, false)]
     }
 
-    /// Instances that are equal by all columns are in the order of their ids.
+    /// Compares by the columns, then by id.
     pub fn compare(&self, a: &Instance, b: &Instance) -> Ordering {
         let by_columns = self.0.iter().map(|(column, descending)| {
             let order = compare(*column, a, b);
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_read_in_any_case_and_unknown_columns_are_named() {
+    fn an_order_is_case_insensitive_and_an_error_names_unknown_columns() {
         let order = Order::parse("Name DESC, created_at").unwrap();
         assert_eq!(order.0, [(Column::Name, true), (Column::CreatedAt, false)]);
         assert!(Order::parse("").unwrap().is_by_name());

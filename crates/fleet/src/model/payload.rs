@@ -1,4 +1,4 @@
-//! Bodies of requests: read leniently where clients rely on it, refused by the field where not.
+//! Request bodies: parsed leniently where clients rely on it; otherwise the error names the field.
 
 use kernel::Result;
 use serde_json::{Map, Value};
@@ -8,21 +8,21 @@ use crate::model::kind::Field;
 
 pub const NAME_PATTERN: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
-/// Reads a JSON object, and says what is wrong with what is none.
+/// Parses a JSON object.
 pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>> {
-    let wrong = |why: &str| ErrorCode::Malformed.error(format!("invalid request format: {why}"));
+    let invalid = |why: &str| ErrorCode::Malformed.error(format!("invalid request format: {why}"));
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(wrong("EOF"));
+        return Err(invalid("EOF"));
     }
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(wrong("the body must be a JSON object")),
-        Err(error) if error.is_eof() => Err(wrong("unexpected EOF")),
-        Err(error) => Err(wrong(&error.to_string())),
+        Ok(_) => Err(invalid("the body must be a JSON object")),
+        Err(error) if error.is_eof() => Err(invalid("unexpected EOF")),
+        Err(error) => Err(invalid(&error.to_string())),
     }
 }
 
-/// Fields of a body. Null counts as not given, unknown ones are ignored.
+/// The fields of a body. Null counts as absent, unknown fields are ignored.
 pub struct Payload(pub Map<String, Value>);
 
 impl Payload {
@@ -74,7 +74,7 @@ pub fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Whether a value may be a field of a kind's own.
+/// Checks the value of a kind's own field.
 pub fn check_field(name: &str, field: &Field, value: &Value) -> Result<()> {
     if value.is_null() {
         return Ok(());

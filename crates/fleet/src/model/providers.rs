@@ -1,4 +1,4 @@
-//! Clouds, regions and what each offers; and the data planes that a file declares.
+//! Clouds, regions and what each offers; and the clusters that a file declares.
 
 use std::collections::BTreeMap;
 
@@ -41,12 +41,12 @@ pub struct Region {
 pub struct Offer {
     /// Units that the region may hold; none: no limit, 0: closed.
     pub limit: Option<i64>,
-    /// Units that should be free before someone asks for them.
+    /// Units that autoscaling keeps free.
     pub min_available_capacity_slack_streaming_units: i64,
 }
 
 impl Providers {
-    /// This machine, and the region that clients ask for when nobody told them otherwise.
+    /// This machine, and the region that existing clients use by default.
     pub fn embedded() -> Providers {
         let region = |name: &str, display: &str| Region {
             name: name.into(),
@@ -113,7 +113,7 @@ impl Region {
     }
 }
 
-/// A data plane as the file of clusters declares it.
+/// A cluster in the clusters file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterEntry {
@@ -130,7 +130,7 @@ pub struct ClusterEntry {
     pub schedulable: bool,
     #[serde(alias = "kafka_instance_limit", alias = "dinosaur_instance_limit")]
     pub instance_limit: Option<i64>,
-    /// Where it begins: a cluster that is there already need not be made.
+    /// Its initial phase: a cluster that exists already is not created.
     pub status: Option<String>,
     #[serde(default = "standalone")]
     pub provider_type: Provider,

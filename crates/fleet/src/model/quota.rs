@@ -1,4 +1,4 @@
-//! Who may have how much: the quota list, and what follows from it for one caller.
+//! The quota list, and the entitlement of one caller.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
 
-/// What an organisation may have of a product, and has.
+/// An organisation's quota of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     pub allowed: i64,
@@ -64,7 +64,7 @@ pub struct Grant {
 pub struct BillingGrant {
     pub id: String,
     pub max_allowed_instances: Option<i64>,
-    /// `YYYY-MM-DD ±hh:mm`: the day on which it ends.
+    /// `YYYY-MM-DD ±hh:mm`: the last day.
     pub expiration_date: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub fn text_or_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Strin
     })
 }
 
-/// Whom a quota belongs to.
+/// The owner of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     Organisation(String),
@@ -89,10 +89,10 @@ pub enum Holder {
 }
 
 impl Holder {
-    pub fn counter(&self, kind: &str, of: &str, billing: &str) -> String {
+    pub fn counter(&self, kind: &str, ty: &str, billing: &str) -> String {
         match self {
-            Holder::Organisation(org) => format!("fleet/quota/{kind}/org/{org}/{of}/{billing}"),
-            Holder::User(user) => format!("fleet/quota/{kind}/user/{user}/{of}/{billing}"),
+            Holder::Organisation(org) => format!("fleet/quota/{kind}/org/{org}/{ty}/{billing}"),
+            Holder::User(user) => format!("fleet/quota/{kind}/user/{user}/{ty}/{billing}"),
         }
     }
 
@@ -105,7 +105,7 @@ impl Holder {
     }
 }
 
-/// What a caller may have: by whose quota, and how much of each.
+/// A caller's entitlement: whose quota it is, and how much of each type.
 #[derive(Debug, Clone)]
 pub struct Entitlement<'a> {
     pub holder: Holder,
@@ -113,11 +113,11 @@ pub struct Entitlement<'a> {
     grants: &'a [Grant],
 }
 
-/// The first instance type, for those whose entry says nothing of types.
+/// The billing model of entries without grants.
 const DEFAULT_BILLING: &str = "standard";
 
 impl QuotaList {
-    /// An organisation's entry comes before a user's. None: only trials.
+    /// The entitlement of a user; an organisation's entry comes before a user's. None: only trials.
     pub fn entitlement(&self, org: &str, user: &str, max_default: i64) -> Option<Entitlement<'_>> {
         let organisation = self.registered_users_per_organisation.iter().find(|entry| {
             entry.id == org
@@ -138,8 +138,8 @@ impl QuotaList {
         })
     }
 
-    /// When the quota that an instance was made with ends. None if no end is written down: an
-    /// entry that has vanished from the list is no reason to take anything away.
+    /// When the quota of an instance ends; none if no end is recorded. An entry that was removed from
+    /// the list does not end it.
     pub fn ends(&self, instance: &super::instance::Instance) -> Option<Timestamp> {
         let entitlement = self.entitlement(&instance.org, &instance.owner, 0)?;
         let grant = |g: &&Grant| g.instance_type_id == instance.spec.instance_type;
@@ -177,13 +177,13 @@ impl QuotaList {
 
 impl Entitlement<'_> {
     /// Units of this type and billing model; 0: none, or it ended.
-    pub fn limit(&self, kind: &Kind, of: &str, billing: &str, now: Timestamp) -> i64 {
+    pub fn limit(&self, kind: &Kind, ty: &str, billing: &str, now: Timestamp) -> i64 {
         if self.grants.is_empty() {
             let first = kind.file.types.iter().find(|t| !t.trial).map(|t| t.id.as_str());
-            let is_default = first == Some(of) && billing == DEFAULT_BILLING;
+            let is_default = first == Some(ty) && billing == DEFAULT_BILLING;
             return if is_default { self.max_each } else { 0 };
         }
-        let Some(grant) = self.grants.iter().find(|grant| grant.instance_type_id == of) else {
+        let Some(grant) = self.grants.iter().find(|grant| grant.instance_type_id == ty) else {
             return 0;
         };
         if grant.billing_models.is_empty() {
@@ -197,17 +197,17 @@ impl Entitlement<'_> {
         }
     }
 
-    /// The types of which there is some, in the kind's order.
+    /// The types with a limit above zero, in the kind's order.
     pub fn types<'k>(&self, kind: &'k Kind, now: Timestamp) -> Vec<&'k str> {
-        let some = |of: &&super::kind::InstanceType| {
-            of.billing.iter().any(|billing| self.limit(kind, &of.id, &billing.id, now) > 0)
+        let some = |ty: &&super::kind::InstanceType| {
+            ty.billing.iter().any(|billing| self.limit(kind, &ty.id, &billing.id, now) > 0)
         };
         kind.file
             .types
             .iter()
-            .filter(|of| !of.trial)
+            .filter(|ty| !ty.trial)
             .filter(some)
-            .map(|of| of.id.as_str())
+            .map(|ty| ty.id.as_str())
             .collect()
     }
 }
@@ -218,14 +218,14 @@ impl BillingGrant {
     }
 }
 
-/// The first moment after the day.
+/// The end of the day.
 fn day_end(text: &str) -> Option<Timestamp> {
     let (day, offset) = text.split_once(' ').unwrap_or((text, "+00:00"));
     let at: jiff::Timestamp = format!("{day}T00:00:00{offset}").parse().ok()?;
     Some(Timestamp(at.as_millisecond() + 24 * 3_600_000))
 }
 
-/// Users who are kept out, and the only organisations that are let in.
+/// Denied users, and the only organisations that are allowed.
 #[derive(Debug, Clone, Default)]
 pub struct AccessRules {
     pub denied: BTreeSet<String>,
@@ -259,7 +259,7 @@ registered_users_per_organisation:
     }
 
     #[test]
-    fn an_organisation_comes_first_then_the_user_then_nobody() {
+    fn an_organisations_entry_comes_before_a_users() {
         let list: QuotaList = serde_yaml_ng::from_str(LIST).unwrap();
         list.check().unwrap();
         let kind = kafka();
@@ -281,7 +281,7 @@ registered_users_per_organisation:
     }
 
     #[test]
-    fn a_quota_lasts_to_the_end_of_its_last_day_where_it_was_written() {
+    fn a_quota_ends_with_its_last_day_in_its_own_time_zone() {
         let end = day_end("2026-01-31 +02:00").unwrap();
         assert_eq!(end.to_string(), "2026-01-31T22:00:00.000Z");
         assert_eq!(day_end("31.1.2026"), None);

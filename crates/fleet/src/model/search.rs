@@ -1,10 +1,10 @@
 //! The search language of lists: `name like 'a%' and (status = ready or region in (x, y))`.
-//! A parser with positions; the result is a tree that is evaluated, never a text for a database.
+//! The result is a tree that the index evaluates, never SQL.
 
 use crate::model::error_code::ErrorCode;
 use kernel::Result;
 
-/// What can be searched for.
+/// Searchable columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Region,
@@ -26,9 +26,9 @@ const COLUMNS: [(&str, Column); 7] = [
     ("instance_type", Column::InstanceType),
 ];
 
-/// How many AND, OR and NOT there may be.
+/// The most AND, OR and NOT of a search.
 const JOINS_MAX: usize = 10;
-/// How deep parentheses may go: a parser that calls itself must end.
+/// The deepest nesting of parentheses: bounds the parser's recursion.
 const DEPTH_MAX: usize = 32;
 const LENGTH_MAX: usize = 4_096;
 
@@ -39,7 +39,7 @@ pub enum Filter {
     Or(Box<Filter>, Box<Filter>),
 }
 
-/// What a text must be.
+/// A condition on a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Test {
     Equal(String),
@@ -63,7 +63,7 @@ impl Test {
     }
 }
 
-/// `%` is any text, `_` one character, `\` takes away a meaning.
+/// `%` is any text, `_` one character, `\` escapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pattern {
     parts: Vec<Piece>,
@@ -106,7 +106,7 @@ impl Pattern {
     }
 
     fn matches_exactly(&self, text: &str) -> bool {
-        // Goes back only to the last `%`, so the cost is at most the product of both lengths.
+        // Backtracks only to the last `%`, so the cost is at most the product of both lengths.
         let (mut rest, mut p) = (text.chars(), 0);
         let mut back: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
@@ -154,7 +154,7 @@ impl Filter {
 #[derive(Debug, Clone, PartialEq)]
 struct Token {
     /// Counted in characters, from 1.
-    place: usize,
+    position: usize,
     what: Symbol,
 }
 
@@ -169,8 +169,8 @@ enum Symbol {
     Quoted(String),
 }
 
-fn wrong(place: usize, why: impl std::fmt::Display) -> kernel::Error {
-    ErrorCode::Search.error(format!("[{place}] error parsing the filter: {why}"))
+fn wrong(position: usize, why: impl std::fmt::Display) -> kernel::Error {
+    ErrorCode::Search.error(format!("[{position}] error parsing the filter: {why}"))
 }
 
 fn unexpected(token: &Token) -> kernel::Error {
@@ -183,13 +183,13 @@ fn unexpected(token: &Token) -> kernel::Error {
         Symbol::Word(word) => word,
         Symbol::Quoted(text) => text,
     };
-    wrong(token.place, format!("unexpected token `{text}`"))
+    wrong(token.position, format!("unexpected token `{text}`"))
 }
 
 fn scan(text: &str) -> Result<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut chars = text.chars().zip(1..).peekable();
-    while let Some((c, place)) = chars.next() {
+    while let Some((c, position)) = chars.next() {
         let what = match c {
             c if c.is_whitespace() => continue,
             '(' => Symbol::Open,
@@ -198,7 +198,7 @@ fn scan(text: &str) -> Result<Vec<Token>> {
             '=' => Symbol::Equal,
             '<' if chars.next_if(|(c, _)| *c == '>').is_some() => Symbol::Unequal,
             '<' | '>' | '!' | ';' | '"' | '`' => {
-                return Err(wrong(place, format!("unexpected token `{c}`")));
+                return Err(wrong(position, format!("unexpected token `{c}`")));
             }
             '\'' => {
                 let mut quoted = String::new();
@@ -208,10 +208,10 @@ fn scan(text: &str) -> Result<Vec<Token>> {
                         Some(('\\', _)) => match chars.next() {
                             Some(('\'', _)) => quoted.push('\''),
                             Some((c, _)) => quoted.extend(['\\', c]),
-                            None => return Err(wrong(place, "the quote has no end")),
+                            None => return Err(wrong(position, "the quote has no end")),
                         },
                         Some((c, _)) => quoted.push(c),
-                        None => return Err(wrong(place, "the quote has no end")),
+                        None => return Err(wrong(position, "the quote has no end")),
                     }
                 }
                 Symbol::Quoted(quoted)
@@ -226,7 +226,7 @@ fn scan(text: &str) -> Result<Vec<Token>> {
                 Symbol::Word(word)
             }
         };
-        tokens.push(Token { place, what });
+        tokens.push(Token { position, what });
     }
     Ok(tokens)
 }
@@ -247,22 +247,22 @@ impl Parser {
         })
     }
 
-    /// The next word, if it is this one in any case.
+    /// Consumes the next token if it is this word, in any case.
     fn keyword(&mut self, word: &str) -> bool {
-        let is = match self.tokens.get(self.at).map(|token| &token.what) {
+        let is_next = match self.tokens.get(self.at).map(|token| &token.what) {
             Some(Symbol::Word(found)) => found.eq_ignore_ascii_case(word),
             _ => false,
         };
-        self.at += usize::from(is);
-        is
+        self.at += usize::from(is_next);
+        is_next
     }
 
     fn join(&mut self) -> Result<()> {
         self.joins += 1;
-        let place = self.tokens.get(self.at - 1).map_or(self.end, |token| token.place);
+        let position = self.tokens.get(self.at - 1).map_or(self.end, |token| token.position);
         if self.joins > JOINS_MAX {
             let why = format!("maximum number of permitted joins ({JOINS_MAX}) exceeded");
-            return Err(wrong(place, why));
+            return Err(wrong(position, why));
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Parser {
                     Err(unexpected(&close))
                 };
             }
-            Symbol::Open => return Err(wrong(token.place, "too many parentheses")),
+            Symbol::Open => return Err(wrong(token.position, "too many parentheses")),
             Symbol::Word(name) => name,
             _ => return Err(unexpected(&token)),
         };
@@ -305,7 +305,7 @@ impl Parser {
         let Some((_, column)) = column else {
             let names = COLUMNS.map(|(name, _)| name).join(" ");
             let why = format!("invalid column name: '{name}', valid values are: [{names}]");
-            return Err(wrong(token.place, why));
+            return Err(wrong(token.position, why));
         };
         self.condition(*column)
     }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_what_it_finds() {
+    fn a_search_finds_what_it_describes() {
         for yes in [
             "name = demo-1",
             "NAME like 'demo%'",
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_place() {
+    fn an_error_names_its_position() {
         let table = [
             (
                 "nope = x",
@@ -445,7 +445,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,80}") {
+        fn no_input_panics(text in "\\PC{0,80}") {
             let _ = Filter::parse(&text);
         }
 

@@ -23,13 +23,13 @@ impl QuotaType {
 pub enum Scaling {
     /// Clusters are those of the file; an instance is placed when it is created.
     Manual,
-    /// Clusters are made and taken away as needed; an instance waits for one.
+    /// Clusters are created and deleted as needed; an instance waits for one.
     Auto,
-    /// Any cluster that is ready, without limits.
+    /// Any ready cluster, without limits.
     None,
 }
 
-/// How long an instance may be in a status before it has failed.
+/// How long an instance may be in a phase before it fails.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
@@ -39,9 +39,9 @@ pub struct Timeouts {
     pub preparing_s: u64,
     pub provisioning_s: u64,
     pub resuming_s: u64,
-    /// A cluster, from the moment that its provider was asked.
+    /// A cluster, from the request to its provider on.
     pub cluster_s: u64,
-    /// How often what is outside is compared with what should be there.
+    /// How often the state outside is compared with the desired one.
     pub recheck_s: u64,
 }
 
@@ -59,15 +59,15 @@ impl Default for Timeouts {
     }
 }
 
-/// What a caller may have without, or beyond, an entry of the quota list.
+/// How quota is determined and enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaSettings {
     pub quota_type: QuotaType,
     /// Whether the limits of the quota list are enforced.
     pub enforced: bool,
-    /// For entries of the quota list that name no limit.
+    /// The limit of entries in the quota list that have none.
     pub max_allowed_instances: i64,
     pub trials_allowed: bool,
-    /// For each user of an organisation.
+    /// Trial instances of each user of an organisation.
     pub trials_max: i64,
 }

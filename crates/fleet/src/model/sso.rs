@@ -1,29 +1,29 @@
-//! Clients of the sign-in system, and where they get their tokens.
+//! Clients of the SSO system, and its endpoints.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A program that signs in with client credentials.
+/// A program that authenticates with client credentials.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Client {
-    /// What it calls itself, such as `srvc-acct-…`.
+    /// Its client id, such as `srvc-acct-…`.
     pub id: String,
     pub secret: String,
     pub name: String,
     pub description: String,
-    /// Whose it is; empty if nobody's.
+    /// The organisation that owns it; may be empty.
     pub org: String,
-    /// The name of the user who made it.
+    /// The name of the user who created it.
     pub owner: String,
     /// The id of that user.
     pub account: String,
-    /// What else is noted with it.
+    /// Further attributes.
     pub attributes: BTreeMap<String, String>,
     /// Roles of the realm, which must exist.
     pub roles: Vec<String>,
-    /// What its tokens say besides.
+    /// Further claims of its tokens.
     pub claims: BTreeMap<String, String>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Where clients get their tokens, as users are told.
+/// Where clients get their tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
     pub name: String,

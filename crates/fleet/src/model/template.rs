@@ -1,6 +1,6 @@
-//! `${path}` templates: how a kind file says what an answer, an agent's payload or a manifest looks
-//! like. A value that is nothing but one expression keeps its type; a key that ends in `?` is left
-//! out when its value is empty.
+//! `${path}` templates: how a kind file describes a response, an agent's payload or a manifest. A
+//! value that is nothing but one expression keeps its type; a key that ends in `?` is omitted when
+//! its value is empty.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use kernel::Timestamp;
 use serde_json::Value;
 
-/// What an expression can stand for.
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Val<'a> {
     Nothing,
@@ -38,7 +38,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// What a key with `?` is left out for: nothing, "", 0, false, [] and {}.
+    /// Whether a key with `?` is omitted: for nothing, "", 0, false, [] and {}.
     fn is_empty(&self) -> bool {
         match self {
             Val::Nothing => true,
@@ -66,7 +66,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// As part of a longer text.
+    /// Appends the value to a longer text.
     pub fn write_plain(&self, out: &mut String) {
         let _ = match self {
             Val::Nothing => Ok(()),
@@ -83,7 +83,7 @@ fn json_into<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("our own types serialise, and memory takes them");
 }
 
-/// Where the values of expressions come from.
+/// Provides the values of expressions.
 pub trait Scope {
     fn get(&self, path: &Path) -> Val<'_>;
 }
@@ -98,11 +98,11 @@ pub struct Path {
 
 impl Path {
     pub fn parse(text: &str) -> Result<Path, String> {
-        let word = |text: &str| {
+        let is_word = |text: &str| {
             !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
         let (root, leaf) = text.split_once('.').unwrap_or((text, ""));
-        if word(root) && (leaf.is_empty() && !text.contains('.') || word(leaf)) {
+        if is_word(root) && (leaf.is_empty() && !text.contains('.') || is_word(leaf)) {
             return Ok(Path { root: root.into(), leaf: leaf.into() });
         }
         Err(format!("`${{{text}}}` is not an expression; one is ${{name}} or ${{group.name}}"))
@@ -123,7 +123,7 @@ enum Filter {
     None,
     /// A quantity such as `50Mi` as a number of bytes.
     Bytes,
-    /// Whatever it is, as text.
+    /// Any value as text.
     Text,
 }
 
@@ -162,7 +162,7 @@ impl Expression {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
-    /// Already JSON.
+    /// Encoded JSON.
     Fixed(Vec<u8>),
     Value(Expression),
     Text(Vec<Part>),
@@ -184,12 +184,12 @@ enum Part {
     Expression(Expression),
 }
 
-/// A template that was read and checked.
+/// A template that was parsed and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template(Node);
 
 impl Template {
-    /// Reads a template; `known` says which expressions there are. Errors name the place in it.
+    /// Compiles a template; `known` is whether an expression exists. Errors name the location in it.
     pub fn compile(value: &Value, known: &dyn Fn(&Path) -> bool) -> Result<Template, String> {
         compile(value, known, &mut String::new()).map(Template)
     }
@@ -212,20 +212,20 @@ impl Template {
 fn compile(
     value: &Value,
     known: &dyn Fn(&Path) -> bool,
-    place: &mut String,
+    location: &mut String,
 ) -> Result<Node, String> {
-    let at = place.len();
+    let at = location.len();
     let mut inside = |value: &Value, step: &str| {
-        place.push_str(step);
-        let node = compile(value, known, place);
-        place.truncate(at);
+        location.push_str(step);
+        let node = compile(value, known, location);
+        location.truncate(at);
         node
     };
     Ok(match value {
         Value::String(text) => {
-            return parse_text(text, known).map_err(|why| match place.trim_start_matches('.') {
+            return parse_text(text, known).map_err(|why| match location.trim_start_matches('.') {
                 "" => why,
-                place => format!("{place}: {why}"),
+                location => format!("{location}: {why}"),
             });
         }
         Value::Array(items) => {
@@ -284,7 +284,7 @@ fn parse_text(text: &str, known: &dyn Fn(&Path) -> bool) -> Result<Node, String>
     }
 }
 
-/// Writes the node; says whether what it wrote counts as empty.
+/// Renders the node; returns whether the output counts as empty.
 fn render(node: &Node, scope: &dyn Scope, out: &mut Vec<u8>) -> bool {
     match node {
         Node::Fixed(json) => {
@@ -320,7 +320,7 @@ fn render(node: &Node, scope: &dyn Scope, out: &mut Vec<u8>) -> bool {
                 if !first {
                     out.push(b',');
                 }
-                // An element that says nothing is no element.
+                // An empty element is omitted.
                 if render(item, scope, out) {
                     out.truncate(before);
                 } else {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_alone_keeps_its_type_and_among_text_becomes_text() {
+    fn a_lone_expression_keeps_its_type_and_one_within_text_becomes_text() {
         let template = json!({"a": "${count}", "b": "n-${count}", "c": "${name}", "d": 7});
         assert_eq!(rendered(template), json!({"a": 3, "b": "n-3", "c": "demo \"x\"", "d": 7}));
         assert_eq!(rendered(json!({"b": "${size.ingress|bytes}"})), json!({"b": 52_428_800}));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_left_out_only_where_the_key_says_so() {
+    fn empty_values_are_omitted_only_for_optional_keys() {
         let template = json!({"a?": "${nope}", "b": "${nope}", "c?": {"d?": "${nope}"}});
         assert_eq!(rendered(template), json!({"b": null}));
         let template = json!({"a": [{"x?": "${nope}"}, {"y": "${count}"}], "z?": ["${nope}"]});
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_place() {
+    fn an_error_names_its_location() {
         let known = |path: &Path| path.root == "name";
         let why = |template: Value| Template::compile(&template, &known).unwrap_err();
         assert_eq!(why(json!({"a": {"b": ["${nam}"]}})), "a.b[0]: `${nam}` is not known");

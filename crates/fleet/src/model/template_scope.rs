@@ -1,4 +1,4 @@
-//! An instance as its kind's templates see it.
+//! The values that a kind's templates can name.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::model::kind::{Kind, Size};
 use crate::model::sso::{Endpoints, canary_client_id};
 use crate::model::template::{Path, Scope, Val};
 
-/// What an instance's templates can name beside the instance.
+/// The scope of an instance's templates.
 pub struct InstanceScope<'a> {
     pub kind: &'a Kind,
     pub instance: &'a Instance,
@@ -18,7 +18,7 @@ pub struct InstanceScope<'a> {
     pub secrets: Option<&'a AgentSecrets>,
 }
 
-/// What only the agent of its cluster is told.
+/// Values that only the agent of its cluster gets.
 pub struct AgentSecrets {
     pub sso: Endpoints,
     pub canary_secret: String,
@@ -26,7 +26,7 @@ pub struct AgentSecrets {
     pub tls_key: String,
 }
 
-/// How long a client may go on before it has to show its token again.
+/// How long a client's session may last before it must authenticate again.
 const SESSION_MS: i64 = 299_000;
 
 impl InstanceScope<'_> {
@@ -34,7 +34,7 @@ impl InstanceScope<'_> {
         self.kind.size(&self.instance.spec.instance_type, &self.instance.spec.size_id)
     }
 
-    /// Where clients connect: nothing until there is something to connect to.
+    /// Where clients connect; empty until it is known.
     fn endpoint(&self) -> Val<'_> {
         let status = &self.instance.status;
         if !status.address.is_empty() {
@@ -65,7 +65,7 @@ impl InstanceScope<'_> {
             "instance_type_name" => self
                 .kind
                 .instance_type(&spec.instance_type)
-                .map_or(Val::Nothing, |of| Val::text(&of.name)),
+                .map_or(Val::Nothing, |ty| Val::text(&ty.name)),
             "size_id" => Val::text(&spec.size_id),
             "units" => Val::Int(spec.units),
             "billing_model" => Val::text(&spec.billing_model),
@@ -117,7 +117,8 @@ impl Scope for InstanceScope<'_> {
     fn get(&self, path: &Path) -> Val<'_> {
         let Path { root, leaf } = path;
         let Instance { spec, status, .. } = self.instance;
-        let of = |value: Option<&'_ String>| value.map_or(Val::Nothing, |v| Val::owned(v.clone()));
+        let text =
+            |value: Option<&'_ String>| value.map_or(Val::Nothing, |v| Val::owned(v.clone()));
         match root.as_str() {
             top_level if leaf.is_empty() => self.top_level(top_level),
             "size" => {
@@ -129,12 +130,12 @@ impl Scope for InstanceScope<'_> {
                 let default = || self.kind.file.fields.get(leaf).map(|field| &field.default);
                 spec.fields.get(leaf).or_else(default).map_or(Val::Nothing, Val::json)
             }
-            "versions" => of(status.versions.get(leaf)),
+            "versions" => text(status.versions.get(leaf)),
             // Until it is prepared they may change with the cluster.
             "desired" if self.instance.phase == Phase::Accepted => Val::Nothing,
-            "desired" => of(spec.versions.get(leaf)),
+            "desired" => text(spec.versions.get(leaf)),
             "upgrading" => Val::Bool(status.upgrading.contains(leaf)),
-            "agent" => of(status.agent.get(leaf)),
+            "agent" => text(status.agent.get(leaf)),
             _ => self.secret(root, leaf),
         }
     }
@@ -142,24 +143,24 @@ impl Scope for InstanceScope<'_> {
 
 impl InstanceScope<'_> {
     fn secret(&self, root: &str, leaf: &str) -> Val<'_> {
-        let Some(given) = self.secrets else { return Val::Nothing };
+        let Some(secrets) = self.secrets else { return Val::Nothing };
         let canary = self.kind.file.sso.canary;
         match (root, leaf) {
-            ("sso", "token_url") => Val::text(&given.sso.token_url),
-            ("sso", "jwks") => Val::text(&given.sso.jwks),
-            ("sso", "issuer") => Val::text(&given.sso.issuer),
-            ("sso", "base_url") => Val::text(&given.sso.base_url),
+            ("sso", "token_url") => Val::text(&secrets.sso.token_url),
+            ("sso", "jwks") => Val::text(&secrets.sso.jwks),
+            ("sso", "issuer") => Val::text(&secrets.sso.issuer),
+            ("sso", "base_url") => Val::text(&secrets.sso.base_url),
             ("canary", "name") if canary => Val::text("canary"),
             ("canary", "id") if canary => Val::owned(canary_client_id(&self.instance.id)),
-            ("canary", "secret") if canary => Val::text(&given.canary_secret),
-            ("tls", "cert") => Val::text(&given.tls_cert),
-            ("tls", "key") => Val::text(&given.tls_key),
+            ("canary", "secret") if canary => Val::text(&secrets.canary_secret),
+            ("tls", "cert") => Val::text(&secrets.tls_cert),
+            ("tls", "key") => Val::text(&secrets.tls_key),
             _ => Val::Nothing,
         }
     }
 }
 
-/// A size, as the template `size` sees it.
+/// The scope of the template `size`.
 pub struct SizeScope<'a> {
     pub multi_az: bool,
     pub size: &'a Size,

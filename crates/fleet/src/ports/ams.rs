@@ -1,5 +1,5 @@
-//! Quota, terms and accounts, asked of an account management service over HTTP: the API of
-//! `accounts_mgmt/v1` and `authorizations/v1`.
+//! Quota, terms and accounts from an account management service: the HTTP APIs `accounts_mgmt/v1` and
+//! `authorizations/v1`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::model::quota::Quota;
 const SYSTEM: &str = "AMS";
 const ACCOUNTS: &str = "api/accounts_mgmt/v1";
 const TERMS: &str = "api/authorizations/v1/terms_review";
-/// Of an answer: a page of a hundred is far smaller.
+/// Of a response: a page of a hundred items is far smaller.
 const BODY_BYTES_MAX: usize = 4 << 20;
 const PAGE: usize = 100;
-/// Nobody has so many sorts of quota; it keeps a broken answer from being read for ever.
+/// More pages than any organisation has; bounds the reading of a broken response.
 const PAGES_MAX: usize = 50;
-/// Organisations are remembered up to here, then all are forgotten: they are quickly asked again.
+/// At this size the cache of organisations is cleared: they are quickly read again.
 const ORGS_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// The name of the user that it is for.
+    /// The name of its user.
     pub account: String,
     pub org: String,
-    /// What it is for; reserving for the same one again changes nothing.
+    /// The instance; reserving for the same one again changes nothing.
     pub instance: String,
     pub product: String,
     pub resource: String,
     pub billing_model: String,
     pub billing_account: Option<String>,
-    /// Such as `aws` or `rhm`; empty if it is not paid through one.
+    /// Such as `aws` or `rhm`; empty without a marketplace.
     pub marketplace: String,
     /// `single` or `multi`.
     pub az_type: String,
@@ -50,21 +50,20 @@ pub struct Reservation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub id: String,
-    /// As tokens name it: the external id.
+    /// The external id, as in tokens.
     pub org: String,
     pub banned: bool,
 }
 
 #[async_trait]
 pub trait Ams: Send + Sync + 'static {
-    /// How much of (product, billing model) the organisation may have, and has: None if it has no
-    /// such quota.
+    /// The organisation's quota of a product and billing model; none if it has no such quota.
     async fn quota(&self, org: &str, product: &str, billing_model: &str) -> Result<Option<Quota>>;
-    /// Reserves; `Ok(None)` if there is not enough. The same instance again gives the same
+    /// Reserves quota; `Ok(None)` if it does not suffice. The same instance again gets the same
     /// subscription.
     async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>>;
     async fn release(&self, subscription: &str) -> Result<()>;
-    /// Where terms are that were not accepted (empty if it does not say); none if all were.
+    /// The URL of terms that were not accepted (empty if it is unknown); none if all were.
     async fn open_terms(&self, account: &str, site: &str, event: &str) -> Result<Option<String>>;
     async fn account(&self, username: &str) -> Result<Option<Account>>;
 }
@@ -72,7 +71,7 @@ pub trait Ams: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Up to, not including, `/api`. Empty: there is none.
+    /// Up to, not including, `/api`. Empty: disabled.
     pub url: String,
     pub token: Secret,
     pub timeout_s: u64,
@@ -94,7 +93,7 @@ pub struct Http {
     target: Target,
     base: Url,
     token: Secret,
-    /// Their ids by their external ids, which never change.
+    /// Ids by external ids, which never change.
     orgs: Mutex<HashMap<String, String>>,
 }
 
@@ -188,7 +187,7 @@ impl Http {
         self.target.request(method, url).bearer_auth(self.token.expose())
     }
 
-    /// All items of a collection.
+    /// Reads all items of a collection.
     async fn list<T: DeserializeOwned>(
         &self,
         operation: &str,
@@ -211,14 +210,14 @@ impl Http {
         Ok(all)
     }
 
-    /// Those where the field is the value.
+    /// Finds the items with this value of a field.
     async fn search<T: DeserializeOwned>(
         &self,
         collection: &str,
         field: &str,
         value: &str,
     ) -> Result<Vec<T>> {
-        // How a quote would be escaped is not said anywhere, and no name that exists has one.
+        // The API does not document how a quote is escaped, and no existing name has one.
         if value.is_empty() || value.contains(['\'', '"', '\\']) || has_control(value) {
             return Ok(Vec::new());
         }
@@ -251,8 +250,8 @@ impl Http {
         Ok(found.into_iter().find(holds).map(|one| one.id))
     }
 
-    /// One try of a reservation. A refusal may come as "too many requests": then it is the body
-    /// that tells it from being busy, so the answer must not be taken for an error before.
+    /// One attempt of a reservation. A refusal may have the status "too many requests": only the body
+    /// distinguishes it from throttling, so it must be read before the status counts as an error.
     async fn authorize(&self, body: &Value) -> Result<Authorization, Failure> {
         let mut request =
             self.request(Method::POST, &[ACCOUNTS, "cluster_authorizations"]).json(body);
@@ -264,8 +263,8 @@ impl Http {
             Failure::new(delivery, Error::unavailable(SYSTEM, error.without_url()))
         })?;
         let status = response.status();
-        let answer = outbound::body(response, BODY_BYTES_MAX).await?;
-        if let Ok(authorization) = serde_json::from_slice::<Authorization>(&answer)
+        let body = outbound::body(response, BODY_BYTES_MAX).await?;
+        if let Ok(authorization) = serde_json::from_slice::<Authorization>(&body)
             && (status.is_success() || !authorization.allowed)
         {
             return Ok(authorization);
@@ -275,7 +274,7 @@ impl Http {
             status if status.is_server_error() => Delivery::Unknown,
             _ => Delivery::Answered,
         };
-        Err(Failure::new(delivery, refusal("reserve", status, &answer)))
+        Err(Failure::new(delivery, refusal("reserve", status, &body)))
     }
 }
 
@@ -286,9 +285,9 @@ impl Ams for Http {
         let path = [ACCOUNTS, "organizations", &id, "quota_cost"];
         let query = [("fetchRelatedResources", "true")];
         let costs: Vec<Cost> = self.list("quota_cost", &path, &query).await?;
-        let ours = costs.iter().filter(|cost| {
+        let matching = costs.iter().filter(|cost| {
             let mut related = cost.related_resources.iter();
-            related.any(|one| one.product == product && pays(&one.billing_model, billing_model))
+            related.any(|one| one.product == product && covers(&one.billing_model, billing_model))
         });
         let sum = |total: Option<Quota>, cost: &Cost| {
             let Quota { allowed, consumed } = total.unwrap_or(Quota { allowed: 0, consumed: 0 });
@@ -297,11 +296,11 @@ impl Ams for Http {
                 consumed: consumed.saturating_add(cost.consumed),
             })
         };
-        Ok(ours.fold(None, sum))
+        Ok(matching.fold(None, sum))
     }
 
     async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>> {
-        // An answer may have been lost, here or before a crash.
+        // A response may have been lost, here or before a crash.
         if let Some(subscription) = self.reserved(&reservation.instance).await? {
             return Ok(Some(subscription));
         }
@@ -310,7 +309,7 @@ impl Ams for Http {
         match authorization {
             Authorization { allowed: false, .. } => Ok(None),
             Authorization { subscription: Some(subscription), .. } => Ok(Some(subscription.id)),
-            _ => Err(Error::unavailable(SYSTEM, "it reserved, but names no subscription")),
+            _ => Err(Error::unavailable(SYSTEM, "the reservation has no subscription")),
         }
     }
 
@@ -333,11 +332,11 @@ impl Ams for Http {
     async fn open_terms(&self, account: &str, site: &str, event: &str) -> Result<Option<String>> {
         let body = json!({"account_username": account, "site_code": site, "event_code": event});
         let request = self.request(Method::POST, &[TERMS]).json(&body);
-        // It is a question, although it is asked by POST.
+        // The request is read-only, although it is a POST.
         let request = request.header("idempotency-key", "terms");
         let response = self.target.http("terms_review", request).await?;
         if response.status() == StatusCode::NOT_FOUND {
-            // Whoever it does not know has accepted nothing.
+            // An unknown user has accepted nothing.
             return Ok(Some(String::new()));
         }
         let review: Value = read("terms_review", response).await?;
@@ -345,7 +344,7 @@ impl Ams for Http {
             Some(required) => {
                 Ok(required.then(|| review["redirect_url"].as_str().unwrap_or_default().to_owned()))
             }
-            None => Err(Error::unavailable(SYSTEM, "it does not say whether terms are required")),
+            None => Err(Error::unavailable(SYSTEM, "the response lacks terms_required")),
         }
     }
 
@@ -393,7 +392,7 @@ fn authorization_request(reservation: &Reservation) -> Value {
     })
 }
 
-/// What is charged has the marketplace in its name, except the first one there was.
+/// The billing model of a charge includes the marketplace, except the original one.
 fn charged(billing_model: &str, marketplace: &str) -> String {
     match (billing_model, marketplace) {
         ("marketplace", "" | "rhm") => "marketplace".into(),
@@ -402,8 +401,8 @@ fn charged(billing_model: &str, marketplace: &str) -> String {
     }
 }
 
-/// Whether a quota's billing model is good for the one that is asked for.
-fn pays(offered: &str, asked: &str) -> bool {
+/// Whether a quota's billing model covers the requested one.
+fn covers(offered: &str, asked: &str) -> bool {
     let of_marketplace = asked == "marketplace" && offered.starts_with("marketplace-");
     offered == asked || offered == "any" || of_marketplace
 }
@@ -419,20 +418,20 @@ async fn read<T: DeserializeOwned>(operation: &str, response: Response) -> Resul
         return Err(refusal(operation, status, &body));
     }
     serde_json::from_slice(&body).map_err(|e| {
-        Error::unavailable(SYSTEM, format!("{operation} answered what cannot be read: {e}"))
+        Error::unavailable(SYSTEM, format!("the response of {operation} cannot be parsed: {e}"))
     })
 }
 
-/// What it says when it does not do what we want.
+/// The error of a failed request.
 fn refusal(operation: &str, status: StatusCode, body: &[u8]) -> Error {
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
-    let reason = said["reason"].as_str().unwrap_or("no reason given");
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let reason = body["reason"].as_str().unwrap_or("no reason given");
     let help = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; check ams.token and what it may do",
         StatusCode::NOT_FOUND => "; check ams.url",
         _ => "",
     };
-    Error::unavailable(SYSTEM, format!("{operation} answered {status}: {reason}{help}"))
+    Error::unavailable(SYSTEM, format!("{operation} returned {status}: {reason}{help}"))
 }
 
 #[cfg(test)]
@@ -440,12 +439,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marketplace_is_part_of_what_is_charged_and_of_what_is_offered() {
+    fn a_marketplace_is_part_of_the_charged_and_of_the_offered_billing_model() {
         assert_eq!(charged("standard", "aws"), "standard");
         assert_eq!(charged("marketplace", ""), "marketplace");
         assert_eq!(charged("marketplace", "rhm"), "marketplace");
         assert_eq!(charged("marketplace", "aws"), "marketplace-aws");
-        for (offered, asked, good) in [
+        for (offered, asked, expected) in [
             ("standard", "standard", true),
             ("any", "standard", true),
             ("marketplace-aws", "marketplace", true),
@@ -455,7 +454,7 @@ mod tests {
             ("marketplace", "standard", false),
             ("", "standard", false),
         ] {
-            assert_eq!(pays(offered, asked), good, "{offered} for {asked}");
+            assert_eq!(covers(offered, asked), expected, "{offered} for {asked}");
         }
     }
 }

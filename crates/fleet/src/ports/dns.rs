@@ -1,7 +1,7 @@
-//! The names of instances: CNAME records in a zone of Route 53.
+//! DNS names of instances: CNAME records in a hosted zone of Route 53.
 //!
-//! Route 53 is slow and easily busy: five requests a second for an account, one change at a time
-//! for a zone. So a whole instance is one batch, and being told to wait is no failure.
+//! Route 53 limits an account to five requests a second, and a zone to one change at a time. So a whole
+//! instance is one batch, and throttling does not count as a failure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,21 +27,21 @@ const SYSTEM: &str = "Route 53";
 
 #[async_trait]
 pub trait Dns: Send + Sync + 'static {
-    /// Makes the records so. Returns the change to wait for.
+    /// Creates or updates the records. Returns the change to wait for.
     async fn upsert(&self, records: &[Record]) -> Result<String>;
     /// Whether the change is on every name server.
     async fn in_sync(&self, change: &str) -> Result<bool>;
-    /// Removes the records; those that are not there are no error, also if their target differs.
+    /// Removes the records, whatever their targets. Missing records are not an error.
     async fn remove(&self, records: &[Record]) -> Result<()>;
-    /// Those of the names that exist, with their targets: spelt as they were asked for, targets in
-    /// lower case and without the dot at the end.
+    /// The existing records of these names: spelt as requested, targets in lower case and without the
+    /// dot at the end.
     async fn find(&self, names: &[String]) -> Result<Vec<Record>>;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The hosted zone that the records are in. Empty: there is no DNS.
+    /// The hosted zone of the records. Empty: no DNS.
     pub zone_id: String,
     /// Instead of Amazon's own.
     pub endpoint: String,
@@ -50,7 +50,7 @@ pub struct Config {
     pub access_key_id_file: Option<PathBuf>,
     pub secret_access_key: Secret,
     pub secret_access_key_file: Option<PathBuf>,
-    /// How long others may remember a record.
+    /// How long resolvers may cache a record.
     pub ttl_s: u32,
 }
 
@@ -87,9 +87,9 @@ impl Route53 {
         if !config.is_on() {
             return Err(Error::invalid("dns.zone_id", "is empty; give the id of a hosted zone"));
         }
-        let id = given("access_key_id", &config.access_key_id, &config.access_key_id_file)?;
+        let id = value_or_file("access_key_id", &config.access_key_id, &config.access_key_id_file)?;
         let secret = config.secret_access_key.expose();
-        let secret = given("secret_access_key", secret, &config.secret_access_key_file)?;
+        let secret = value_or_file("secret_access_key", secret, &config.secret_access_key_file)?;
         install_tls();
         let http = Builder::new()
             .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
@@ -98,7 +98,7 @@ impl Route53 {
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(config.region.clone()))
             .credentials_provider(Credentials::new(id, secret, None, None, "configuration"))
-            // Retries are decided in one place, and it is not this one.
+            // The outbound layer retries.
             .retry_config(RetryConfig::disabled())
             .http_client(http);
         if !config.endpoint.is_empty() {
@@ -112,27 +112,27 @@ impl Route53 {
         })
     }
 
-    /// The sets of CNAMEs under a name: none or one, unless somebody weights them by hand.
+    /// The sets of CNAMEs of a name: none or one, unless somebody added weights by hand.
     async fn sets(&self, name: &str) -> Result<Vec<ResourceRecordSet>> {
-        let wanted = normal(name);
+        let name = normalized(name);
         let found = self
             .target
             .call("list records", true, |_| async {
                 let request = self.client.list_resource_record_sets().hosted_zone_id(&self.zone_id);
-                let request = request.start_record_name(&wanted).start_record_type(RrType::Cname);
+                let request = request.start_record_name(&name).start_record_type(RrType::Cname);
                 request.max_items(10).send().await.map_err(|error| self.failure(error))
             })
             .await?;
-        let ours =
-            |set: &ResourceRecordSet| normal(set.name()) == wanted && set.r#type == RrType::Cname;
-        Ok(found.resource_record_sets.into_iter().take_while(ours).collect())
+        let same =
+            |set: &ResourceRecordSet| normalized(set.name()) == name && set.r#type == RrType::Cname;
+        Ok(found.resource_record_sets.into_iter().take_while(same).collect())
     }
 
-    /// Gives the id of the change.
+    /// Applies changes. Returns the id of the change.
     async fn change(&self, changes: &[Change]) -> Result<String> {
         let batch = ChangeBatch::builder().set_changes(Some(changes.to_vec())).build();
         let batch = batch.map_err(|e| Error::internal("a batch of DNS changes", e))?;
-        let answer = self
+        let response = self
             .target
             .call("change records", true, |_| async {
                 let request = self.client.change_resource_record_sets();
@@ -140,7 +140,7 @@ impl Route53 {
                 request.send().await.map_err(|error| self.failure(error))
             })
             .await?;
-        let info = answer.change_info.ok_or_else(|| odd("an answer without a change"))?;
+        let info = response.change_info.ok_or_else(|| incomplete("a response without a change"))?;
         Ok(info.id.trim_start_matches("/change/").to_owned())
     }
 
@@ -158,12 +158,12 @@ impl Route53 {
             .map_err(|e| Error::internal("a DNS record", e))
     }
 
-    /// One reading and deleting; `Conflict` if the zone changed in between.
+    /// One attempt to read and delete; `Conflict` if the zone changed in between.
     async fn remove_once(&self, names: &[&str]) -> Result<()> {
         let mut deletions = Vec::new();
         for name in names {
             for set in self.sets(name).await? {
-                // A deletion must name exactly what is there: what was just read.
+                // A deletion must name exactly the existing set.
                 let deletion = change(ChangeAction::Delete, set);
                 deletions.push(deletion.map_err(|e| Error::internal("a DNS record", e))?);
             }
@@ -179,35 +179,35 @@ impl Route53 {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let SdkError::ServiceError(answered) = &error else {
-            let said = DisplayErrorContext(&error).to_string();
-            return Failure::new(Delivery::Unknown, Error::unavailable(SYSTEM, said));
+            let text = DisplayErrorContext(&error).to_string();
+            return Failure::new(Delivery::Unknown, Error::unavailable(SYSTEM, text));
         };
         let status = answered.raw().status().as_u16();
         let code = error.code().unwrap_or("no code");
         let message = error.message().unwrap_or("no message");
         let id = error.meta().request_id().unwrap_or("none");
-        let said = format!("{code}: {message} (request {id})");
+        let text = format!("{code}: {message} (request {id})");
         let (delivery, error) = match code {
             "Throttling" | "ThrottlingException" | "PriorRequestNotComplete" => {
-                (Delivery::Throttled, Error::unavailable(SYSTEM, format!("it is busy: {said}")))
+                (Delivery::Throttled, Error::unavailable(SYSTEM, format!("throttled: {text}")))
             }
             "InvalidChangeBatch" => {
-                (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {said}")))
+                (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {text}")))
             }
             "NoSuchHostedZone" => {
-                let help = format!("{said}; check dns.zone_id");
+                let help = format!("{text}; check dns.zone_id");
                 (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
             "NoSuchChange" => {
                 (Delivery::Answered, Error::NotFound(format!("{SYSTEM}: the change")))
             }
-            _ if status == 429 => (Delivery::Throttled, Error::unavailable(SYSTEM, said)),
-            _ if status >= 500 => (Delivery::Unknown, Error::unavailable(SYSTEM, said)),
+            _ if status == 429 => (Delivery::Throttled, Error::unavailable(SYSTEM, text)),
+            _ if status >= 500 => (Delivery::Unknown, Error::unavailable(SYSTEM, text)),
             _ if status == 403 => {
-                let help = format!("{said}; check dns.access_key_id and what it may do");
+                let help = format!("{text}; check dns.access_key_id and what it may do");
                 (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
-            _ => (Delivery::Answered, Error::internal(SYSTEM, said)),
+            _ => (Delivery::Answered, Error::internal(SYSTEM, text)),
         };
         Failure::new(delivery, error)
     }
@@ -218,12 +218,12 @@ impl Dns for Route53 {
     async fn upsert(&self, records: &[Record]) -> Result<String> {
         let mut changes = BTreeMap::new();
         for record in records {
-            let name = normal(&record.name);
+            let name = normalized(&record.name);
             // Route 53 refuses a batch that names a record twice.
             match changes.insert(name, record) {
-                Some(other) if normal(&other.target) != normal(&record.target) => {
+                Some(other) if normalized(&other.target) != normalized(&record.target) => {
                     let (name, one, two) = (&record.name, &other.target, &record.target);
-                    let why = format!("{name} cannot lead to {one} and to {two}");
+                    let why = format!("{name} cannot have the targets {one} and {two}");
                     return Err(Error::internal("DNS records", why));
                 }
                 _ => {}
@@ -240,21 +240,25 @@ impl Dns for Route53 {
 
     async fn in_sync(&self, change: &str) -> Result<bool> {
         for id in change.split(',').filter(|id| !id.is_empty()) {
-            let answer = self.target.call("get change", true, |_| async {
+            let response = self.target.call("get change", true, |_| async {
                 let request = self.client.get_change().id(id);
                 request.send().await.map_err(|error| self.failure(error))
             });
-            match answer.await {
-                Ok(answer) => {
-                    let info =
-                        answer.change_info.ok_or_else(|| odd("an answer without a change"))?;
+            match response.await {
+                Ok(response) => {
+                    let info = response
+                        .change_info
+                        .ok_or_else(|| incomplete("a response without a change"))?;
                     if info.status != ChangeStatus::Insync {
                         return Ok(false);
                     }
                 }
-                // Changes are forgotten some time after they are done.
+                // Route 53 drops changes some time after they are done.
                 Err(Error::NotFound(_)) => {
-                    tracing::warn!(change = id, "{SYSTEM} does not know the change any more");
+                    tracing::warn!(
+                        change = id,
+                        "a DNS change is no longer known; taking it as in sync"
+                    );
                 }
                 Err(error) => return Err(error),
             }
@@ -264,11 +268,11 @@ impl Dns for Route53 {
 
     async fn remove(&self, records: &[Record]) -> Result<()> {
         let names: BTreeMap<String, &str> =
-            records.iter().map(|record| (normal(&record.name), record.name.as_str())).collect();
+            records.iter().map(|record| (normalized(&record.name), record.name.as_str())).collect();
         let names: Vec<&str> = names.into_values().collect();
-        for _ in 1..ROUNDS {
+        for _ in 1..ATTEMPTS_MAX {
             match self.remove_once(&names).await {
-                // Somebody else deleted or changed one after it was read.
+                // Another client deleted or changed a record after it was read.
                 Err(Error::Conflict(_)) => {}
                 done => return done,
             }
@@ -281,7 +285,7 @@ impl Dns for Route53 {
         for name in names {
             for set in self.sets(name).await? {
                 for value in set.resource_records() {
-                    let target = normal(value.value());
+                    let target = normalized(value.value());
                     found.push(Record { name: name.clone(), target });
                 }
             }
@@ -290,8 +294,8 @@ impl Dns for Route53 {
     }
 }
 
-/// How often a removal starts again when the zone changes under it.
-const ROUNDS: u32 = 3;
+/// How often a removal is tried while the zone changes.
+const ATTEMPTS_MAX: u32 = 3;
 
 fn change(
     action: ChangeAction,
@@ -300,12 +304,12 @@ fn change(
     Change::builder().action(action).resource_record_set(set).build()
 }
 
-fn odd(what: &str) -> Error {
+fn incomplete(what: &str) -> Error {
     Error::unavailable(SYSTEM, what)
 }
 
 /// A value of the configuration, or of the file that it names.
-fn given(name: &str, value: &str, file: &Option<PathBuf>) -> Result<String> {
+fn value_or_file(name: &str, value: &str, file: &Option<PathBuf>) -> Result<String> {
     let field = format!("dns.{name}");
     let text = match file {
         Some(path) => read(&field, path)?,
@@ -323,8 +327,8 @@ fn read(field: &str, path: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// What Route 53 takes in one batch: a thousand values with 32,000 characters, where each of an
-/// UPSERT counts twice.
+/// Splits changes by the limits of a batch: a thousand values with 32,000 characters, where each of
+/// an UPSERT counts twice.
 fn batches(changes: &[Change], weight: usize) -> Vec<&[Change]> {
     const VALUES_MAX: usize = 1000;
     const CHARACTERS_MAX: usize = 32_000;
@@ -352,13 +356,13 @@ fn batches(changes: &[Change], weight: usize) -> Vec<&[Change]> {
     all
 }
 
-/// With the dot at its end: a name that is not continued.
+/// An absolute name, with the dot at its end.
 fn absolute(name: &str) -> String {
     format!("{}.", name.trim_end_matches('.'))
 }
 
-/// For comparison: lower case, no dot at the end, and Route 53's `\052` read as `*`.
-fn normal(name: &str) -> String {
+/// A name for comparison: lower case, no dot at the end, and Route 53's `\052` read as `*`.
+fn normalized(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     let mut rest = name.trim_end_matches('.');
     while let Some((before, after)) = rest.split_once('\\') {
@@ -380,14 +384,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_compared_as_route_53_writes_them() {
+    fn names_are_compared_in_the_notation_of_route_53() {
         for (left, right) in [
             ("Demo.Example.", "demo.example"),
             ("\\052.demo.example.", "*.demo.example"),
             ("a\\b.example", "a\\b.example"),
             ("a\\05", "A\\05."),
         ] {
-            assert_eq!(normal(left), normal(right), "{left}");
+            assert_eq!(normalized(left), normalized(right), "{left}");
         }
         assert_eq!(absolute("a.example"), "a.example.");
         assert_eq!(absolute("a.example."), "a.example.");
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_never_larger_than_route_53_takes() {
+    fn a_batch_never_exceeds_the_limits_of_route_53() {
         let sizes = |count, length, weight| -> Vec<usize> {
             batches(&upserts(count, length), weight).iter().map(|batch| batch.len()).collect()
         };
@@ -415,15 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_from_the_configuration_or_from_a_file_and_must_be_there() {
+    fn a_key_comes_from_the_configuration_or_a_file_and_is_required() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "from a file\n").unwrap();
         let path = Some(file.path().to_owned());
-        assert_eq!(given("access_key_id", "plain", &None).unwrap(), "plain");
-        assert_eq!(given("access_key_id", "plain", &path).unwrap(), "from a file");
-        let missing = given("access_key_id", "", &None).unwrap_err().to_string();
+        assert_eq!(value_or_file("access_key_id", "plain", &None).unwrap(), "plain");
+        assert_eq!(value_or_file("access_key_id", "plain", &path).unwrap(), "from a file");
+        let missing = value_or_file("access_key_id", "", &None).unwrap_err().to_string();
         assert!(missing.contains("dns.access_key_id_file"), "{missing}");
-        let nowhere = given("access_key_id", "", &Some("/nonexistent".into())).unwrap_err();
+        let nowhere = value_or_file("access_key_id", "", &Some("/nonexistent".into())).unwrap_err();
         assert!(nowhere.to_string().starts_with("dns.access_key_id_file: /nonexistent"));
     }
 }

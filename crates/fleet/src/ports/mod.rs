@@ -1,4 +1,4 @@
-//! The outside systems of the fleet, one file each.
+//! Adapters of the fleet's external systems.
 
 pub mod ams;
 pub mod dns;

@@ -1,8 +1,8 @@
-//! The metrics of instances, read from a Prometheus for those who may see them.
+//! Reads the metrics of instances from a Prometheus, for callers who may see them.
 //!
-//! What may be seen is part of the query, and a query is a [`Selector`], never a text: nothing that
-//! a caller writes becomes PromQL except the name of a metric, which is checked, and the value of a
-//! label, which is quoted.
+//! The permission is part of the query, and a query is a [`Selector`], never a text: the only input of
+//! a caller that becomes PromQL is the name of a metric, which is checked, and the value of a label,
+//! which is quoted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use url::Url;
 use crate::model::series::{Selector, Series, escaped, is_name};
 
 const SYSTEM: &str = "Prometheus";
-/// Of an answer: some hundred series with as many points as one query may have.
+/// Of a response: some hundred series with as many points as one query may have.
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// Prometheus refuses more for each series.
 const POINTS_MAX: i64 = 11_000;
@@ -40,7 +40,7 @@ pub trait Metrics: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Up to, not including, `/api/v1`. Empty: there are no metrics.
+    /// Up to, not including, `/api/v1`. Empty: disabled.
     pub url: String,
     /// Empty: none is sent.
     pub token: Secret,
@@ -121,7 +121,7 @@ impl Prometheus {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(["api", "v1", operation]);
         }
-        // A question changes nothing: it may be asked again. POST, because URLs have an end.
+        // Read-only, so it may be retried. A POST, because the length of URLs is limited.
         let mut request = self.target.request(Method::POST, url).form(&form);
         request = request.header("idempotency-key", "query");
         if !self.token.expose().is_empty() {
@@ -130,19 +130,19 @@ impl Prometheus {
         let response = self.target.http(operation, request).await?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            let why = format!("it answered {status}; check prometheus.token");
+            let why = format!("it returned {status}; check prometheus.token");
             return Err(Error::unavailable(SYSTEM, why));
         }
         let body = outbound::body(response, BODY_BYTES_MAX).await?;
-        let answer: QueryResponse = serde_json::from_slice(&body).map_err(|e| {
+        let response: QueryResponse = serde_json::from_slice(&body).map_err(|e| {
             let why =
-                format!("it answered {status}, not what it should ({e}); check prometheus.url");
+                format!("it returned {status} and an unexpected body ({e}); check prometheus.url");
             Error::unavailable(SYSTEM, why)
         })?;
         if !status.is_success() {
-            return Err(Error::unavailable(SYSTEM, format!("{status}: {}", answer.error)));
+            return Err(Error::unavailable(SYSTEM, format!("{status}: {}", response.error)));
         }
-        answer.data.result.into_iter().map(SeriesResult::series).collect()
+        response.data.result.into_iter().map(SeriesResult::series).collect()
     }
 }
 
@@ -184,7 +184,7 @@ impl SeriesResult {
     fn series(self) -> Result<Series> {
         let sample = |(time_s, value): (f64, String)| {
             let value = value.parse().map_err(|_| {
-                Error::unavailable(SYSTEM, format!("it says that {value} is a number"))
+                Error::unavailable(SYSTEM, format!("it returned `{value}` as a number"))
             })?;
             Ok(((time_s * 1000.0).round() as i64, value))
         };
@@ -193,26 +193,26 @@ impl SeriesResult {
     }
 }
 
-/// The only place where PromQL is written.
+/// Renders a selector as PromQL, only here.
 fn promql(selector: &Selector) -> Result<String> {
     let mut parts = Vec::new();
     for name in &selector.metrics {
         if !is_name(name, true) {
-            return Err(Error::invalid("filters", format!("`{name}` is no name of a metric")));
+            return Err(Error::invalid("filters", format!("`{name}` is not the name of a metric")));
         }
     }
-    // What is a name has no character that means something else in a regular expression, and
-    // Prometheus anchors at both ends.
+    // A valid name has no special character of regular expressions, and Prometheus anchors at both
+    // ends.
     parts.push(match selector.metrics.as_slice() {
         [one] => format!("__name__=\"{one}\""),
         several => format!("__name__=~\"{}\"", several.join("|")),
     });
     if selector.labels.is_empty() {
-        return Err(bad_selector("it would read everyone's series"));
+        return Err(bad_selector("it would read the series of all instances"));
     }
     for (name, value) in &selector.labels {
         if value.is_empty() {
-            // To Prometheus an empty value is every series without the label.
+            // Prometheus takes an empty value for every series without the label.
             return Err(bad_selector("a label without a value"));
         }
         parts.push(matcher(name, "=", value)?);
@@ -225,7 +225,7 @@ fn promql(selector: &Selector) -> Result<String> {
 
 fn matcher(name: &str, operator: &str, value: &str) -> Result<String> {
     if !is_name(name, false) || name == "__name__" {
-        return Err(bad_selector(&format!("`{name}` is no label")));
+        return Err(bad_selector(&format!("`{name}` is not a label")));
     }
     Ok(format!("{name}{operator}\"{}\"", escaped(value)))
 }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_or_would_read_too_much_is_refused() {
+    fn invalid_names_and_too_broad_selectors_are_refused() {
         for metric in ["", "a b", "a{", "a\"", "1a", "a|b", ".*", "ä", "a\n"] {
             let bad = selector(&[metric], &[("id", "x")]);
             let error = promql(&bad).unwrap_err();

@@ -1,9 +1,9 @@
-//! Clusters that Terraform (or OpenTofu) makes: a working directory for each, with a copy of the
+//! Clusters that Terraform (or OpenTofu) creates: a working directory for each, with a copy of the
 //! module and the state.
 //!
-//! A run is never cut off in the middle if it can be helped: what was half made then would be
-//! known to nobody. It leads its own process group and writes to a file, so that it goes on when
-//! this process dies, and whoever comes next waits for it.
+//! A run is not interrupted if that can be avoided: a half created resource would be in no state. It
+//! leads its own process group and writes to a file, so that it goes on when this process dies, and
+//! the next one waits for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -24,17 +24,17 @@ use crate::ports::process::Identity;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// `terraform` or `tofu`, or where it is.
+    /// `terraform` or `tofu`, or the path of either.
     pub program: PathBuf,
-    /// The module that makes a cluster. Its outputs `kubeconfig`, `dns_name` and `external_id` say
-    /// what came of it; it may declare the variables `cluster_id`, `cluster_name`,
-    /// `cloud_provider`, `region` and `multi_az`. None: clusters are not made here.
+    /// The module that creates a cluster. It has the outputs `kubeconfig`, `dns_name` and
+    /// `external_id`, and may declare the variables `cluster_id`, `cluster_name`,
+    /// `cloud_provider`, `region` and `multi_az`. None: clusters are not created here.
     pub module_dir: Option<PathBuf>,
-    /// More variables of the module.
+    /// Further variables of the module.
     pub variables: BTreeMap<String, Secret>,
-    /// What it finds in its environment beside ours, such as a cloud's credentials.
+    /// Further environment variables, such as a cloud's credentials.
     pub environment: BTreeMap<String, Secret>,
-    /// A run that takes longer is ended.
+    /// A run that takes longer is stopped.
     pub timeout_s: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for Config {
     }
 }
 
-/// What a cluster is made from.
+/// The parameters of a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TerraformInput {
     pub id: String,
@@ -60,10 +60,10 @@ pub struct TerraformInput {
     pub multi_az: bool,
 }
 
-/// What came of it.
+/// The outputs of the module.
 #[derive(Clone, Default, PartialEq)]
 pub struct Outputs {
-    /// The text of one; empty if the module has no such output.
+    /// Empty if the module has no such output.
     pub kubeconfig: String,
     pub dns_name: String,
     pub external_id: String,
@@ -72,22 +72,22 @@ pub struct Outputs {
 pub struct Terraform {
     config: Config,
     dir: PathBuf,
-    /// What was read once; it stays until the next run.
+    /// Outputs by cluster, until the next run.
     cached: Mutex<HashMap<String, Outputs>>,
 }
 
-/// Says in the working directory that the last run made everything.
+/// Marks in the working directory that the last run completed.
 const APPLIED: &str = "mainstay-applied";
-/// Says that everything was removed; all else is gone.
+/// Marks that everything was destroyed; all other files are gone.
 const DESTROYED: &str = "mainstay-destroyed";
-/// Names the process that runs, in case nobody waits for it any more.
+/// Records the process that runs, for the server that takes over.
 const RUNNING: &str = "mainstay-running.json";
 const LOG: &str = "mainstay-run.log";
-/// How long a run that was told to end may take to save what it has.
+/// How long an interrupted run may take to save its state.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 
 impl Terraform {
-    /// `dir` is made when it is needed.
+    /// `dir` is created when it is needed.
     pub fn new(config: Config, dir: PathBuf) -> Terraform {
         Terraform { config, dir, cached: Mutex::default() }
     }
@@ -100,10 +100,10 @@ impl Terraform {
         self.dir.join(id)
     }
 
-    /// Makes the cluster, or what is missing of it.
+    /// Creates the cluster, or what is missing of it.
     pub async fn apply(&self, input: &TerraformInput) -> Result<Outputs> {
         let Some(module) = &self.config.module_dir else {
-            let why = "fleet.terraform.module_dir must name the module that makes a cluster";
+            let why = "fleet.terraform.module_dir must name the module that creates a cluster";
             return Err(Error::unavailable("Terraform", why));
         };
         let working_dir = self.working_dir(&input.id);
@@ -111,8 +111,8 @@ impl Terraform {
         self.cached.lock().remove(&input.id);
         files("preparing", || {
             std::fs::create_dir_all(&working_dir)?;
-            remove_if_there(&working_dir.join(DESTROYED))?;
-            remove_if_there(&working_dir.join(APPLIED))?;
+            remove_if_exists(&working_dir.join(DESTROYED))?;
+            remove_if_exists(&working_dir.join(APPLIED))?;
             copy(module, &working_dir)
         })?;
         self.run(&working_dir, input, &["init", "-input=false", "-no-color"]).await?;
@@ -122,7 +122,7 @@ impl Terraform {
         self.read_outputs(&input.id).await
     }
 
-    /// What came of the last run; none if there was none, or it did not make everything.
+    /// The outputs of the last run; none if there was none, or it did not complete.
     pub async fn outputs(&self, id: &str) -> Result<Option<Outputs>> {
         if let Some(cached) = self.cached.lock().get(id) {
             return Ok(Some(cached.clone()));
@@ -153,8 +153,8 @@ impl Terraform {
         Ok(outputs)
     }
 
-    /// Removes everything that was made, with the module that made it. `begun` says whether
-    /// something may have been: then it must be here.
+    /// Destroys everything, with the module that created it. `begun` is whether a run may have started:
+    /// then the working directory must exist.
     pub async fn destroy(&self, input: &TerraformInput, begun: bool) -> Result<()> {
         let working_dir = self.working_dir(&input.id);
         if working_dir.join(DESTROYED).exists() || !begun && !working_dir.exists() {
@@ -162,17 +162,17 @@ impl Terraform {
         }
         if !working_dir.exists() {
             let what = format!(
-                "the working directory of cluster {}, without which what Terraform made cannot be removed,",
+                "the working directory of cluster {}, without which its resources cannot be destroyed,",
                 input.id
             );
             return Err(Error::unavailable(
                 what,
-                format!("{} is not there", working_dir.display()),
+                format!("{} does not exist", working_dir.display()),
             ));
         }
         self.wait_for_previous_run(&working_dir).await?;
         self.cached.lock().remove(&input.id);
-        files("preparing", || remove_if_there(&working_dir.join(APPLIED)))?;
+        files("preparing", || remove_if_exists(&working_dir.join(APPLIED)))?;
         self.run(&working_dir, input, &["init", "-input=false", "-no-color"]).await?;
         let destroy = ["destroy", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
         self.run(&working_dir, input, &destroy).await?;
@@ -190,7 +190,7 @@ impl Terraform {
         })
     }
 
-    /// A run that nobody waits for any more: it is let end, within its time.
+    /// Waits for a run of an earlier server, within its timeout.
     async fn wait_for_previous_run(&self, working_dir: &Path) -> Result<()> {
         let record = working_dir.join(RUNNING);
         let running = std::fs::read(&record).ok();
@@ -200,13 +200,13 @@ impl Terraform {
             self.wait_or_stop(&last).await?;
         }
         files("cleaning up", || {
-            remove_if_there(&record)?;
-            // Whoever wrote it is gone: no one holds the lock any more.
-            remove_if_there(&working_dir.join(".terraform.tfstate.lock.info"))
+            remove_if_exists(&record)?;
+            // Its writer is gone: nobody holds the lock any more.
+            remove_if_exists(&working_dir.join(".terraform.tfstate.lock.info"))
         })
     }
 
-    /// Waits for a process; after the time of a run it is asked to end, and then made to.
+    /// Waits for a process; after the timeout of a run it is interrupted, and then killed.
     async fn wait_or_stop(&self, process: &Identity) -> Result<()> {
         let signals =
             [(self.timeout(), Signal::INT), (STOP_GRACE, Signal::KILL), (STOP_GRACE, Signal::KILL)];
@@ -214,10 +214,10 @@ impl Terraform {
             if tokio::time::timeout(grace, process.ended()).await.is_ok() {
                 return Ok(());
             }
-            tracing::warn!(pid = process.pid, ?signal, "a run of Terraform takes too long");
+            tracing::warn!(pid = process.pid, ?signal, "a Terraform run exceeded its timeout");
             files("ending a run", || process.signal(signal))?;
         }
-        Err(Error::unavailable("Terraform", "a run does not end, not even by SIGKILL"))
+        Err(Error::unavailable("Terraform", "a run does not end after SIGKILL"))
     }
 
     async fn run(&self, working_dir: &Path, input: &TerraformInput, args: &[&str]) -> Result<()> {
@@ -228,47 +228,54 @@ impl Terraform {
         let err = files("writing", || out.try_clone())?;
         let mut command = self.command(working_dir, args);
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-        let given = [
+        let variables = [
             ("cluster_id", input.id.clone()),
             ("cluster_name", input.name.clone()),
             ("cloud_provider", input.cloud_provider.clone()),
             ("region", input.region.clone()),
             ("multi_az", input.multi_az.to_string()),
         ];
-        // In the environment: there it is no secret told to everyone, and no error if the module
-        // does not declare it.
-        let more = self
+        // In the environment they are not visible to other users, and not an error if the module does
+        // not declare them.
+        let further = self
             .config
             .variables
             .iter()
             .map(|(name, value)| (name.as_str(), value.expose().clone()));
-        for (name, value) in given.into_iter().chain(more) {
+        for (name, value) in variables.into_iter().chain(further) {
             command.env(format!("TF_VAR_{name}"), value);
         }
         let mut child = command.spawn().map_err(|error| self.program_error(error))?;
-        // Not there: it has ended already.
+        // None if it has ended already.
         if let Some(identity) = child.id().and_then(Identity::of_pid) {
             let record = serde_json::to_vec(&identity).expect("two plain fields");
-            files("writing", || std::fs::write(working_dir.join(RUNNING), record))?;
+            files("writing", || {
+                kernel::files::replace(&working_dir.join(RUNNING), &record, 0o600)
+            })?;
             self.wait_or_stop(&identity).await?;
         }
         let status = child.wait().await;
-        files("cleaning up", || remove_if_there(&working_dir.join(RUNNING)))?;
+        files("cleaning up", || remove_if_exists(&working_dir.join(RUNNING)))?;
         self.check_result(&log, args[0], files("waiting", || status)?.success())
     }
 
-    fn check_result(&self, log: &Path, what: &str, well: bool) -> Result<()> {
-        let said = std::fs::read_to_string(log).unwrap_or_default();
-        let (progress, why) = read_log(&said);
-        tracing::info!(run = what, well, progress = self.redacted(&progress), "Terraform");
-        if well {
+    fn check_result(&self, log: &Path, what: &str, success: bool) -> Result<()> {
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let (progress, why) = read_log(&log);
+        tracing::info!(
+            run = what,
+            success,
+            progress = self.redacted(&progress),
+            "a Terraform run ended"
+        );
+        if success {
             return Ok(());
         }
         let why = self.redacted(&why);
-        Err(Error::unavailable(format!("Terraform ({what}: {why}); what it makes"), why))
+        Err(Error::unavailable(format!("Terraform ({what}: {why}); its cluster"), why))
     }
 
-    /// Without the values that were given to it: any of them may be a secret.
+    /// Redacts the configured values: any of them may be a secret.
     fn redacted(&self, text: &str) -> String {
         let Config { variables, environment, .. } = &self.config;
         let values = variables.values().chain(environment.values()).map(Secret::expose);
@@ -297,14 +304,14 @@ fn files<T>(what: &str, work: impl FnOnce() -> std::io::Result<T>) -> Result<T> 
     })
 }
 
-fn remove_if_there(path: &Path) -> std::io::Result<()> {
+fn remove_if_exists(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// A module's files, without what a run by hand may have left.
+/// Copies a module's files, without what a run by hand may have left.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
@@ -325,21 +332,21 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a run did in short, and what it says is wrong.
+/// Returns a summary of a run, and its errors.
 fn read_log(log: &str) -> (String, String) {
     let lines: Vec<Value> =
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let of = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind);
+    let of_type = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind);
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
-    let progress = of("change_summary").next_back().map(|line| text(&line["@message"]));
-    let errors = of("diagnostic").filter(|line| line["@level"] == "error").map(|line| {
+    let progress = of_type("change_summary").next_back().map(|line| text(&line["@message"]));
+    let errors = of_type("diagnostic").filter(|line| line["@level"] == "error").map(|line| {
         let (what, more) =
             (text(&line["diagnostic"]["summary"]), text(&line["diagnostic"]["detail"]));
         if more.is_empty() { what } else { format!("{what}: {more}") }
     });
     let mut why = errors.collect::<Vec<_>>().join("; ");
     if why.is_empty() {
-        // What is not in JSON (`init`, a crash) ends with the reason.
+        // Output that is not JSON (`init`, a crash) ends with the reason.
         let last: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         why = last[last.len().saturating_sub(6)..].join(" ");
     }
@@ -351,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_read_from_what_a_run_printed() {
+    fn the_reason_is_read_from_the_log_of_a_run() {
         let log = concat!(
             r#"{"@level":"info","@message":"Plan: 1 to add","type":"change_summary"}"#,
             "\n",
@@ -364,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_not_repeated() {
+    fn configured_values_are_redacted() {
         let variables = [("token".to_owned(), Secret::from("hunter2"))].into();
         let terraform = Terraform::new(Config { variables, ..Config::default() }, "/x".into());
         assert_eq!(terraform.redacted("bad hunter2!"), "bad [redacted]!");

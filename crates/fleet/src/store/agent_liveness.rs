@@ -1,4 +1,4 @@
-//! When each agent last contacted this process. Its cluster's status records it less often.
+//! The time of each agent's last contact with this process. The cluster's status records it less often.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::model::cluster::Cluster;
 pub struct AgentLiveness(Mutex<HashMap<String, Timestamp>>);
 
 impl AgentLiveness {
-    /// The agent of a cluster made contact.
+    /// Records contact with the agent of a cluster.
     pub fn touch(&self, cluster: &str, now: Timestamp) {
         self.0.lock().insert(cluster.into(), now);
     }
 
     /// The later of the last contact with this process and the one that the status records.
     pub fn last_seen(&self, cluster: &Cluster) -> Option<Timestamp> {
-        let here = self.0.lock().get(&cluster.id).copied();
-        here.max(cluster.status.agent_seen_at)
+        let local = self.0.lock().get(&cluster.id).copied();
+        local.max(cluster.status.agent_seen_at)
     }
 }

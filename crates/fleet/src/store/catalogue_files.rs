@@ -1,4 +1,4 @@
-//! Reads the files of the catalogue: all of them, or none if one has a mistake.
+//! Reads the catalogue's files: all of them, or none if one has an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::model::kind::{Kind, Problem};
 use crate::model::providers::{ClusterFile, Providers};
 use crate::model::quota::{AccessRules, QuotaList};
 
-/// What comes along.
+/// The kinds that are built in.
 const EMBEDDED: [(&str, &str); 2] = [
     ("kinds/kafka.yaml", include_str!("../../../../kinds/kafka.yaml")),
     ("kinds/dinosaur.yaml", include_str!("../../../../kinds/dinosaur.yaml")),
 ];
 
-/// Where the catalogue's files are.
+/// Paths of the catalogue's files.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogueFiles {
     pub kinds_dir: Option<PathBuf>,
@@ -31,7 +31,6 @@ pub struct CatalogueFiles {
 }
 
 impl CatalogueFiles {
-    /// Reads all files.
     pub fn read(&self) -> Result<Catalogue> {
         let providers: Providers = match &self.providers {
             Some(file) => read(file)?,
@@ -39,13 +38,13 @@ impl CatalogueFiles {
         };
         let quota: QuotaList = optional(self.quota.as_deref())?;
         let clusters: ClusterFile = optional(self.clusters.as_deref())?;
-        let named = |file: &Option<PathBuf>, checked: Result<(), (String, String)>| {
+        let checked = |file: &Option<PathBuf>, result: Result<(), (String, String)>| {
             let file =
                 file.as_ref().map_or_else(|| "the file".into(), |file| file.display().to_string());
-            checked.map_err(|(field, message)| Error::invalid(format!("{file}: {field}"), message))
+            result.map_err(|(field, message)| Error::invalid(format!("{file}: {field}"), message))
         };
-        named(&self.quota, quota.check())?;
-        named(&self.providers, providers.check())?;
+        checked(&self.quota, quota.check())?;
+        checked(&self.providers, providers.check())?;
         let denied = self.deny.as_deref().map(names).transpose()?.unwrap_or_default();
         let allowed = self.access.as_deref().map(names).transpose()?;
         Ok(Catalogue {
@@ -57,7 +56,7 @@ impl CatalogueFiles {
         })
     }
 
-    /// When each file was last changed.
+    /// The modification time of each file.
     pub fn modified(&self) -> Vec<(PathBuf, Option<SystemTime>)> {
         let kinds = self.kinds_dir.iter().flat_map(|dir| std::fs::read_dir(dir).ok());
         let kinds = kinds.flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -75,7 +74,7 @@ impl CatalogueFiles {
     }
 }
 
-/// A list of names, which may be numbers.
+/// Reads a list of names, which may be numbers.
 fn names(file: &Path) -> Result<BTreeSet<String>> {
     let listed: Vec<serde_yaml_ng::Value> = read(file)?;
     let name = |(i, value): (usize, serde_yaml_ng::Value)| match value {
@@ -105,13 +104,13 @@ fn text(file: &Path) -> Result<String> {
 }
 
 fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
-    let wrong = |problem: Problem| {
+    let invalid = |problem: Problem| {
         let Problem { file, line, field, message } = problem;
         Error::invalid(format!("{file}:{line}: {field}"), message)
     };
     let mut kinds = BTreeMap::new();
     for (file, text) in EMBEDDED {
-        let kind = Kind::read(file, text).map_err(wrong)?;
+        let kind = Kind::read(file, text).map_err(invalid)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     let Some(dir) = dir else { return Ok(kinds) };
@@ -127,7 +126,7 @@ fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
     }
     files.sort();
     for file in files {
-        let kind = Kind::read(&file.display().to_string(), &text(&file)?).map_err(wrong)?;
+        let kind = Kind::read(&file.display().to_string(), &text(&file)?).map_err(invalid)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     for kind in kinds.values() {
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_come_along_and_from_the_directory() {
+    fn kinds_are_built_in_and_read_from_the_directory() {
         assert_eq!(CatalogueFiles::default().read().unwrap().kinds.len(), 2);
         let dir = tempfile::tempdir().unwrap();
         let dinosaur = EMBEDDED[1].1;
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_file_is_named_with_its_line() {
+    fn an_error_in_a_file_names_the_line() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("x.yaml"), "kind: x\nplural: [").unwrap();
         let why = with(dir.path()).read().unwrap_err().to_string();

@@ -14,7 +14,7 @@ pub struct NewCluster<'a> {
     pub name: &'a str,
     pub phase: Phase,
     pub spec: Spec,
-    /// Why it is registered, if that is not plain.
+    /// Why it is registered; may be empty.
     pub reason: &'a str,
 }
 
@@ -28,14 +28,14 @@ impl NewCluster<'_> {
         object
     }
 
-    /// The object in the place of a deleted one of the same id.
+    /// The object that replaces a deleted one of the same id.
     pub fn object_after(&self, deleted: &Object, now: Timestamp) -> Object {
         let (revision, generation) = (deleted.revision, deleted.generation + 1);
         Object { revision, generation, ..self.object(now) }
     }
 }
 
-/// Has a cluster reconciled at `due`.
+/// Schedules a reconciliation of a cluster at `due`.
 pub async fn wake(store: &dyn Store, id: &str, due: Timestamp, now: Timestamp) -> Result<()> {
     let wakes = vec![Wake::new(cluster::key(id), "", due)];
     let change = Change { wakes, ..Change::default() };

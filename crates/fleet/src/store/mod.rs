@@ -1,5 +1,5 @@
-//! What the fleet reads: the index of all objects, the catalogue's files, when agents were last
-//! seen; and how its objects are constructed.
+//! What the fleet reads: the index of all objects, the catalogue's files, agents' liveness; and how
+//! its objects are constructed.
 
 pub mod agent_liveness;
 pub mod catalogue_files;

@@ -1,4 +1,4 @@
-//! Service accounts: their clients are where they sign in, as they should be, and nowhere else.
+//! Reconciles service accounts with the clients in the SSO system.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ impl Worker for AccountWorker {
     async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
         let account = Account::from_object(&attempt.object)?;
-        let asks = fleet.sso_is_external && account.phase == account::READY;
-        let client_matches = if asks {
+        let compare = fleet.sso_is_external && account.phase == account::READY;
+        let client_matches = if compare {
             fleet.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
         } else {
             true

@@ -1,4 +1,4 @@
-//! Clusters by the rules: one more where a region is short, one less where it is not.
+//! Autoscaling: adds a cluster where a region is short of capacity, and removes one that is spare.
 
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use crate::model::providers::Offer;
 use crate::model::settings::Scaling;
 use crate::store::clusters::NewCluster;
 
-/// What the region of an instance that is being placed will be short of.
+/// The cluster that the region of an instance needs for its placement.
 pub fn scale_up(fleet: &Fleet, kind: &Kind, instance: &Instance) -> Option<ScaleUp> {
     let spec = &instance.spec;
     if fleet.config.scaling != Scaling::Auto || !spec.own_cluster_id.is_empty() {
         return None;
     }
-    let (cloud_provider, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
-    let (demand, offer) = demand(fleet, kind, cloud_provider, region, of)?;
+    let (cloud_provider, region, instance_type) =
+        (&spec.cloud_provider, &spec.region, &spec.instance_type);
+    let (demand, offer) = demand(fleet, kind, cloud_provider, region, instance_type)?;
     let demand = RegionDemand { placing: spec.units, ..demand };
-    let why = scale_up_reason(&demand, &offer, &fleet.index.candidates(of))?;
+    let why = scale_up_reason(&demand, &offer, &fleet.index.candidates(instance_type))?;
     Some(ScaleUp {
         cloud_provider: cloud_provider.clone(),
         region: region.clone(),
-        instance_type: of.clone(),
+        instance_type: instance_type.clone(),
         multi_az: demand.multi_az,
         why,
     })
@@ -39,44 +40,44 @@ fn demand<'a>(
     kind: &'a Kind,
     cloud_provider: &'a str,
     region: &'a str,
-    of: &'a str,
+    instance_type: &'a str,
 ) -> Option<(RegionDemand<'a>, Offer)> {
     let catalogue = fleet.catalogue();
-    let offer = catalogue.providers.cloud(cloud_provider)?.region(region)?.offer(of)?;
-    let kind_of = kind.instance_type(of)?;
+    let offer = catalogue.providers.cloud(cloud_provider)?.region(region)?.offer(instance_type)?;
+    let ty = kind.instance_type(instance_type)?;
     let demand = RegionDemand {
         kind: kind.name(),
         cloud_provider,
         region,
-        instance_type: of,
-        multi_az: kind_of.multi_az,
-        biggest: kind_of.sizes.last().map_or(1, |size| size.units),
-        used: fleet.index.used_in_region(kind.name(), cloud_provider, region, of),
+        instance_type,
+        multi_az: ty.multi_az,
+        biggest: ty.sizes.last().map_or(1, |size| size.units),
+        used: fleet.index.used_in_region(kind.name(), cloud_provider, region, instance_type),
         placing: 0,
     };
     Some((demand, offer))
 }
 
-/// Whether a cluster may go: the rules made it, nothing is on it, and no region needs it.
+/// Whether a cluster may be deleted: autoscaling created it, it is empty, and no region needs it.
 pub fn scale_down_state(fleet: &Fleet, cluster: &Cluster, instances: usize) -> ScaleDown {
-    let theirs = fleet.config.scaling == Scaling::Auto
+    let is_candidate = fleet.config.scaling == Scaling::Auto
         && cluster.spec.dynamic
         && cluster.phase == Phase::Ready
         && instances == 0;
-    if !theirs {
+    if !is_candidate {
         return ScaleDown::Never;
     }
     let catalogue = fleet.catalogue();
     let spec = &cluster.spec;
     let needed = catalogue.kinds.values().any(|kind| {
-        let types = kind.file.types.iter().filter(|of| cluster.takes(kind.name(), &of.id));
-        types.into_iter().any(|of| {
-            let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &of.id);
+        let types = kind.file.types.iter().filter(|ty| cluster.takes(kind.name(), &ty.id));
+        types.into_iter().any(|ty| {
+            let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &ty.id);
             found.is_some_and(|(demand, offer)| {
-                // Where nobody has anything and nothing is to be kept free, nothing is needed.
+                // A region without instances that must keep nothing free needs no cluster.
                 let idle =
                     demand.used == 0 && offer.min_available_capacity_slack_streaming_units == 0;
-                !idle && is_needed(&cluster.id, &demand, &offer, &fleet.index.candidates(&of.id))
+                !idle && is_needed(&cluster.id, &demand, &offer, &fleet.index.candidates(&ty.id))
             })
         })
     });
@@ -88,7 +89,7 @@ pub fn scale_down_state(fleet: &Fleet, cluster: &Cluster, instances: usize) -> S
     }
 }
 
-/// One more cluster, unless one is under way; only said, in a dry run.
+/// Creates a cluster, unless one is already in progress; a dry run only logs.
 pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
     let ScaleUp { cloud_provider, region, instance_type, multi_az, why } = scale_up;
     if !fleet.config.dynamic.scale_up {
@@ -97,7 +98,7 @@ pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
             region,
             instance_type,
             why,
-            "dry run: a cluster would be made"
+            "dry run: would create a cluster"
         );
         return Ok(());
     }
@@ -139,7 +140,7 @@ pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
         ..Change::default()
     };
     match kernel::store::commit(fleet.store.as_ref(), change, now).await {
-        // Someone else saw the same need.
+        // Another reconciliation has created it.
         Err(Error::Refused(Refusal::Limit { .. })) => Ok(()),
         done => done.map(drop),
     }

@@ -1,4 +1,4 @@
-//! Clusters: from their registration until they are gone.
+//! Reconciles clusters, from registration to deletion.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,36 +31,36 @@ pub struct ClusterWorker {
     fleet: Arc<Fleet>,
     terraform: Terraform,
     drift: DriftWatcher,
-    /// Ways to clusters, and the kubeconfig that each came from.
+    /// Clients of clusters' API servers, and the kubeconfig of each.
     clients: Mutex<HashMap<String, (String, kubernetes::KubeClient)>>,
 }
 
-/// Clusters that drifted and were not looked at yet: a wake-up is quick, so few are enough.
+/// Drifted clusters that are not woken yet: waking is quick, so few are enough.
 const DRIFTED_MAX: usize = 64;
-/// Edits by someone who does not give up are not answered faster than this.
+/// Limits how fast repeated edits of our objects are repaired.
 const DRIFT_PAUSE: Duration = Duration::from_millis(200);
-/// After a wake-up that could not be written.
+/// Before a failed wake-up is written again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl ClusterWorker {
-    /// What it leaves running belongs to `tasks` and ends with `stop`.
+    /// Its background task belongs to `tasks` and ends with `stop`.
     pub fn start(
         fleet: &Arc<Fleet>,
         terraform: Terraform,
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> ClusterWorker {
-        let (tell, mut told) = mpsc::channel::<String>(DRIFTED_MAX);
-        let (of, ends) = (fleet.clone(), stop.clone());
+        let (sender, mut drifted) = mpsc::channel::<String>(DRIFTED_MAX);
+        let (state, stopped) = (fleet.clone(), stop.clone());
         tasks.spawn(async move {
-            while let Some(Some(id)) = ends.run_until_cancelled(told.recv()).await {
-                tracing::info!(cluster = id, "what we put on a cluster was changed there");
-                let due = of.ambient.now().plus(DRIFT_PAUSE);
+            while let Some(Some(id)) = stopped.run_until_cancelled(drifted.recv()).await {
+                tracing::info!(cluster = id, "drift detected on a cluster");
+                let due = state.ambient.now().plus(DRIFT_PAUSE);
                 while let Err(error) =
-                    clusters::wake(of.store.as_ref(), &id, due, of.ambient.now()).await
+                    clusters::wake(state.store.as_ref(), &id, due, state.ambient.now()).await
                 {
-                    tracing::warn!(cluster = id, %error, "a cluster could not be woken");
-                    if ends.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
+                    tracing::warn!(cluster = id, %error, "waking a cluster failed");
+                    if stopped.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
                         return;
                     }
                 }
@@ -69,17 +69,17 @@ impl ClusterWorker {
         ClusterWorker {
             fleet: fleet.clone(),
             terraform,
-            drift: DriftWatcher::new(tell, tasks.clone(), stop.clone()),
+            drift: DriftWatcher::new(sender, tasks.clone(), stop.clone()),
             clients: Mutex::default(),
         }
     }
 
-    /// How to reach what we put things on; `None` if we put nothing on it.
+    /// The client of the cluster's API server; `None` if we install nothing there.
     async fn client_for(&self, cluster: &Cluster) -> Result<Option<kubernetes::KubeClient>> {
         let (text, context) = match cluster.spec.provider {
             Provider::Standalone => {
                 let Some(file) = &self.fleet.config.kubernetes.kubeconfig else {
-                    let what = "the way to it: fleet.kubernetes.kubeconfig, which names no file,";
+                    let what = "its kubeconfig: fleet.kubernetes.kubeconfig is not set, so access";
                     return Err(Error::Unavailable { what: what.into(), source: None });
                 };
                 let text = std::fs::read_to_string(file).map_err(|error| {
@@ -110,11 +110,11 @@ impl ClusterWorker {
         if early || cluster.spec.deleting && terraform {
             return Ok(Access::Unmanaged);
         }
-        let standing = cluster.spec.provider == Provider::Standalone
+        let declared_only = cluster.spec.provider == Provider::Standalone
             && self.fleet.config.kubernetes.kubeconfig.is_none()
             && !matches!(cluster.phase, Phase::Provisioned);
-        if standing {
-            // It was declared as being there, and we were given no way to it: its agent is.
+        if declared_only {
+            // It is declared, and we have no access: someone else installs its agent.
             return Ok(Access::Unmanaged);
         }
         let client = match self.client_for(cluster).await {
@@ -123,13 +123,13 @@ impl ClusterWorker {
             Err(error) => return Ok(Access::Unreachable(error.to_string())),
         };
         let parameters = parameters(&self.fleet, cluster);
-        self.with_agent_manifests(cluster, &parameters, async |manifests_| {
+        self.with_agent_manifests(cluster, &parameters, async |agent| {
             if !cluster.spec.deleting {
-                let matches = self.drift.matches(&cluster.id, &manifests_.objects());
+                let matches = self.drift.matches(&cluster.id, &agent.objects());
                 return Ok(Access::Managed { matches, remaining: true });
             }
             let mut remaining = false;
-            for root in manifests_.roots() {
+            for root in agent.roots() {
                 remaining |= client.get(&root).await?.is_some();
             }
             Ok(Access::Managed { matches: false, remaining })
@@ -157,12 +157,12 @@ impl ClusterWorker {
             .map(|name| name.kind())
             .collect();
         let pull_secret = pull_secret.as_str();
-        let manifests_ =
+        let agent =
             AgentManifests { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
-        work(manifests_).await
+        work(agent).await
     }
 
-    /// Writes down what went wrong, so that it can be read where the cluster is.
+    /// Records an error in the cluster's status.
     async fn record_error(&self, attempt: &Attempt, error: Error) -> Error {
         let text = error.to_string();
         if let Ok(mut cluster) = Cluster::from_object(&attempt.object)
@@ -171,7 +171,7 @@ impl ClusterWorker {
             cluster.status.reason = text.chars().take(1_024).collect();
             let change = cluster_change(&attempt.object, &cluster, "retrying", attempt.now());
             if let Err(error) = attempt.record(change).await {
-                tracing::debug!(%error, "a reason could not be written down");
+                tracing::debug!(%error, "recording a cluster's error failed");
             }
         }
         error
@@ -190,11 +190,11 @@ impl ClusterWorker {
             Step::InstallAgent => {
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
                 let parameters = parameters(fleet, cluster);
-                self.with_agent_manifests(cluster, &parameters, async |manifests_| {
-                    self.drift.apply_all(&cluster.id, &client, manifests_.objects()).await
+                self.with_agent_manifests(cluster, &parameters, async |agent| {
+                    self.drift.apply_all(&cluster.id, &client, agent.objects()).await
                 })
                 .await
-                // An older API server may refuse what its successor takes.
+                // An older API server may refuse what a newer one accepts.
                 .map_err(|error| match error {
                     Error::Invalid { message, .. } => Error::unavailable(message, "refused"),
                     error => error,
@@ -203,8 +203,8 @@ impl ClusterWorker {
             Step::Uninstall => {
                 self.drift.unwatch(&cluster.id);
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
-                self.with_agent_manifests(cluster, &BTreeMap::new(), async |manifests_| {
-                    for root in manifests_.roots() {
+                self.with_agent_manifests(cluster, &BTreeMap::new(), async |agent| {
+                    for root in agent.roots() {
                         client.delete(&root).await?;
                     }
                     Ok(())
@@ -217,7 +217,7 @@ impl ClusterWorker {
                 fleet.sso.remove(&agent_client_id(&cluster.id)).await
             }
             Step::LogScaleDown => {
-                tracing::info!(cluster = cluster.id, "dry run: this cluster would be taken away");
+                tracing::info!(cluster = cluster.id, "dry run: would delete this cluster");
                 Ok(())
             }
         }
@@ -248,15 +248,15 @@ impl Worker for ClusterWorker {
         } else {
             fleet.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
         };
-        let made = match cluster.spec.provider {
+        let outputs = match cluster.spec.provider {
             Provider::Terraform if cluster.phase == Phase::Provisioning => {
                 self.terraform.outputs(&cluster.id).await?
             }
             _ => None,
         };
         let force = deleting && cluster.spec.force;
-        let on_it = if deleting || cluster.spec.dynamic {
-            // What cannot be undone is not done by an old picture.
+        let instances = if deleting || cluster.spec.dynamic {
+            // A stale index must not decide what cannot be undone.
             fleet.index.catch_up().await?;
             fleet.index.on_cluster(&cluster.id)
         } else {
@@ -266,20 +266,20 @@ impl Worker for ClusterWorker {
         let config = &fleet.config;
         let seconds = Duration::from_secs;
         Ok(Observation {
-            instances: on_it.len(),
+            instances: instances.len(),
             last_seen: fleet.agent_liveness.last_seen(&cluster),
             lost_after: seconds(config.agent.lost_after_s),
             recheck: seconds(config.kubernetes.recheck_s.min(config.timeouts.recheck_s)),
             provision_timeout: seconds(config.timeouts.cluster_s),
             needs_client,
             client_matches,
-            provision: made.map_or(ProvisionState::Pending, |made| ProvisionState::Done {
-                dns_name: made.dns_name,
-                external_id: made.external_id,
+            provision: outputs.map_or(ProvisionState::Pending, |outputs| ProvisionState::Done {
+                dns_name: outputs.dns_name,
+                external_id: outputs.external_id,
             }),
             access: if force { Access::Unmanaged } else { self.access(&cluster).await? },
-            scale_down: autoscale::scale_down_state(fleet, &cluster, on_it.len()),
-            wakes: on_it.iter().map(|row| wake_evicted(&row.instance, now)).collect(),
+            scale_down: autoscale::scale_down_state(fleet, &cluster, instances.len()),
+            wakes: instances.iter().map(|row| wake_evicted(&row.instance, now)).collect(),
         })
     }
 
@@ -299,14 +299,14 @@ impl Worker for ClusterWorker {
         }
     }
 
-    /// A run of Terraform takes as long as its cloud does; it ends itself before this.
+    /// A Terraform run takes as long as its cloud does; its own timeout is shorter.
     fn step_timeout(&self) -> Duration {
         2 * self.terraform.timeout() + Duration::from_secs(300)
     }
 }
 
-/// Lets an instance know that its cluster is gone. One that is still being prepared goes by the
-/// picture in memory, which will know by then.
+/// Wakes an instance whose cluster is gone. One that is still being prepared reads the index, which
+/// has the change only after a moment.
 fn wake_evicted(instance: &Instance, now: Timestamp) -> Wake {
     let early = matches!(instance.phase, instance::Phase::Accepted | instance::Phase::Preparing);
     let due = if early { now.plus(PAUSE) } else { now };
@@ -323,7 +323,7 @@ fn terraform_input(cluster: &Cluster) -> TerraformInput {
     }
 }
 
-/// What a cluster's agent is told: what every agent is, and what only ours understands.
+/// The parameters of a cluster's agent: those of every agent, and one that only ours understands.
 fn parameters(fleet: &Fleet, cluster: &Cluster) -> BTreeMap<String, String> {
     let offers = serde_json::json!(fleet.config.agent.offers).to_string();
     let known = fleet.agent_parameters(cluster).into_iter().chain([("offers", offers)]);

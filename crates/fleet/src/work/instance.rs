@@ -1,4 +1,4 @@
-//! Instances of every kind: one worker for all of them.
+//! Reconciles instances of every kind.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Worker for InstanceWorker {
         let candidates = if unplaced { fleet.rank_clusters(&instance) } else { Vec::new() };
         let needs_client = kind.file.sso.canary && fleet.sso_is_external;
         let client_matches = match instance.phase {
-            // A new instance has none: what would be asked is done anyway.
+            // Nothing to compare: a new instance has no client yet, and a deleted one's is removed.
             Phase::Accepted | Phase::Preparing | Phase::Deprovision | Phase::Deleting => false,
             _ if needs_client => {
                 fleet.sso.matches(&canary_client(&fleet.secrets, &instance)).await?
@@ -107,17 +107,17 @@ impl Worker for InstanceWorker {
                 }
             }
             Step::RemoveClient => fleet.sso.remove(&canary_client_id(&instance.id)).await,
-            Step::UpsertRecords(wanted) => {
+            Step::UpsertRecords(records) => {
                 let Some(dns) = &fleet.dns else { return Ok(()) };
                 let mut next = instance;
-                next.status.dns_change = dns.upsert(wanted).await?;
+                next.status.dns_change = dns.upsert(records).await?;
                 next.status.waiting_for = "its names to be known everywhere".into();
                 attempt
                     .record(instance_change(&attempt.object, &next, "names", attempt.now()))
                     .await
             }
-            Step::RemoveRecords(wanted) => match &fleet.dns {
-                Some(dns) => dns.remove(wanted).await,
+            Step::RemoveRecords(records) => match &fleet.dns {
+                Some(dns) => dns.remove(records).await,
                 None => Ok(()),
             },
             Step::Reserve => self.reserve(attempt, instance).await,
@@ -134,9 +134,9 @@ impl Worker for InstanceWorker {
 }
 
 impl InstanceWorker {
-    /// The cluster that it is on. One that the index does not know is looked for in the store, and
-    /// so is that of an instance on a data plane: what is done to one without a cluster cannot be
-    /// undone, and who waits for a cluster that is gone waits for ever.
+    /// The cluster of an instance. Before it is on a data plane the index suffices; afterwards, and if
+    /// the index does not know the cluster, the store decides: a step for an instance without a
+    /// cluster cannot be undone, and an instance that waits for a deleted one waits for ever.
     async fn cluster(
         &self,
         attempt: &Attempt,
@@ -162,19 +162,17 @@ impl InstanceWorker {
         if instance.phase.is_going() || routes.is_empty() {
             return Ok((Vec::new(), true));
         }
-        let wanted: Vec<String> =
+        let names: Vec<String> =
             dns_records(routes).into_iter().map(|record| record.name).collect();
-        let found = dns.find(&wanted).await?;
-        let in_sync = match instance.status.dns_change.as_str() {
-            _ if instance.status.routes_created => true,
-            "" => true,
-            change => dns.in_sync(change).await?,
-        };
+        let found = dns.find(&names).await?;
+        let change = &instance.status.dns_change;
+        let done = instance.status.routes_created || change.is_empty();
+        let in_sync = done || dns.in_sync(change).await?;
         Ok((found, in_sync))
     }
 
-    /// What the sign-in system refuses for good fails the instance; what may pass does after a
-    /// while.
+    /// Fails an instance whose client the SSO system refuses, at once for a permanent error and after
+    /// the timeout for a transient one.
     async fn prepare_failed(
         &self,
         attempt: &Attempt,
@@ -214,8 +212,8 @@ impl InstanceWorker {
         attempt.record(change).await
     }
 
-    /// From one billing model to another: the new quota is taken and the old one given back in one
-    /// transaction, or nothing happens and the instance says why.
+    /// Changes the billing model: takes the new quota and releases the old one in one transaction. If
+    /// that fails, the instance records why.
     async fn promote(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(promotion) = instance.spec.promotion.clone() else { return Ok(()) };
         let fleet = &self.0;

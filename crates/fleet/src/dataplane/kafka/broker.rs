@@ -1,5 +1,5 @@
-//! A real broker: Java as our child, one node that is broker and controller, on the loopback
-//! address only. Java's end is ours; if we are killed, whoever started us ends our whole group.
+//! A real broker: Java as a child process, one node that is broker and controller, on the loopback
+//! address only. We exit when Java does; if we are killed, the supervisor kills our process group.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -51,24 +51,24 @@ pub async fn run(home: &Home, dir: &Path, port: u16) -> Result<()> {
     let mut broker = java(home, dir, &["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC"]);
     broker.arg("kafka.Kafka").arg(&properties);
     let mut broker = broker.spawn().map_err(problem("java"))?;
-    let number = broker.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let mut said = false;
-    let mut told = std::pin::pin!(until_sigterm());
+    let pid = broker.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let mut printed = false;
+    let mut terminated = std::pin::pin!(until_sigterm());
     loop {
         tokio::select! {
             ended = broker.wait() => return failure(ended.map_err(problem("java"))?),
-            told = &mut told => {
-                told.map_err(problem("the signals"))?;
-                if let Some(number) = number {
-                    // Not waited for yet, so the number is still its own.
-                    let _ = kill_process(number, Signal::TERM);
+            signal = &mut terminated => {
+                signal.map_err(problem("the signals"))?;
+                if let Some(pid) = pid {
+                    // Not reaped yet, so the pid is still its own.
+                    let _ = kill_process(pid, Signal::TERM);
                 }
                 broker.wait().await.map_err(problem("java"))?;
                 return Ok(());
             }
-            () = until_broker(port), if !said => {
+            () = until_broker(port), if !printed => {
                 println!("{READY_LINE}");
-                said = true;
+                printed = true;
             }
         }
     }
@@ -81,7 +81,7 @@ fn failure(status: ExitStatus) -> Result<()> {
 
 fn java(home: &Home, dir: &Path, options: &[&str]) -> Command {
     let mut java = Command::new(&home.java);
-    // Quick to start rather than quick in the long run.
+    // Optimises for start-up time.
     java.args(options).args(["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
     java.arg("-Djava.net.preferIPv4Stack=true");
     java.arg(format!("-Djava.io.tmpdir={}", dir.display()));
@@ -91,7 +91,7 @@ fn java(home: &Home, dir: &Path, options: &[&str]) -> Command {
     java
 }
 
-/// Gives the storage its identity. What an interrupted attempt left was never used.
+/// Formats the storage. Data of an interrupted attempt was never used.
 async fn format(home: &Home, dir: &Path, properties: &Path, ambient: &Ambient) -> Result<()> {
     let data = dir.join("data");
     if data.exists() {
@@ -118,7 +118,7 @@ fn configure(dir: &Path, port: u16, controller: u16) -> std::io::Result<PathBuf>
     std::fs::write(dir.join("log4j2.properties"), LOGGING)?;
     std::fs::write(dir.join("log4j.properties"), LOGGING_OLD)?;
     let path = dir.join("server.properties");
-    // In such a file a backslash begins an escape.
+    // A backslash begins an escape in a properties file.
     let data = dir.join("data").display().to_string().replace('\\', "\\\\");
     let properties = format!(
         "process.roles=broker,controller
@@ -148,7 +148,7 @@ broker.session.timeout.ms=3000
     Ok(path)
 }
 
-/// Until the cluster's metadata names a broker: the port answers earlier.
+/// Waits until the cluster's metadata names a broker: the port accepts connections earlier.
 async fn until_broker(port: u16) {
     while !has_broker(port).await.unwrap_or_default() {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -157,10 +157,10 @@ async fn until_broker(port: u16) {
 
 async fn has_broker(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    // Its length, Metadata, version 1, number 1, no client's name, no topics.
+    // Length, Metadata, version 1, correlation id 1, no client id, no topics.
     stream.write_all(&[0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0, 0, 0, 0]).await?;
-    // Its length, number 1, and how many brokers there are.
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).await?;
-    Ok(answer[8..] != [0; 4])
+    // Length, correlation id 1, and the number of brokers.
+    let mut response = [0; 12];
+    stream.read_exact(&mut response).await?;
+    Ok(response[8..] != [0; 4])
 }

@@ -1,4 +1,4 @@
-//! Where Kafka and Java are on this machine.
+//! Finds Kafka and Java on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ pub struct Home {
     pub version: String,
 }
 
-/// Whoever sets it means it: the others are only looked at.
+/// An error if it names no Kafka, unlike the other places.
 const CHOSEN: &str = "MAINSTAY_KAFKA_HOME";
 const USUAL: [&str; 2] = ["/opt/kafka", "/usr/share/kafka"];
 
 impl Home {
-    /// The inner error says what is missing for a real broker.
+    /// The inner error names what a real broker lacks.
     pub fn find() -> Result<Result<Home, String>> {
         Home::search(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
@@ -57,7 +57,7 @@ fn jars(dir: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
-/// `kafka_2.13-4.3.1.jar`: Scala's version, then Kafka's.
+/// Parses `kafka_2.13-4.3.1.jar`: Scala's version, then Kafka's.
 fn version(jar: &str) -> Option<String> {
     let (_, version) = jar.strip_prefix("kafka_")?.strip_suffix(".jar")?.split_once('-')?;
     version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then(|| version.to_owned())
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn jars_are_found_in_libs_or_directly_and_java_beside_them() {
+    fn jars_are_found_in_libs_or_directly_and_java_next_to_them() {
         let dir = tempfile::tempdir().unwrap();
         let (libs, bin) = (dir.path().join("libs"), dir.path().join("bin"));
         for dir in [&libs, &bin] {

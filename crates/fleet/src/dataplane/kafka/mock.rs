@@ -18,7 +18,7 @@ pub async fn run(dir: &Path, missing: &str) -> Result<()> {
         ("version", &get_rdkafka_version().1),
         ("note", "keeps nothing; for development"),
         ("missing", missing),
-        // It takes any port it gets, whichever it was asked for.
+        // It ignores the requested port and takes any free one.
         ("port", &port),
     ];
     write_facts(dir, &facts).map_err(problem("the facts"))?;
@@ -30,7 +30,7 @@ fn start() -> Result<String> {
     let failed = |error| Error::internal("librdkafka's mock cluster does not start", error);
     let cluster = MockCluster::new(1).map_err(failed)?;
     let servers = cluster.bootstrap_servers();
-    // It serves as long as the process lives.
+    // It serves until the process exits.
     std::mem::forget(cluster);
     let port = servers.rsplit_once(':').map(|(_, port)| port.to_owned());
     port.ok_or_else(|| Error::Internal {

@@ -1,5 +1,5 @@
-//! The program of a Kafka instance, run by the local data plane: a real broker where Java and
-//! Kafka's jars are, else librdkafka's mock cluster, which says so.
+//! The program of a Kafka instance on the local data plane: a real broker where Java and Kafka's jars
+//! are installed, else librdkafka's mock cluster, which says so.
 
 mod broker;
 mod home;
@@ -11,7 +11,7 @@ use kernel::{Error, Result};
 
 use home::Home;
 
-/// What is printed when clients can come.
+/// Printed when clients can connect.
 pub const READY_LINE: &str = "mainstay: the broker takes clients";
 
 /// Serves on the loopback address until SIGTERM.

@@ -1,5 +1,5 @@
-//! One instance's keeper: starts its process, watches it, starts it again, ends it. Everything
-//! that is done to an instance is done here, one thing after the other.
+//! The actor of one instance: starts its process, watches it, restarts it, stops it. All operations
+//! on an instance happen here, one after the other.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use super::start::start;
 use super::{ProcessSpec, State, SupervisorInner};
 use crate::ports::process::{self, Identity, Owner};
 
-/// After the first end it starts again almost at once; after many, rarely.
+/// The restart delay after the first failure, which doubles with each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Ready for so long: what ended it before is forgotten.
+/// After so long in the ready state, earlier failures no longer count.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// It may end so often in a row, though it was ready each time, before it counts as failed.
+/// Consecutive crashes after readiness before the instance is marked failed.
 const CRASHES_MAX: u32 = 3;
 
-/// How often its output is looked at for its size.
+/// How often the size of its output is checked.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
-/// When ending it did not work.
+/// Before a failed stop is tried again.
 const RETRY_STOP: Duration = Duration::from_secs(5);
 
 pub struct Request {
     pub operation: Operation,
-    /// Answered when it is done; for [`What::Run`], when it will be done whatever happens.
+    /// Gets the result when the operation is done; that of [`Operation::Run`] once it is durable.
     pub done: oneshot::Sender<Result<()>>,
 }
 
@@ -49,21 +49,21 @@ pub struct ProcessActor {
     inner: Arc<SupervisorInner>,
     id: String,
     dir: PathBuf,
-    /// If it names a process, then one that we have seen alive.
+    /// If it names a process, then one that we have observed alive.
     record: Record,
     requests: mpsc::Receiver<Request>,
     waiting: Vec<oneshot::Sender<Result<()>>>,
-    /// An adopted process is nobody's child.
+    /// An adopted process is not our child.
     child: Option<Child>,
     started: Instant,
     ready_since: Option<Instant>,
-    /// How often it has ended without a good run between.
+    /// Consecutive failures without a stable run between.
     failures: u32,
     not_before: Instant,
 }
 
 impl ProcessActor {
-    /// Takes over what still runs.
+    /// Adopts the process if it still runs.
     pub fn new(
         inner: Arc<SupervisorInner>,
         mut record: Record,
@@ -75,7 +75,7 @@ impl ProcessActor {
             attempt.process = attempt.process.take().filter(Identity::is_alive);
             match attempt.process {
                 Some(_) => ready_since = attempt.ready.then_some(now),
-                // It died while nobody looked.
+                // It died while no server ran.
                 None => failures = 1,
             }
         }
@@ -96,14 +96,14 @@ impl ProcessActor {
         }
     }
 
-    /// Until the instance is removed or the server stops, which leaves the process alone.
+    /// Runs until the instance is removed or the server stops, which leaves the process alone.
     pub async fn supervise(mut self) {
         let stop = self.inner.stop.clone();
         stop.run_until_cancelled(self.work()).await;
     }
 
-    /// What can be said of it without waiting.
-    pub fn first_state(&self) -> State {
+    /// The state before the actor runs.
+    pub fn initial_state(&self) -> State {
         match self.record.intent {
             Intent::Run => self.ready().unwrap_or(State::Starting),
             Intent::Suspend | Intent::Remove => State::Gone,
@@ -116,8 +116,8 @@ impl ProcessActor {
 
     fn ready(&self) -> Option<State> {
         self.ready_since?;
-        let found = ReadinessFile::read(&self.dir, *self.record.ports.first()?).ok()?;
-        Some(State::Ready { port: found.port, facts: found.facts })
+        let readiness = ReadinessFile::read(&self.dir, *self.record.ports.first()?).ok()?;
+        Some(State::Ready { port: readiness.port, facts: readiness.facts })
     }
 
     fn process(&self) -> Option<&Identity> {
@@ -134,12 +134,12 @@ impl ProcessActor {
                 Intent::Run => Some(self.run().await),
                 Intent::Suspend | Intent::Remove => {
                     let ended = self.stop_or_remove().await;
-                    let again = ended.is_err();
-                    self.answer(ended);
-                    if !again && self.record.intent == Intent::Remove {
+                    let failed = ended.is_err();
+                    self.reply(ended);
+                    if !failed && self.record.intent == Intent::Remove {
                         return;
                     }
-                    let grace = if again { RETRY_STOP } else { Duration::MAX };
+                    let grace = if failed { RETRY_STOP } else { Duration::MAX };
                     tokio::time::timeout(grace, next(&mut self.requests)).await.ok()
                 }
             };
@@ -149,10 +149,10 @@ impl ProcessActor {
         }
     }
 
-    fn answer(&mut self, done: Result<()>) {
+    fn reply(&mut self, done: Result<()>) {
         let problem = done.err().map(|error| error.to_string());
         if let Some(problem) = &problem {
-            tracing::error!(instance = self.id, problem, "an instance does not end");
+            tracing::error!(instance = self.id, problem, "stopping an instance failed");
         }
         for waiting in self.waiting.drain(..) {
             let failed = |what: &String| Error::Unavailable { what: what.clone(), source: None };
@@ -171,17 +171,17 @@ impl ProcessActor {
             Operation::Run(spec) => {
                 let before = std::mem::replace(&mut record.spec, spec);
                 let spec = &record.spec;
-                let other = before.command != spec.command || before.env != spec.env;
+                let changed = before.command != spec.command || before.env != spec.env;
                 record.intent = Intent::Run;
                 let written = self.write(record).await;
-                let go = written.is_ok() && (other || !running);
+                let restart = written.is_ok() && (changed || !running);
                 let _ = request.done.send(written);
-                if go {
+                if restart {
                     (self.failures, self.not_before) = (0, Instant::now());
                     self.publish(State::Starting);
                 }
-                if go
-                    && other
+                if restart
+                    && changed
                     && let Err(error) = self.terminate(self.stop_grace()).await
                 {
                     self.failed(error.to_string(), false);
@@ -206,7 +206,7 @@ impl ProcessActor {
         Ok(())
     }
 
-    /// Keeps it running until told otherwise.
+    /// Keeps the process running until the next request.
     async fn run(&mut self) -> Request {
         loop {
             if self.process().is_none() {
@@ -221,7 +221,7 @@ impl ProcessActor {
             }
             match self.watch().await {
                 ProcessEvent::Requested(request) => return request,
-                ProcessEvent::Ready(found) => self.became_ready(found).await,
+                ProcessEvent::Ready(readiness) => self.became_ready(readiness).await,
                 ProcessEvent::Exited(reason) => {
                     let was_ready = self.ready_since.take();
                     if was_ready.is_some_and(|since| since.elapsed() > STABLE_AFTER) {
@@ -242,7 +242,7 @@ impl ProcessActor {
         }
     }
 
-    /// Starts the process, after what an earlier one left.
+    /// Starts the process, after the rest of an earlier one has been stopped.
     async fn start_process(&mut self) -> Result<()> {
         self.terminate(Duration::ZERO).await?;
         if self.failures > 0 {
@@ -266,7 +266,7 @@ impl ProcessActor {
             match child {
                 Some(child) => match child.wait().await {
                     Ok(status) => format!("it ended with {status}"),
-                    Err(error) => format!("it ended, nobody knows how: {error}"),
+                    Err(error) => format!("it ended with an unknown status: {error}"),
                 },
                 None => {
                     process.ended().await;
@@ -276,22 +276,22 @@ impl ProcessActor {
         };
         let spec = &record.spec;
         let port = record.ports.first().copied().unwrap_or_default();
-        let late = self.started + Duration::from_secs(spec.start_s);
+        let deadline = self.started + Duration::from_secs(spec.start_s);
         let is_ready = self.ready_since.is_some();
         let readiness = async {
             if is_ready {
                 loop {
                     tokio::time::sleep(TRIM_INTERVAL).await;
                     if let Err(error) = Output::in_dir(dir).trim() {
-                        tracing::warn!(dir = %dir.display(), %error, "the output grows");
+                        tracing::warn!(dir = %dir.display(), %error, "trimming an instance's output failed");
                     }
                 }
             }
             let mut pause = Duration::from_millis(10);
             loop {
                 match spec.ready.check(dir, port, attempt.output_from).await {
-                    Ok(found) => return ProcessEvent::Ready(found),
-                    Err(why) if Instant::now() >= late => {
+                    Ok(readiness) => return ProcessEvent::Ready(readiness),
+                    Err(why) if Instant::now() >= deadline => {
                         return ProcessEvent::StartTimeout(format!(
                             "it was not ready after {} s: {why}",
                             spec.start_s
@@ -310,18 +310,18 @@ impl ProcessActor {
         }
     }
 
-    async fn became_ready(&mut self, found: ReadinessFile) {
+    async fn became_ready(&mut self, readiness: ReadinessFile) {
         self.ready_since = Some(Instant::now());
         let mut record = self.record.clone();
         if let Some(attempt) = &mut record.attempt {
             attempt.ready = true;
         }
         if let Err(error) = self.write(record).await {
-            // Found out again by the next server; this one knows.
-            tracing::warn!(instance = self.id, %error, "cannot note that an instance is ready");
+            // The next server finds out again; this one knows.
+            tracing::warn!(instance = self.id, %error, "recording an instance's readiness failed");
         }
-        tracing::info!(instance = self.id, port = found.port, "an instance is ready");
-        self.publish(State::Ready { port: found.port, facts: found.facts });
+        tracing::info!(instance = self.id, port = readiness.port, "an instance is ready");
+        self.publish(State::Ready { port: readiness.port, facts: readiness.facts });
     }
 
     fn failed(&mut self, reason: String, was_ready: bool) {
@@ -329,7 +329,7 @@ impl ProcessActor {
         let delay = BACKOFF.saturating_mul(1 << (self.failures - 1).min(16)).min(BACKOFF_MAX);
         let delay = delay.mul_f64(0.75 + self.inner.ambient.fraction() / 2.0);
         self.not_before = Instant::now() + delay;
-        tracing::warn!(instance = self.id, reason, again = ?delay, "an instance does not run");
+        tracing::warn!(instance = self.id, reason, retry_after = ?delay, "an instance failed");
         self.publish(if was_ready && self.failures <= CRASHES_MAX {
             State::Starting
         } else {
@@ -339,11 +339,11 @@ impl ProcessActor {
 
     fn with_last_output(&self, reason: String) -> String {
         let from = self.record.attempt.as_ref().map_or(0, |attempt| attempt.output_from);
-        let words = Output::in_dir(&self.dir).tail(5, from).join(" / ");
-        if words.is_empty() {
+        let output = Output::in_dir(&self.dir).tail(5, from).join(" / ");
+        if output.is_empty() {
             reason
         } else {
-            format!("{reason}; its last words: {}", shortened(&words))
+            format!("{reason}; its last output: {}", shortened(&output))
         }
     }
 
@@ -351,7 +351,7 @@ impl ProcessActor {
         Duration::from_secs(self.record.spec.stop_s)
     }
 
-    /// Ends every process of it; after `patience` without mercy.
+    /// Stops all of its processes, by SIGKILL after `grace`.
     async fn terminate(&mut self, grace: Duration) -> Result<()> {
         let Some(attempt) = &self.record.attempt else { return Ok(()) };
         let owner = Owner {
@@ -362,7 +362,7 @@ impl ProcessActor {
             Error::unavailable(format!("the end of instance {} ({error})", self.id), error)
         })?;
         if let Some(mut child) = self.child.take() {
-            // It has ended: this only takes it out of the table.
+            // It has exited: this only reaps it.
             let _ = child.wait().await;
         }
         self.record.attempt = None;
@@ -371,8 +371,7 @@ impl ProcessActor {
         Ok(())
     }
 
-    /// For one that shall not run: nothing of it does any more, and if it shall be removed,
-    /// nothing of it is left.
+    /// Stops a suspended or removed instance, and deletes the files of a removed one.
     async fn stop_or_remove(&mut self) -> Result<()> {
         if self.record.attempt.is_some() {
             self.terminate(self.stop_grace()).await?;
@@ -396,7 +395,7 @@ enum ProcessEvent {
     StartTimeout(String),
 }
 
-/// The sender is kept as long as the instance is: there is always a next one to wait for.
+/// Never ends: the sender lives as long as the instance.
 async fn next(requests: &mut mpsc::Receiver<Request>) -> Request {
     match requests.recv().await {
         Some(request) => request,
@@ -404,11 +403,11 @@ async fn next(requests: &mut mpsc::Receiver<Request>) -> Request {
     }
 }
 
-/// The end says more than the beginning.
-fn shortened(words: &str) -> String {
+/// Keeps the end, which is more informative.
+fn shortened(text: &str) -> String {
     const LENGTH: usize = 1_000;
-    match words.char_indices().rev().nth(LENGTH) {
-        Some((from, _)) => format!("…{}", &words[from..]),
-        None => words.to_owned(),
+    match text.char_indices().rev().nth(LENGTH) {
+        Some((from, _)) => format!("…{}", &text[from..]),
+        None => text.to_owned(),
     }
 }

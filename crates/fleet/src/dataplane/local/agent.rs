@@ -1,5 +1,5 @@
-//! The agent of the local data plane: what the fleet wants of this machine becomes processes, and
-//! what becomes of them is reported, without a network in between.
+//! The agent of the local data plane: turns the fleet's instances on this machine into processes, and
+//! reports their states, without a network in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::model::cluster::{Cluster, LOCAL_ID};
 use crate::model::instance::{self, Instance};
 use crate::model::kind::{Kind, Local};
 
-/// After something could not be done.
+/// Before a failed sync is retried.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub struct LocalAgent {
@@ -48,11 +48,11 @@ pub async fn start(
 }
 
 impl LocalAgent {
-    /// Whenever the fleet or a process changed, makes both agree.
+    /// Syncs whenever the fleet or a process changes.
     async fn run(self) {
         let mut processes = self.supervisor.changes();
         let mut catalogue = self.fleet.catalogue_changes();
-        let mut told: BTreeMap<String, i64> = BTreeMap::new();
+        let mut synced: BTreeMap<String, i64> = BTreeMap::new();
         let mut first = true;
         let mut changed: BTreeSet<String> = BTreeSet::new();
         loop {
@@ -63,11 +63,11 @@ impl LocalAgent {
                 let mut change = self.fleet.index.agent_changes(kind.name(), LOCAL_ID);
                 change.mark_unchanged();
                 changes.push(change);
-                let after = told.get(kind.name()).copied();
+                let after = synced.get(kind.name()).copied();
                 match self.sync_kind(kind, after, &changed).await {
-                    Ok(seq) => drop(told.insert(kind.name().into(), seq)),
+                    Ok(seq) => drop(synced.insert(kind.name().into(), seq)),
                     Err(error) => {
-                        tracing::warn!(%error, kind = kind.name(), "the local data plane is behind");
+                        tracing::warn!(%error, kind = kind.name(), "syncing the local data plane failed; will retry");
                         failed = true;
                     }
                 }
@@ -79,9 +79,9 @@ impl LocalAgent {
             if !failed {
                 changed.clear();
             }
-            let rung = select_all(changes.iter_mut().map(|change| Box::pin(change.changed())));
+            let notified = select_all(changes.iter_mut().map(|change| Box::pin(change.changed())));
             tokio::select! {
-                _ = rung => {}
+                _ = notified => {}
                 _ = catalogue.changed() => {}
                 id = processes.recv() => match id {
                     Ok(id) => drop(changed.insert(id)),
@@ -96,7 +96,7 @@ impl LocalAgent {
         }
     }
 
-    /// Does what changed for a kind, and says what became of it. Returns how far it got.
+    /// Applies what changed for a kind, and reports the results. Returns the sequence number it reached.
     async fn sync_kind(
         &self,
         kind: &Kind,
@@ -129,10 +129,10 @@ impl LocalAgent {
         self.fleet.index.cluster(LOCAL_ID)
     }
 
-    /// Makes one instance so, as far as that goes at once, and says how it is.
+    /// Reconciles one instance and returns its report.
     async fn reconcile(&self, kind: &Kind, instance: &Instance) -> Option<Value> {
-        let told = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
-        if instance.status.cluster_id != LOCAL_ID || !told {
+        let visible = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
+        if instance.status.cluster_id != LOCAL_ID || !visible {
             return None;
         }
         let local = kind.file.local.as_ref()?;
@@ -162,7 +162,7 @@ impl LocalAgent {
         })
     }
 
-    /// Ends what runs here and belongs to no instance any more.
+    /// Stops processes that belong to no instance.
     async fn stop_orphans(&self, kinds: &[Arc<Kind>]) {
         for id in self.supervisor.ids() {
             let known = kinds.iter().any(|kind| {
@@ -170,15 +170,15 @@ impl LocalAgent {
                 row.is_some_and(|row| row.instance.status.cluster_id == LOCAL_ID)
             });
             if !known && let Err(error) = self.supervisor.remove(&id).await {
-                tracing::warn!(%id, %error, "a process that belongs to nothing could not be ended");
+                tracing::warn!(%id, %error, "could not stop an orphaned process");
             }
         }
     }
 }
 
 fn process_spec(fleet: &Fleet, kind: &Kind, local: &Local, instance: &Instance) -> ProcessSpec {
-    let view = fleet.scope(kind, instance, None);
-    let fill = |text: &String| kind.file.fill(text, &view);
+    let scope = fleet.scope(kind, instance, None);
+    let fill = |text: &String| kind.file.fill(text, &scope);
     let ready = match (&local.ready.http, &local.ready.line) {
         (Some(path), _) => Readiness::Http { path: path.clone() },
         (None, Some(text)) => Readiness::Line { text: text.clone() },

@@ -1,6 +1,6 @@
-//! The local data plane: instances as supervised processes of this machine. They outlive the
-//! server, which adopts them at its next start; they are started again when they die; and nothing
-//! of them is left when they are removed.
+//! The local data plane: instances as supervised processes of this machine. They outlive the server,
+//! which adopts them at its next start; they are restarted when they die; and a removed instance
+//! leaves nothing behind.
 
 mod actor;
 pub mod agent;
@@ -33,20 +33,20 @@ pub(super) use ports::free as free_port;
 pub use readiness::Readiness;
 pub(super) use readiness::write_facts;
 
-/// An instance as it should run.
+/// How an instance is run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ProcessSpec {
-    /// Unique; becomes the name of its directory, so it is made of `a-z`, `0-9` and `-`.
+    /// Unique; names its directory, so it consists of `a-z`, `0-9` and `-`.
     pub id: String,
     /// `${port}`, `${port2}`, `${port3}`, `${dir}`, `${id}` and `${mainstay}` (our own executable)
     /// are replaced, here and in `env`.
     pub command: Vec<String>,
-    /// Added to the little that it inherits: `PATH`, `HOME`, the language and where Java is.
+    /// Added to what it inherits: `PATH`, `HOME`, the locale and the location of Java.
     pub env: BTreeMap<String, String>,
     pub ready: Readiness,
-    /// SIGTERM, and after this SIGKILL.
+    /// Seconds between SIGTERM and SIGKILL.
     pub stop_s: u64,
-    /// If it is not ready after this, it has failed and is tried again.
+    /// Seconds until it must be ready; then it has failed and is retried.
     pub start_s: u64,
 }
 
@@ -55,10 +55,10 @@ pub enum State {
     Starting,
     Ready {
         port: u16,
-        /// What its process tells of itself.
+        /// What its process reports about itself.
         facts: BTreeMap<String, String>,
     },
-    /// It is tried again, less and less often, and stays failed until it is ready.
+    /// It is retried with growing delays, and stays failed until it is ready.
     Failed {
         reason: String,
         restarts: u32,
@@ -73,7 +73,7 @@ pub struct Supervisor {
     inner: Arc<SupervisorInner>,
 }
 
-/// What all keepers share.
+/// State that all actors share.
 struct SupervisorInner {
     root: PathBuf,
     ambient: Ambient,
@@ -83,7 +83,7 @@ struct SupervisorInner {
     instances: Mutex<BTreeMap<String, Instance>>,
     ports: Ports,
     changes: broadcast::Sender<String>,
-    /// Locked: two supervisors would start everything twice.
+    /// Holds the lock: two supervisors would start everything twice.
     _lock: File,
 }
 
@@ -93,18 +93,18 @@ struct Instance {
     pid: Option<u32>,
 }
 
-/// A listener that is further behind reads all states instead.
+/// A listener that lags further reads all states instead.
 const CHANGES_MAX: usize = 1024;
 
-/// Orders wait only while a process ends; few callers have a second one by then.
+/// Requests queue up only while a process stops; few callers have a second one by then.
 const REQUESTS_MAX: usize = 8;
 
-/// A server that is about to end gives up the directory within this.
+/// A server that is stopping releases the directory within this time.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Supervisor {
-    /// Opens the directory and adopts what still runs there. When `stop` is cancelled, supervision
-    /// ends and the processes go on.
+    /// Opens the directory and adopts the processes that still run. When `stop` is cancelled,
+    /// supervision ends and the processes go on.
     pub async fn open(
         dir: PathBuf,
         ambient: Ambient,
@@ -113,7 +113,7 @@ impl Supervisor {
     ) -> Result<Supervisor> {
         let problem = |error| Error::unavailable(format!("the local data plane ({error})"), error);
         let root = std::path::absolute(dir).map_err(problem)?;
-        // What instances print and keep is not for everyone on this machine.
+        // Output and data of instances are not for other users of this machine.
         DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(problem)?;
         let lock = lock(&root).await?;
         let records = Record::read_all(&root).map_err(problem)?;
@@ -137,7 +137,7 @@ impl Supervisor {
         Ok(Supervisor { inner })
     }
 
-    /// Makes it run so. The same again changes nothing; another command or environment restarts
+    /// Runs an instance. The same spec again changes nothing; another command or environment restarts
     /// it.
     pub async fn run(&self, spec: ProcessSpec) -> Result<()> {
         check(&spec)?;
@@ -145,12 +145,12 @@ impl Supervisor {
         self.request(&id, true, || Operation::Run(spec.clone())).await
     }
 
-    /// Ends it and removes its directory. Idempotent.
+    /// Stops it and removes its directory. Idempotent.
     pub async fn remove(&self, id: &str) -> Result<()> {
         self.request(id, false, || Operation::Remove).await
     }
 
-    /// Ends the process and keeps its data. [`Supervisor::run`] starts it again.
+    /// Stops the process and keeps its data. [`Supervisor::run`] starts it again.
     pub async fn suspend(&self, id: &str) -> Result<()> {
         self.request(id, false, || Operation::Suspend).await
     }
@@ -160,22 +160,22 @@ impl Supervisor {
         instances.get(id).map_or(State::Gone, |instance| instance.state.clone())
     }
 
-    /// The process that others descend from.
+    /// The main process of an instance.
     pub fn pid(&self, id: &str) -> Option<u32> {
         self.inner.instances.lock().get(id)?.pid
     }
 
-    /// Of all that have a directory here, also suspended ones.
+    /// All instances with a directory here, including suspended ones.
     pub fn ids(&self) -> Vec<String> {
         self.inner.instances.lock().keys().cloned().collect()
     }
 
-    /// The id of whatever changed its state. A listener that lags reads all states.
+    /// The ids of instances whose state changes. A listener that lags reads all states.
     pub fn changes(&self) -> broadcast::Receiver<String> {
         self.inner.changes.subscribe()
     }
 
-    /// The last lines that its process has printed.
+    /// The last lines of its process's output.
     pub fn tail(&self, id: &str, lines: usize) -> Vec<String> {
         if self.inner.instances.lock().contains_key(id) {
             Output::in_dir(&self.inner.dir(id)).tail(lines, 0)
@@ -184,11 +184,19 @@ impl Supervisor {
         }
     }
 
-    /// Waits until its keeper has done it. Nothing is to be done for an unknown one, unless it
-    /// shall be `made`.
-    async fn request(&self, id: &str, made: bool, operation: impl Fn() -> Operation) -> Result<()> {
-        let ended = || Error::Unavailable { what: format!("the keeper of {id}"), source: None };
-        // A keeper that has just removed its instance does not answer; the next one does.
+    /// Waits until the actor has handled a request. An unknown instance needs none, unless `create`
+    /// is set.
+    async fn request(
+        &self,
+        id: &str,
+        create: bool,
+        operation: impl Fn() -> Operation,
+    ) -> Result<()> {
+        let stopped = || Error::Unavailable {
+            what: format!("the supervisor of instance {id}"),
+            source: None,
+        };
+        // An actor that has just removed its instance does not reply; the next one does.
         for _ in 0..3 {
             if self.inner.stop.is_cancelled() {
                 break;
@@ -197,18 +205,18 @@ impl Supervisor {
                 let mut instances = self.inner.instances.lock();
                 match instances.get(id) {
                     Some(instance) => instance.requests.clone(),
-                    None if made => self.inner.spawn_actor(&mut instances, Record::new(id)),
+                    None if create => self.inner.spawn_actor(&mut instances, Record::new(id)),
                     None => return Ok(()),
                 }
             };
-            let (done, answer) = oneshot::channel();
+            let (done, result) = oneshot::channel();
             if requests.send(Request { operation: operation(), done }).await.is_ok()
-                && let Ok(answer) = answer.await
+                && let Ok(result) = result.await
             {
-                return answer;
+                return result;
             }
         }
-        Err(ended())
+        Err(stopped())
     }
 }
 
@@ -217,7 +225,7 @@ impl SupervisorInner {
         self.root.join(id)
     }
 
-    /// Gives it a keeper.
+    /// Starts the actor of an instance.
     fn spawn_actor(
         self: &Arc<SupervisorInner>,
         instances: &mut BTreeMap<String, Instance>,
@@ -226,7 +234,7 @@ impl SupervisorInner {
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let id = record.spec.id.clone();
         let actor = ProcessActor::new(self.clone(), record, receiver);
-        let (state, pid) = (actor.first_state(), actor.pid());
+        let (state, pid) = (actor.initial_state(), actor.pid());
         instances.insert(id, Instance { requests: requests.clone(), state, pid });
         self.tasks.spawn(actor.supervise());
         requests
@@ -240,7 +248,7 @@ impl SupervisorInner {
             }
             instance.state = state;
         }
-        // Nobody need listen.
+        // There may be no listener.
         let _ = self.changes.send(id.to_owned());
     }
 
@@ -260,7 +268,7 @@ impl SupervisorInner {
         self.on_disk(&id, move |root| record.write(root)).await
     }
 
-    /// Its directory, then its record: what is half removed is still known.
+    /// Deletes its directory, then its record: a half removed instance stays known.
     async fn delete(&self, id: &str) -> Result<()> {
         let name = id.to_owned();
         let delete = move |root: &Path| {
@@ -291,12 +299,12 @@ async fn lock(root: &Path) -> Result<File> {
     let path = root.join(".lock");
     let problem = |error| Error::unavailable(format!("{} ({error})", path.display()), error);
     let file = File::create(&path).map_err(problem)?;
-    let until = tokio::time::Instant::now() + LOCK_TIMEOUT;
+    let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(problem(error)),
-            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() < until => {
+            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(TryLockError::WouldBlock) => {

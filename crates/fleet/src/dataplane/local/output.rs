@@ -1,14 +1,14 @@
-//! What an instance's process prints: one file that does not grow for ever, and its last lines for
-//! messages about what went wrong.
+//! The output of an instance's process: one file of limited size, whose last lines are part of error
+//! messages.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Result, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Beyond this the file becomes the previous one.
+/// Beyond this the file is rotated.
 const LIMIT_BYTES: u64 = 10 << 20;
 
-/// More than anyone reads in a message.
+/// More than a message needs.
 const TAIL_BYTES: u64 = 64 << 10;
 
 pub struct Output {
@@ -21,7 +21,7 @@ impl Output {
         Output { path: dir.join("log"), limit_bytes: LIMIT_BYTES }
     }
 
-    /// For a process that starts: where it writes, and from which byte on it is its own.
+    /// Opens the file for a new process. Returns the offset at which its output begins.
     pub fn open(&self) -> Result<(File, u64)> {
         self.trim()?;
         let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
@@ -29,8 +29,8 @@ impl Output {
         Ok((file, from))
     }
 
-    /// Keeps it within bounds, also under a process that goes on writing: it appends, so it
-    /// continues at the new end.
+    /// Rotates the file at its limit, also while a process writes: it appends, so it continues at the
+    /// new end.
     pub fn trim(&self) -> Result<()> {
         let length = std::fs::metadata(&self.path).map(|file| file.len()).unwrap_or_default();
         if length > self.limit_bytes {
@@ -40,8 +40,8 @@ impl Output {
         Ok(())
     }
 
-    /// Whether a line since byte `from` holds the text.
-    pub fn says(&self, text: &str, from: u64) -> bool {
+    /// Whether a line since byte `from` contains the text.
+    pub fn contains(&self, text: &str, from: u64) -> bool {
         let Ok(mut file) = File::open(&self.path) else { return false };
         let trimmed = file.metadata().is_ok_and(|file| file.len() < from);
         let mut bytes = Vec::new();
@@ -75,15 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_those_of_the_present_process_and_the_file_stays_small() {
+    fn the_tail_is_of_the_current_process_and_the_file_stays_small() {
         let dir = tempfile::tempdir().unwrap();
         let output = Output { limit_bytes: 40, ..Output::in_dir(dir.path()) };
         let (mut file, from) = output.open().unwrap();
         writeln!(file, "first\nsecond").unwrap();
         assert_eq!(output.tail(1, from), ["second"]);
-        assert!(output.says("eco", from) && !output.says("third", from));
+        assert!(output.contains("eco", from) && !output.contains("third", from));
         let (mut file, from) = output.open().unwrap();
-        assert!(!output.says("second", from));
+        assert!(!output.contains("second", from));
         assert!(output.tail(5, from).is_empty());
         writeln!(file, "third, with more than there is room for").unwrap();
         output.trim().unwrap();

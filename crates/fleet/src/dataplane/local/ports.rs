@@ -1,5 +1,5 @@
-//! Ports for instances: free on the loopback address, and no two instances get the same one, also
-//! while neither listens yet.
+//! Allocates ports for instances: free on the loopback address, and never the same for two, even
+//! before they listen.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,33 +7,32 @@ use std::net::{Ipv4Addr, TcpListener};
 use kernel::{Ambient, Error, Result};
 use parking_lot::Mutex;
 
-/// Below what systems hand out to outgoing connections, which would take a port while its instance
-/// restarts.
+/// Below the range of outgoing connections, which could take a port while its instance restarts.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
-/// More than a handful of misses means that something else is wrong.
-const TRIES: u32 = 1_000;
+/// More misses than a handful mean that something else is wrong.
+const ATTEMPTS_MAX: u32 = 1_000;
 
 #[derive(Default)]
 pub struct Ports {
-    given: Mutex<BTreeSet<u16>>,
+    allocated: Mutex<BTreeSet<u16>>,
 }
 
 impl Ports {
-    /// Takes these again, whoever listens there now.
+    /// Marks ports as allocated, whether or not they are free.
     pub fn reserve(&self, ports: &[u16]) {
-        self.given.lock().extend(ports);
+        self.allocated.lock().extend(ports);
     }
 
     pub fn release(&self, ports: &[u16]) {
-        let mut given = self.given.lock();
+        let mut allocated = self.allocated.lock();
         for port in ports {
-            given.remove(port);
+            allocated.remove(port);
         }
     }
 
-    /// Makes `ports` so many, and replaces those that someone else has taken meanwhile.
+    /// Makes `ports` so many, and replaces those that another process uses.
     pub fn ensure_count(
         &self,
         ports: &mut Vec<u16>,
@@ -56,17 +55,17 @@ impl Ports {
     }
 
     fn allocate(&self, ambient: &Ambient) -> Result<u16> {
-        let mut given = self.given.lock();
-        let port = free(ambient, |port| !given.contains(&port))?;
-        given.insert(port);
+        let mut allocated = self.allocated.lock();
+        let port = free(ambient, |port| !allocated.contains(&port))?;
+        allocated.insert(port);
         Ok(port)
     }
 }
 
 /// A free port that also suits the caller.
 pub fn free(ambient: &Ambient, suits: impl Fn(u16) -> bool) -> Result<u16> {
-    let drawn = || FIRST + u16::from_le_bytes(ambient.random_bytes()) % COUNT;
-    let found = (0..TRIES).map(|_| drawn()).find(|port| suits(*port) && is_free(*port));
+    let random = || FIRST + u16::from_le_bytes(ambient.random_bytes()) % COUNT;
+    let found = (0..ATTEMPTS_MAX).map(|_| random()).find(|port| suits(*port) && is_free(*port));
     found.ok_or_else(|| Error::Unavailable {
         what: format!("a free port of 127.0.0.1 from {FIRST} to {}", FIRST + COUNT - 1),
         source: None,
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_kept_until_someone_else_has_it() {
+    fn a_port_is_kept_until_another_process_uses_it() {
         let (ports, ambient) = (Ports::default(), Ambient::system());
         let (mut mine, mut yours) = (Vec::new(), Vec::new());
         ports.ensure_count(&mut mine, 2, &ambient).unwrap();
@@ -95,6 +94,6 @@ mod tests {
         ports.ensure_count(&mut mine, 1, &ambient).unwrap();
         assert_eq!(mine.len(), 1);
         assert_ne!(mine[0], before[0]);
-        assert_eq!(ports.given.lock().len(), 2, "what is not used any more was given back");
+        assert_eq!(ports.allocated.lock().len(), 2, "unused ports are released");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an instance can be used, asked as its clients would ask, and what it tells of itself.
+//! Probes whether an instance is ready, and reads what it reports about itself.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,23 +11,23 @@ use tokio::net::TcpStream;
 
 use super::output::Output;
 
-/// What shows that an instance can be used.
+/// What shows that an instance is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readiness {
-    /// Its port takes connections.
+    /// Its port accepts connections.
     #[default]
     Tcp,
-    /// A GET of this path is answered with 2xx.
+    /// A GET of this path returns 2xx.
     Http { path: String },
-    /// A line that it prints holds this text.
+    /// Its output has a line with this text.
     Line { text: String },
 }
 
-/// Where the process writes what it tells of itself.
+/// The file in which the process reports about itself.
 pub const FACTS: &str = "facts.json";
 
-/// A process that takes longer for an answer on the loopback is not ready.
+/// A process that takes longer to respond on the loopback is not ready.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -37,15 +37,15 @@ pub struct ReadinessFile {
 }
 
 impl Readiness {
-    /// What there is to use, or why not yet.
+    /// Returns the port and facts of a ready instance, or why it is not ready.
     pub async fn check(&self, dir: &Path, port: u16, from: u64) -> Result<ReadinessFile, String> {
-        let found = ReadinessFile::read(dir, port)?;
-        let asked = async {
+        let file = ReadinessFile::read(dir, port)?;
+        let probe = async {
             match self {
-                Readiness::Tcp => connect(found.port).await.map(drop),
-                Readiness::Http { path } => get(found.port, path).await,
+                Readiness::Tcp => connect(file.port).await.map(drop),
+                Readiness::Http { path } => get(file.port, path).await,
                 Readiness::Line { text } => {
-                    if Output::in_dir(dir).says(text, from) {
+                    if Output::in_dir(dir).contains(text, from) {
                         Ok(())
                     } else {
                         Err(format!("it has not printed \"{text}\""))
@@ -53,15 +53,14 @@ impl Readiness {
                 }
             }
         };
-        let answer = tokio::time::timeout(PROBE_TIMEOUT, asked).await;
-        answer.unwrap_or_else(|_| Err(format!("port {} does not answer", found.port)))?;
-        Ok(found)
+        let result = tokio::time::timeout(PROBE_TIMEOUT, probe).await;
+        result.unwrap_or_else(|_| Err(format!("port {} does not result", file.port)))?;
+        Ok(file)
     }
 }
 
 impl ReadinessFile {
-    /// What the process has written of itself, which need not be anything. Its own word about the
-    /// port wins.
+    /// Reads what the process reports, if anything. The port that it names wins.
     pub fn read(dir: &Path, port: u16) -> Result<ReadinessFile, String> {
         let facts: BTreeMap<String, String> = match std::fs::read(dir.join(FACTS)) {
             Ok(bytes) => serde_json::from_slice(&bytes)
@@ -77,12 +76,10 @@ impl ReadinessFile {
     }
 }
 
-/// For the process itself: tells what it is. Replaced as a whole, since someone may be reading.
+/// For the process itself: reports about it. A reader finds the old or the new facts.
 pub fn write_facts(dir: &Path, facts: &[(&str, &str)]) -> std::io::Result<()> {
     let facts: BTreeMap<_, _> = facts.iter().copied().collect();
-    let next = dir.join("facts.json.next");
-    std::fs::write(&next, serde_json::to_vec_pretty(&facts)?)?;
-    std::fs::rename(next, dir.join(FACTS))
+    kernel::files::replace(&dir.join(FACTS), &serde_json::to_vec_pretty(&facts)?, 0o644)
 }
 
 async fn connect(port: u16) -> Result<TcpStream, String> {
@@ -93,16 +90,16 @@ async fn connect(port: u16) -> Result<TcpStream, String> {
 async fn get(port: u16, path: &str) -> Result<(), String> {
     let mut stream = connect(port).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
-    let mut answer = Vec::new();
-    let asked = async {
+    let mut response = Vec::new();
+    let exchange = async {
         stream.write_all(request.as_bytes()).await?;
         // "HTTP/1.1 200" is all that matters.
-        stream.take(12).read_to_end(&mut answer).await
+        stream.take(12).read_to_end(&mut response).await
     };
-    asked.await.map_err(|error| format!("GET {path}: {error}"))?;
-    match answer.get(9..12) {
+    exchange.await.map_err(|error| format!("GET {path}: {error}"))?;
+    match response.get(9..12) {
         Some([b'2', ..]) => Ok(()),
-        Some(status) => Err(format!("GET {path} answers {}", String::from_utf8_lossy(status))),
-        None => Err(format!("GET {path} has no answer")),
+        Some(status) => Err(format!("GET {path} returned {}", String::from_utf8_lossy(status))),
+        None => Err(format!("GET {path} had no response")),
     }
 }

@@ -1,9 +1,7 @@
-//! What must outlive the server: one small file per instance beside its directory, where its
-//! process cannot reach it by mistake. Replaced as a whole or not at all.
+//! What must outlive the server: one small file per instance next to its directory, out of reach of
+//! its process.
 
-use std::fs::OpenOptions;
-use std::io::{Result, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Result;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,10 +14,10 @@ pub struct Record {
     #[serde(rename = "wanted")]
     pub spec: ProcessSpec,
     pub intent: Intent,
-    /// Kept from start to start.
+    /// Kept across restarts.
     pub ports: Vec<u16>,
     pub restarts: u32,
-    /// The last start, as long as something of it may run.
+    /// The last start, as long as one of its processes may run.
     pub attempt: Option<Attempt>,
 }
 
@@ -33,16 +31,16 @@ pub enum Intent {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Written before the process starts: whatever carries it is ours, also if we died right then.
+    /// Written before the process starts: a process with it is ours, even if we died right then.
     pub nonce: String,
     pub process: Option<Identity>,
-    /// Where its output begins.
+    /// The offset of its output.
     pub output_from: u64,
     pub ready: bool,
 }
 
 impl Record {
-    /// Of an instance that nobody has asked to run.
+    /// The record of a new instance.
     pub fn new(id: &str) -> Record {
         Record {
             spec: ProcessSpec { id: id.to_owned(), ..ProcessSpec::default() },
@@ -53,26 +51,16 @@ impl Record {
         }
     }
 
-    /// Of an instance whose file cannot be read: nobody knows what it is, but something of it may
-    /// run. The empty nonce stands for any.
+    /// The record of an instance whose file cannot be read: a process of it may run. The empty nonce
+    /// stands for any.
     fn damaged(id: &str) -> Record {
         let attempt = Attempt { nonce: String::new(), process: None, output_from: 0, ready: false };
         Record { attempt: Some(attempt), ..Record::new(id) }
     }
 
     pub fn write(&self, root: &Path) -> Result<()> {
-        let path = path(root, &self.spec.id);
-        let next = path.with_extension("json.next");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            // The environment in it is the instance's own business.
-            .mode(0o600)
-            .open(&next)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_data()?;
-        std::fs::rename(next, path)
+        // The environment in it may have secrets.
+        kernel::files::replace(&path(root, &self.spec.id), &serde_json::to_vec_pretty(self)?, 0o600)
     }
 
     pub fn delete(root: &Path, id: &str) -> Result<()> {
@@ -82,15 +70,15 @@ impl Record {
         }
     }
 
-    /// All that there are.
+    /// Reads all records.
     pub fn read_all(root: &Path) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let path = entry?.path();
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => records.extend(read(&path)),
-                // Half written when we died.
-                Some("next") => std::fs::remove_file(&path)?,
+                // Left by a crash.
+                Some(kernel::files::TEMPORARY) => std::fs::remove_file(&path)?,
                 _ => {}
             }
         }
@@ -108,7 +96,7 @@ fn read(path: &Path) -> Option<Record> {
         Ok(record) if record.spec.id == id => Some(record),
         Ok(_) => Some(Record::damaged(id)),
         Err(error) => {
-            tracing::error!(path = %path.display(), error, "the record of an instance is damaged");
+            tracing::error!(path = %path.display(), error, "the record of an instance cannot be read");
             Some(Record::damaged(id))
         }
     }
@@ -123,16 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_reads_back_and_a_damaged_one_is_not_forgotten() {
+    fn records_are_read_back_and_a_damaged_one_still_counts() {
         let root = tempfile::tempdir().unwrap();
         let record = Record { ports: vec![1, 2], ..Record::new("a") };
         record.write(root.path()).unwrap();
         std::fs::write(root.path().join("b.json"), "{").unwrap();
-        std::fs::write(root.path().join("c.json.next"), "{").unwrap();
+        std::fs::write(root.path().join("c.json.1-0.tmp"), "{").unwrap();
         let mut all = Record::read_all(root.path()).unwrap();
         all.sort_by(|a, b| a.spec.id.cmp(&b.spec.id));
         assert_eq!(all, [record, Record::damaged("b")]);
-        assert!(!root.path().join("c.json.next").exists());
+        assert!(!root.path().join("c.json.1-0.tmp").exists());
         Record::delete(root.path(), "a").unwrap();
         Record::delete(root.path(), "a").unwrap();
         assert!(!root.path().join("a.json").exists());

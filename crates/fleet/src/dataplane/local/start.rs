@@ -1,5 +1,4 @@
-//! How an instance's process is started: with a group, an environment and a directory of its own,
-//! on its ports.
+//! Starts an instance's process: with its own process group, environment, directory and ports.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +12,7 @@ use super::record::{Attempt, Record};
 use super::{ProcessSpec, SupervisorInner};
 use crate::ports::process::{Identity, MARK};
 
-/// All that it inherits of the server's environment, where secrets may be.
+/// All that it inherits of the server's environment, which may have secrets.
 const INHERITED: [&str; 13] = [
     "PATH",
     "HOME",
@@ -30,11 +29,10 @@ const INHERITED: [&str; 13] = [
     "MAINSTAY_KAFKA_HOME",
 ];
 
-/// The names by which a command may call its ports, in their order.
+/// The placeholders of a command's ports, in their order.
 const PORTS: [&str; 3] = ["${port}", "${port2}", "${port3}"];
 
-/// Starts the process of `record` and notes it there and on disk. Nothing of an earlier one may
-/// run.
+/// Starts the process of `record`, and records it there and on disk. No earlier process may run.
 pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> Result<Child> {
     let count = ports_of(&record.spec);
     inner.ports.ensure_count(&mut record.ports, count, &inner.ambient)?;
@@ -66,10 +64,10 @@ pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> 
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)
-        // Neither Ctrl-C nor the server's own end is meant for it.
+        // Neither Ctrl-C nor the server's exit must stop it.
         .process_group(0);
     record.attempt = Some(Attempt { nonce, process: None, output_from, ready: false });
-    // First the mark, then what carries it.
+    // The mark is durable before a process carries it.
     inner.write(record.clone()).await?;
     let spawned = command.spawn().map_err(|error| {
         Error::unavailable(format!("`{program}`: it cannot be started ({error})"), error)
@@ -79,14 +77,14 @@ pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> 
         attempt.process = child.id().and_then(Identity::of_pid);
     }
     inner.write(record.clone()).await?;
-    tracing::info!(instance = record.spec.id, pid = child.id(), "an instance was started");
+    tracing::info!(instance = record.spec.id, pid = child.id(), "started an instance");
     Ok(child)
 }
 
 fn ports_of(spec: &ProcessSpec) -> usize {
     let texts = || spec.command.iter().chain(spec.env.values());
     let named = |name: &str| texts().any(|text| text.contains(name));
-    // Also one that does not name its port has one: readiness is asked there.
+    // One that does not name its port has one as well: its readiness is probed there.
     PORTS.iter().rposition(|name| named(name)).map_or(1, |last| last + 1)
 }
 

@@ -1,4 +1,4 @@
-//! The life of a cluster as one table: status and event to status.
+//! The life cycle of a cluster as one table: from phase and event to phase.
 
 use crate::decide::Transition;
 use crate::model::cluster::Phase;
@@ -6,25 +6,25 @@ use crate::model::cluster::Phase;
 /// What can happen to a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// Its provider was asked for it.
+    /// Its provider was asked to create it.
     Asked,
-    /// It is there: made by its provider, or it was there before.
+    /// It exists: its provider created it, or it existed before.
     Made,
-    /// Only its agent is known: there is nothing to make and nothing to put on it.
+    /// Only its agent is known: there is nothing to create and nothing to install.
     Registered,
-    /// Everything that it needs is on it, its agent too.
+    /// Everything that it needs is installed, including its agent.
     AgentInstalled,
     AgentReady,
     AgentNotReady,
-    /// It could not be made, or not within its time.
+    /// It could not be created, or not in time.
     GaveUp,
-    /// What is wanted of one that failed was changed.
+    /// The spec of a failed cluster was changed.
     Again,
-    /// It should go.
+    /// Its deletion was requested.
     Delete,
     /// Nothing is left at its provider.
     Removed,
-    /// Nothing of it is left anywhere.
+    /// Nothing of it is left.
     Cleaned,
 }
 
@@ -48,7 +48,7 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
     use Event as E;
     use Phase as S;
     match (phase, event) {
-        // On its way out there is one direction.
+        // A deletion is never reverted.
         (S::Deprovisioning, E::Removed) => Transition::To(S::Cleanup),
         (S::Cleanup, E::Cleaned) => Transition::Removed,
         (S::Deprovisioning | S::Cleanup, _) => Transition::None,
@@ -71,7 +71,7 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
 mod tests {
     use super::*;
 
-    /// Everything that changes something. All other pairs of the 88 must stay.
+    /// All pairs that change something. All other pairs of the 88 must not.
     const TABLE: &[(Phase, Event, Transition<Phase>)] = {
         use Event as E;
         use Phase as S;
@@ -101,7 +101,7 @@ mod tests {
     };
 
     #[test]
-    fn every_status_and_event_is_in_the_table_or_changes_nothing() {
+    fn every_phase_and_event_is_in_the_table_or_changes_nothing() {
         for phase in Phase::ALL {
             for event in Event::ALL {
                 let listed = TABLE.iter().find(|(s, e, _)| (*s, *e) == (phase, event));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_a_way_out_and_what_does_not_go_can_become_ready() {
+    fn every_phase_leads_to_removal_and_unless_deleting_to_ready() {
         for start in Phase::ALL {
             let (mut reached, mut gone, mut i) = (vec![start], false, 0);
             while let Some(&phase) = reached.get(i) {
@@ -125,7 +125,7 @@ mod tests {
                 }
                 i += 1;
             }
-            assert!(gone, "{start:?} has no way out");
+            assert!(gone, "{start:?} cannot be removed");
             let going = matches!(start, Phase::Deprovisioning | Phase::Cleanup);
             assert_eq!(reached.contains(&Phase::Ready), !going, "{start:?}");
         }

@@ -1,5 +1,4 @@
-//! What becomes of a cluster: its life as a table, what its agent's reports make of it, what to do
-//! about it, and when there should be one more or one less.
+//! Decisions about clusters: the life cycle, agents' reports, reconciliation and autoscaling.
 
 pub mod lifecycle;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! What to do about a cluster, from what is wanted and what was seen. Pure.
+//! Decides what to do about a cluster, from its spec and what was observed. Pure.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use super::scaling;
 use crate::decide::Transition;
 use crate::model::cluster::{Cluster, Phase, Provider};
 
-/// What was seen of the world around a cluster.
+/// What was observed around a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
-    /// How many instances are on it.
+    /// The number of instances on it.
     pub instances: usize,
-    /// When its agent was last heard of.
+    /// The time of the last contact with its agent.
     pub last_seen: Option<Timestamp>,
     pub lost_after: Duration,
-    /// How often what is on it and around it is compared with what should be there.
+    /// How often the installation and the client are compared with what they should be.
     pub recheck: Duration,
-    /// How long it may take to come about.
+    /// How long provisioning may take.
     pub provision_timeout: Duration,
-    /// Whether its agent has a client outside, and whether that is as it should be.
+    /// Whether an external system keeps its agent's client, and whether that client matches.
     pub needs_client: bool,
     pub client_matches: bool,
     pub provision: ProvisionState,
     pub access: Access,
     pub scale_down: ScaleDown,
-    /// If it goes by force: whoever is on it should know.
+    /// Wakes the instances on it, in case it is deleted by force.
     pub wakes: Vec<Wake>,
 }
 
-/// What its provider says of it.
+/// The state of the cluster at its provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum ProvisionState {
     /// It is not finished.
@@ -45,49 +45,49 @@ pub enum ProvisionState {
     },
 }
 
-/// How it stands with what we put on a cluster.
+/// State of the agent installation on a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Access {
-    /// We put nothing on it.
+    /// We install nothing on it.
     #[default]
     Unmanaged,
-    /// We would, but there is no way to it; why.
+    /// We would install the agent, but cannot reach the cluster; why.
     Unreachable(String),
-    /// Whether everything is as it should be; on its way out, whether something is left.
+    /// Whether the installation matches; during a deletion, whether something of it remains.
     Managed { matches: bool, remaining: bool },
 }
 
-/// Whether the rules may take it away.
+/// Whether autoscaling may delete it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ScaleDown {
-    /// Something is on it, or it is not theirs to take.
+    /// It has instances, or autoscaling did not create it.
     #[default]
     Never,
     /// It is empty, but its region would be short without it; that may change.
     Needed { idle: Duration },
-    /// Once it has been empty for so long.
+    /// Once it has been empty for `idle`.
     After { idle: Duration, dry_run: bool },
 }
 
-/// One idempotent act outside.
+/// One idempotent effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Has its provider make it.
+    /// Has its provider create it.
     Provision,
     Destroy,
-    /// Puts everything on it that it needs.
+    /// Installs the agent and everything that it needs.
     InstallAgent,
-    /// Takes our own things off it.
+    /// Removes our own objects from it.
     Uninstall,
     EnsureClient,
     RemoveClient,
-    /// The rules would do this, if they were let.
+    /// Logs that autoscaling would delete it, in a dry run.
     LogScaleDown,
 }
 
-/// How long a lost wake-up may cost where others are to tell us.
+/// Bounds the delay of a lost wake-up where another party sends it.
 const LOST_WAKE_UP: Duration = Duration::from_secs(600);
-/// How often we look until what was taken off is gone.
+/// How often removed objects are checked until they are gone.
 const PAUSE: Duration = Duration::from_secs(2);
 
 pub fn decide(
@@ -118,7 +118,7 @@ pub fn decide(
         (Provider::Terraform, Phase::Provisioning) => plan.provisioning(),
         (_, Phase::Provisioned) => plan.install_agent(),
         (_, Phase::Waiting | Phase::Ready) => plan.maintain(),
-        // Its time came, but it should not go any more: it goes all the same, and comes anew.
+        // The deletion was withdrawn too late: it is completed, and the next sync registers it again.
         _ => plan.deprovision(),
     }
 }
@@ -135,17 +135,17 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Its provider makes it; what that says of it is written down.
+    /// Waits for its provider, and records what that reports.
     fn provisioning(&self) -> Decision<Step> {
         if let ProvisionState::Done { dns_name, external_id } = &self.observed.provision {
             let mut next = self.cluster.clone();
-            let given = |known: &mut String, said: &String| {
-                if !said.is_empty() {
-                    known.clone_from(said);
+            let set = |field: &mut String, reported: &String| {
+                if !reported.is_empty() {
+                    field.clone_from(reported);
                 }
             };
-            given(&mut next.spec.dns_name, dns_name);
-            given(&mut next.spec.external_id, external_id);
+            set(&mut next.spec.dns_name, dns_name);
+            set(&mut next.spec.external_id, external_id);
             return self.transition_with(next, Event::Made, "");
         }
         if let Some(late) = self.fail_if_overdue() {
@@ -181,7 +181,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Failed, if it was given more time than it may take.
+    /// Fails it after its timeout.
     fn fail_if_overdue(&self) -> Option<Decision<Step>> {
         let deadline = self.cluster.status.since.plus(self.observed.provision_timeout);
         if self.now < deadline {
@@ -192,16 +192,18 @@ impl Plan<'_> {
             "" => String::new(),
             why => format!(": {why}"),
         };
-        next.status.reason =
-            format!("it was not made within {} s{why}", self.observed.provision_timeout.as_secs());
+        next.status.reason = format!(
+            "it was not created within {} s{why}",
+            self.observed.provision_timeout.as_secs()
+        );
         Some(self.transition_with(next, Event::GaveUp, ""))
     }
 
-    /// Keeps what is on it and around it as it should be, and notices an agent that fell silent.
+    /// Repairs drift of the installation and the client, and detects a silent agent.
     fn maintain(&self) -> Decision<Step> {
         let (mut next, what) = self.heartbeat();
-        if let Some(going) = self.scale_down(&mut next) {
-            return going;
+        if let Some(deletion) = self.scale_down(&mut next) {
+            return deletion;
         }
         let mut steps = Vec::new();
         if matches!(self.observed.access, Access::Managed { matches: false, .. }) {
@@ -215,7 +217,7 @@ impl Plan<'_> {
         self.with_client(decision)
     }
 
-    /// The cluster with what is to be said of its agent, and how that is called.
+    /// The cluster with its agent's liveness, and the name of the event.
     fn heartbeat(&self) -> (Cluster, &'static str) {
         let mut next = self.cluster.clone();
         let Some(deadline) = self.agent_deadline() else { return (next, "updated") };
@@ -223,7 +225,7 @@ impl Plan<'_> {
         let what = match (lost, self.cluster.status.agent_lost) {
             (true, false) => {
                 let last = self.observed.last_seen.unwrap_or(self.cluster.status.since);
-                next.status.reason = format!("its agent has not been heard of since {last}");
+                next.status.reason = format!("no report from its agent since {last}");
                 "agent_lost"
             }
             (false, true) => {
@@ -236,7 +238,7 @@ impl Plan<'_> {
         (next, what)
     }
 
-    /// When its agent will have been silent for too long; none while it was never heard of.
+    /// When its agent counts as lost; none before its first contact.
     fn agent_deadline(&self) -> Option<Timestamp> {
         let last = match (self.observed.last_seen, self.cluster.phase) {
             (Some(last_seen), _) => last_seen,
@@ -246,7 +248,7 @@ impl Plan<'_> {
         Some(last.plus(self.observed.lost_after))
     }
 
-    /// Empty and spare for long enough: then the rules take it away, if they may.
+    /// Deletes a cluster that has been empty and spare for long enough; a dry run only logs.
     fn scale_down(&self, next: &mut Cluster) -> Option<Decision<Step>> {
         let ScaleDown::After { idle, dry_run } = self.observed.scale_down else {
             next.status.empty_since = None;
@@ -260,8 +262,8 @@ impl Plan<'_> {
             return None;
         }
         if dry_run {
-            let rest = Decision::idle(self.recheck_after());
-            return Some(Decision { steps: vec![Step::LogScaleDown], ..rest });
+            let idle = Decision::idle(self.recheck_after());
+            return Some(Decision { steps: vec![Step::LogScaleDown], ..idle });
         }
         let mut gone = next.clone();
         gone.spec.deleting = true;
@@ -270,24 +272,25 @@ impl Plan<'_> {
         Some(self.transition_with(gone, Event::Delete, ""))
     }
 
-    /// When to look at what rests.
+    /// When to reconcile a converged cluster again.
     fn recheck_after(&self) -> Requeue {
-        let ours = matches!(self.observed.access, Access::Managed { .. } | Access::Unreachable(_));
-        let recheck = (ours || self.observed.needs_client).then_some(self.observed.recheck);
-        let silent = self
+        let installed =
+            matches!(self.observed.access, Access::Managed { .. } | Access::Unreachable(_));
+        let recheck = (installed || self.observed.needs_client).then_some(self.observed.recheck);
+        let lost = self
             .agent_deadline()
             .map(|at| if self.now < at { self.now.until(at) } else { self.observed.lost_after });
-        // One that was never heard of may become ready at any time, and is to be watched then.
-        let unheard = silent.is_none().then_some(self.observed.lost_after);
+        // An agent without contact yet may report at any time, and is checked from then on.
+        let unseen = lost.is_none().then_some(self.observed.lost_after);
         let idle = match self.observed.scale_down {
             ScaleDown::After { idle, .. } | ScaleDown::Needed { idle } => Some(idle),
             ScaleDown::Never => None,
         };
-        let wait = [recheck, silent, unheard, idle].into_iter().flatten().min();
+        let wait = [recheck, lost, unseen, idle].into_iter().flatten().min();
         wait.map_or(Requeue::Never, |wait| Requeue::After(wait.max(Duration::from_millis(1))))
     }
 
-    /// Out: empty first, then what its provider made, then what is left around it.
+    /// Deletes it: waits until it is empty, then removes it at its provider, then its client.
     fn deprovision(&self) -> Decision<Step> {
         let Cluster { spec, phase, .. } = self.cluster;
         match phase {
@@ -368,7 +371,7 @@ impl Plan<'_> {
         Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
-    /// Writes what changed, if anything did.
+    /// Writes the cluster, if it changed.
     fn update_if_changed(&self, next: Cluster, what: &str) -> Change {
         if next == *self.cluster && self.object.observed == self.object.generation {
             return Change::default();
@@ -387,7 +390,7 @@ fn write_to(object: &Object, cluster: &Cluster, now: Timestamp) -> Object {
     object
 }
 
-/// The change that writes a cluster as it is now, with an event and an audit entry.
+/// The change that writes a cluster, with an event and an audit entry.
 pub fn cluster_change(object: &Object, cluster: &Cluster, what: &str, now: Timestamp) -> Change {
     let object = write_to(object, cluster, now);
     Change {

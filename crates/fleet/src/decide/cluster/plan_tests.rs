@@ -1,4 +1,4 @@
-//! Tables of what follows for a cluster from what was seen.
+//! Tables of decisions about a cluster.
 
 use kernel::{Key, Lane};
 
@@ -29,7 +29,7 @@ fn observed() -> Observation {
     }
 }
 
-/// What is done, and the cluster as it is written; none if nothing is.
+/// The steps, the cluster as it is written if it is, and the requeue.
 fn after(
     object: &Object,
     observed: &Observation,
@@ -43,17 +43,17 @@ fn after(
     (decision.steps, next, decision.requeue)
 }
 
-fn status_after(object: &Object, observed: &Observation) -> (Vec<Step>, Option<Phase>) {
+fn phase_after(object: &Object, observed: &Observation) -> (Vec<Step>, Option<Phase>) {
     let (steps, next, _) = after(object, observed, NOW);
     (steps, next.map(|next| next.phase))
 }
 
 #[test]
-fn each_provider_comes_up_in_its_own_way() {
-    let ours =
+fn each_provider_has_its_own_path_to_waiting() {
+    let managed =
         Observation { access: Access::Managed { matches: false, remaining: true }, ..observed() };
-    let there = ProvisionState::Done { dns_name: "apps.x".into(), external_id: "e".into() };
-    let provision = Observation { provision: there, ..observed() };
+    let done = ProvisionState::Done { dns_name: "apps.x".into(), external_id: "e".into() };
+    let provision = Observation { provision: done, ..observed() };
     let table = [
         (Provider::Agent, Phase::Accepted, observed(), vec![], Some(Phase::Waiting)),
         (Provider::Enterprise, Phase::Accepted, observed(), vec![], Some(Phase::Waiting)),
@@ -61,7 +61,7 @@ fn each_provider_comes_up_in_its_own_way() {
         (
             Provider::Standalone,
             Phase::Provisioned,
-            ours.clone(),
+            managed.clone(),
             vec![Step::InstallAgent],
             Some(Phase::Waiting),
         ),
@@ -71,18 +71,18 @@ fn each_provider_comes_up_in_its_own_way() {
         (
             Provider::Terraform,
             Phase::Provisioned,
-            ours.clone(),
+            managed.clone(),
             vec![Step::InstallAgent],
             Some(Phase::Waiting),
         ),
-        // Its module puts the agent on it.
+        // Its module installs the agent.
         (Provider::Terraform, Phase::Provisioned, observed(), vec![], Some(Phase::Waiting)),
-        (Provider::Standalone, Phase::Ready, ours, vec![Step::InstallAgent], None),
+        (Provider::Standalone, Phase::Ready, managed, vec![Step::InstallAgent], None),
         (Provider::Local, Phase::Ready, observed(), vec![], None),
     ];
     for (provider, phase, observed, steps, to) in table {
         let object = object(provider, phase, |_| {});
-        assert_eq!(status_after(&object, &observed), (steps, to), "{provider:?} {phase:?}");
+        assert_eq!(phase_after(&object, &observed), (steps, to), "{provider:?} {phase:?}");
     }
 }
 
@@ -95,7 +95,7 @@ fn the_agents_client_comes_before_the_agent() {
 }
 
 #[test]
-fn a_silent_agent_is_said_once_and_nothing_else_happens() {
+fn a_silent_agent_is_recorded_once_and_nothing_else_happens() {
     let last_seen = Observation { last_seen: Some(NOW), ..observed() };
     let ready = object(Provider::Agent, Phase::Ready, |_| {});
     let (_, next, wait) = after(&ready, &last_seen, NOW);
@@ -106,56 +106,57 @@ fn a_silent_agent_is_said_once_and_nothing_else_happens() {
     assert!(steps.is_empty() && next.status.agent_lost && next.phase == Phase::Ready);
     assert!(next.status.reason.contains(&NOW.to_string()), "{}", next.status.reason);
     let lost = object(Provider::Agent, Phase::Ready, |c| c.status = next.status.clone());
-    assert_eq!(after(&lost, &last_seen, late).1, None, "it is not said again");
+    assert_eq!(after(&lost, &last_seen, late).1, None, "it is not recorded again");
     let again = Observation { last_seen: Some(late), ..observed() };
     let back = after(&lost, &again, late).1.unwrap();
     assert!(!back.status.agent_lost && back.status.reason.is_empty());
-    // Nobody waits for an agent that never came; one that is there is watched from the beginning.
+    // An agent that never reported is not lost; that of a ready cluster is watched from the start.
     let waiting = object(Provider::Agent, Phase::Waiting, |_| {});
     assert_eq!(after(&waiting, &observed(), late).1, None);
     assert!(after(&ready, &observed(), late).1.unwrap().status.agent_lost);
 }
 
 #[test]
-fn it_goes_empty_first_then_its_provider_then_what_is_around_it() {
-    let going = |phase| object(Provider::Terraform, phase, |c| c.spec.deleting = true);
-    assert_eq!(status_after(&going(Phase::Ready), &observed()).1, Some(Phase::Deprovisioning));
+fn a_deletion_waits_until_empty_then_removes_the_cluster_then_its_client() {
+    let deleting = |phase| object(Provider::Terraform, phase, |c| c.spec.deleting = true);
+    assert_eq!(phase_after(&deleting(Phase::Ready), &observed()).1, Some(Phase::Deprovisioning));
     let full = Observation { instances: 3, ..observed() };
-    let (steps, next, _) = after(&going(Phase::Deprovisioning), &full, NOW);
+    let (steps, next, _) = after(&deleting(Phase::Deprovisioning), &full, NOW);
     assert!(steps.is_empty());
     assert_eq!(next.unwrap().status.waiting_for, "3 instances to be deleted");
-    let empty = status_after(&going(Phase::Deprovisioning), &observed());
+    let empty = phase_after(&deleting(Phase::Deprovisioning), &observed());
     assert_eq!(empty, (vec![Step::Destroy], Some(Phase::Cleanup)));
     let client = Observation { needs_client: true, ..observed() };
-    let last = going(Phase::Cleanup);
+    let last = deleting(Phase::Cleanup);
     let decision = decide(&last, &Cluster::from_object(&last).unwrap(), &client, NOW);
     assert_eq!(decision.steps, [Step::RemoveClient]);
     assert!(decision.change.write.unwrap().object().deleted_at.is_some());
     let remaining =
         Observation { access: Access::Managed { matches: false, remaining: true }, ..observed() };
-    let standing = object(Provider::Standalone, Phase::Deprovisioning, |c| c.spec.deleting = true);
-    assert_eq!(status_after(&standing, &remaining), (vec![Step::Uninstall], None));
-    let off =
+    let standalone =
+        object(Provider::Standalone, Phase::Deprovisioning, |c| c.spec.deleting = true);
+    assert_eq!(phase_after(&standalone, &remaining), (vec![Step::Uninstall], None));
+    let removed =
         Observation { access: Access::Managed { matches: false, remaining: false }, ..observed() };
-    assert_eq!(status_after(&standing, &off), (vec![], Some(Phase::Cleanup)));
+    assert_eq!(phase_after(&standalone, &removed), (vec![], Some(Phase::Cleanup)));
 }
 
 #[test]
-fn by_force_it_goes_with_everything_on_it_and_who_was_there_is_told() {
+fn a_forced_deletion_ignores_instances_and_wakes_them() {
     let forced = |phase| {
         object(Provider::Standalone, phase, |c| (c.spec.deleting, c.spec.force) = (true, true))
     };
     let wake =
         Wake { key: Key::new("kafka", "k1"), org: String::new(), lane: Lane::Normal, due: NOW };
     let full = Observation { instances: 1, wakes: vec![wake], ..observed() };
-    assert_eq!(status_after(&forced(Phase::Deprovisioning), &full), (vec![], Some(Phase::Cleanup)));
+    assert_eq!(phase_after(&forced(Phase::Deprovisioning), &full), (vec![], Some(Phase::Cleanup)));
     let last = forced(Phase::Cleanup);
     let decision = decide(&last, &Cluster::from_object(&last).unwrap(), &full, NOW);
     assert_eq!(decision.change.wakes.len(), 1);
 }
 
 #[test]
-fn what_cannot_be_made_in_time_failed_with_the_last_reason_and_begins_anew_when_it_is_changed() {
+fn a_provision_timeout_keeps_the_last_reason_and_a_changed_spec_retries() {
     let late = NOW.plus(Duration::from_secs(3_600));
     let slow =
         object(Provider::Terraform, Phase::Provisioning, |c| c.status.reason = "no quota".into());
@@ -163,13 +164,13 @@ fn what_cannot_be_made_in_time_failed_with_the_last_reason_and_begins_anew_when_
     assert_eq!(failed.phase, Phase::Failed);
     assert!(failed.status.reason.contains("no quota"), "{}", failed.status.reason);
     let mut object = object(Provider::Terraform, Phase::Failed, |_| {});
-    assert_eq!(status_after(&object, &observed()), (vec![], None));
+    assert_eq!(phase_after(&object, &observed()), (vec![], None));
     object.generation += 1;
-    assert_eq!(status_after(&object, &observed()).1, Some(Phase::Accepted));
+    assert_eq!(phase_after(&object, &observed()).1, Some(Phase::Accepted));
 }
 
 #[test]
-fn a_spare_cluster_goes_after_a_while_unless_it_is_a_dry_run() {
+fn a_spare_cluster_is_deleted_after_its_idle_time_unless_it_is_a_dry_run() {
     let scale_down = |dry_run| {
         let scale_down = ScaleDown::After { idle: Duration::from_secs(60), dry_run };
         Observation { scale_down, last_seen: Some(NOW), ..observed() }

@@ -1,4 +1,4 @@
-//! What an agent's report makes of its cluster.
+//! The change that an agent's report makes to its cluster.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::model::kind::Kind;
 const OPERATORS_MAX: usize = 64;
 const VERSIONS_MAX: usize = 256;
 
-/// Refuses a report whose versions cannot be used, by the field.
+/// Refuses a report whose versions cannot be used; the error names the field.
 pub fn check(kind: &Kind, body: &Value) -> Result<()> {
     let Some(versions) = &kind.file.versions else { return Ok(()) };
     let operators = body[&versions.operator].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -38,8 +38,8 @@ pub fn check(kind: &Kind, body: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The change that a report makes of a cluster's object; none if nothing is new and it is not
-/// `stale_after` since the status recorded a report. `waiting` gives the wake-ups of instances that
+/// The change that a report makes to a cluster's object; none if nothing is new and the status
+/// recorded a report less than `stale_after` ago. `waiting` returns wake-ups of the instances that
 /// wait for a cluster.
 pub fn change(
     object: &Object,
@@ -51,8 +51,8 @@ pub fn change(
 ) -> Result<Option<Change>> {
     let before = Cluster::from_object(object)?;
     let mut after = reported(&before, kind, body, now);
-    let stale = before.status.agent_seen_at.is_none_or(|at| at.plus(stale_after) <= now);
-    if after == before && !stale {
+    let refresh = before.status.agent_seen_at.is_none_or(|at| at.plus(stale_after) <= now);
+    if after == before && !refresh {
         return Ok(None);
     }
     after.status.agent_seen_at = Some(now);
@@ -72,7 +72,7 @@ pub fn change(
         wakes.push(Wake::new(before.key(), "", now));
     }
     let holder = before.key().to_string();
-    // A cluster that autoscaling asked for is there: it may ask for the next.
+    // The cluster that autoscaling created is ready: it may create the next one.
     let releases = scaling::counters(&before).filter(|_| became_ready);
     let releases = releases.map(|counter| Release { counter, holder: holder.clone() });
     Ok(Some(Change {
@@ -87,19 +87,19 @@ pub fn change(
     }))
 }
 
-/// The cluster after a report; what the report does not speak of stays. The time is not in it.
+/// The cluster after a report, without its time; values that the report lacks stay.
 fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Cluster {
     let mut next = cluster.clone();
     next.status.agent_lost = false;
     if let Some(operators) = operators(kind, body) {
         next.status.operators.insert(kind.name().to_owned(), operators);
     }
-    for (of, capacity) in body["capacity"].as_object().into_iter().flatten() {
-        let known = kind.instance_type(of).is_some() && cluster.takes(kind.name(), of);
+    for (ty, capacity) in body["capacity"].as_object().into_iter().flatten() {
+        let known = kind.instance_type(ty).is_some() && cluster.takes(kind.name(), ty);
         let number = |name: &str| capacity[name].as_i64().filter(|n| *n >= 0);
         if let (true, Some(max)) = (known, number("maxUnits")) {
             let remaining = number("remainingUnits").unwrap_or(0);
-            next.status.capacity.insert(of.clone(), Capacity { max, remaining });
+            next.status.capacity.insert(ty.clone(), Capacity { max, remaining });
         }
     }
     let conditions = body["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -129,7 +129,7 @@ fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Clu
     next
 }
 
-/// The operators of a kind, sorted by version; none if the report does not speak of them.
+/// The operators of a kind, sorted by version; none if the report lacks them.
 fn operators(kind: &Kind, body: &Value) -> Option<Vec<Operator>> {
     let versions = kind.file.versions.as_ref()?;
     let listed = body[&versions.operator].as_array().filter(|list| !list.is_empty())?;

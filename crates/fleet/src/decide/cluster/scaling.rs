@@ -1,10 +1,10 @@
-//! Whether a region needs one cluster more, or could do with one less. Pure.
+//! Whether a region needs one more cluster, or has one to spare. Pure.
 
 use crate::model::cluster::Candidate;
 use crate::model::cluster::{Cluster, Phase};
 use crate::model::providers::Offer;
 
-/// A region is short of something.
+/// A cluster that a region needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleUp {
     pub cloud_provider: String,
@@ -14,7 +14,7 @@ pub struct ScaleUp {
     pub why: String,
 }
 
-/// What a region is asked for: one kind's instances of one type.
+/// The demand of one kind and instance type in a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionDemand<'a> {
     pub kind: &'a str,
@@ -22,15 +22,15 @@ pub struct RegionDemand<'a> {
     pub region: &'a str,
     pub instance_type: &'a str,
     pub multi_az: bool,
-    /// Of the largest size: there should always be room for one.
+    /// Units of the largest size: there should always be capacity for one.
     pub biggest: i64,
-    /// Used in the region, with what is being placed.
+    /// Units used in the region, including the instance being placed.
     pub used: i64,
-    /// Of what is being placed: it takes the least room that is enough, and that is not free then.
+    /// Units of the instance being placed: they are taken from the tightest fit.
     pub placing: i64,
 }
 
-/// Why the region needs one more; none if it does not, or may not have one.
+/// Why the region needs one more cluster; none if it does not, or may not have one.
 pub fn scale_up_reason(
     demand: &RegionDemand<'_>,
     offer: &Offer,
@@ -39,8 +39,8 @@ pub fn scale_up_reason(
     if offer.limit.is_some_and(|limit| demand.used >= limit) {
         return None;
     }
-    let mut here = all.iter().filter(|holding| serves(&holding.cluster, demand));
-    if here.any(|holding| is_under_way(&holding.cluster)) {
+    let mut in_region = all.iter().filter(|candidate| serves(&candidate.cluster, demand));
+    if in_region.any(|candidate| is_in_progress(&candidate.cluster)) {
         return None;
     }
     shortage(demand, offer, all, None)
@@ -62,36 +62,36 @@ fn shortage(
     all: &[Candidate],
     without: Option<&str>,
 ) -> Option<String> {
-    let here = all.iter().filter(|holding| {
-        serves(&holding.cluster, demand)
-            && takes_new(&holding.cluster)
-            && Some(holding.cluster.id.as_str()) != without
+    let available = all.iter().filter(|candidate| {
+        serves(&candidate.cluster, demand)
+            && takes_new(&candidate.cluster)
+            && Some(candidate.cluster.id.as_str()) != without
     });
-    let mut free: Vec<i64> = here
-        .map(|holding| match holding.cluster.limit(demand.instance_type) {
-            Some(limit) => (limit - holding.used).max(0),
+    let mut free: Vec<i64> = available
+        .map(|candidate| match candidate.cluster.limit(demand.instance_type) {
+            Some(limit) => (limit - candidate.used).max(0),
             None => i64::MAX,
         })
         .collect();
-    let RegionDemand { instance_type: of, biggest, placing, .. } = demand;
+    let RegionDemand { instance_type, biggest, placing, .. } = demand;
     free.sort_unstable();
-    if let Some(room) = free.iter_mut().find(|free| **free >= *placing) {
-        *room -= placing;
+    if let Some(fit) = free.iter_mut().find(|free| **free >= *placing) {
+        *fit -= placing;
     }
     if !free.iter().any(|free| free >= biggest) {
-        return Some(format!("no cluster has room for {biggest} units of {of}"));
+        return Some(format!("no cluster has room for {biggest} units of {instance_type}"));
     }
     let slack = offer.min_available_capacity_slack_streaming_units;
     let free = free.into_iter().fold(0_i64, i64::saturating_add);
-    (free < slack).then(|| format!("{free} units of {of} are free, {slack} should be"))
+    (free < slack).then(|| format!("{free} units of {instance_type} are free, {slack} should be"))
 }
 
 fn serves(cluster: &Cluster, demand: &RegionDemand<'_>) -> bool {
     let spec = &cluster.spec;
-    let is = |has: &str, asked: &str| has.is_empty() || has == asked;
+    let matches = |has: &str, asked: &str| has.is_empty() || has == asked;
     cluster.org.is_empty()
-        && is(&spec.cloud_provider, demand.cloud_provider)
-        && is(&spec.region, demand.region)
+        && matches(&spec.cloud_provider, demand.cloud_provider)
+        && matches(&spec.region, demand.region)
         && (spec.multi_az || !demand.multi_az)
         && cluster.takes(demand.kind, demand.instance_type)
 }
@@ -103,22 +103,22 @@ fn takes_new(cluster: &Cluster) -> bool {
         && !cluster.status.agent_lost
 }
 
-fn is_under_way(cluster: &Cluster) -> bool {
+fn is_in_progress(cluster: &Cluster) -> bool {
     let early = [Phase::Accepted, Phase::Provisioning, Phase::Provisioned, Phase::Waiting];
     cluster.spec.schedulable && !cluster.spec.deleting && early.contains(&cluster.phase)
 }
 
-/// The counter that only one cluster under way can hold: two who see the same need make one
-/// cluster. It is held until the cluster is ready, or gone.
+/// The counter that only one cluster in progress can hold, so that two concurrent reconciliations
+/// create one cluster. It is released when the cluster is ready, or gone.
 pub fn counter(cloud_provider: &str, region: &str, instance_type: &str) -> String {
     format!("fleet/scaling/{cloud_provider}/{region}/{instance_type}")
 }
 
-/// The counters that a cluster of the rules may hold.
+/// The counters that an autoscaled cluster may hold.
 pub fn counters(cluster: &Cluster) -> impl Iterator<Item = String> + '_ {
     let spec = &cluster.spec;
     let types = spec.instance_types.iter().filter(|_| spec.dynamic);
-    types.map(|of| counter(&spec.cloud_provider, &spec.region, of))
+    types.map(|ty| counter(&spec.cloud_provider, &spec.region, ty))
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     use crate::model::cluster::{Spec, Status};
     use kernel::Timestamp;
 
-    fn holding(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
+    fn candidate(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
         let mut cluster = Cluster {
             id: id.into(),
             org: String::new(),
@@ -165,16 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn one_more_is_needed_when_the_biggest_does_not_fit_or_the_slack_is_gone() {
-        let open = Offer::default();
-        let full = [holding("a", 5, 4, |_| {})];
-        assert!(scale_up_reason(&demand(), &open, &full).unwrap().contains("room for 2"));
-        assert!(scale_up_reason(&demand(), &open, &[]).is_some());
-        let room = [holding("a", 10, 4, |_| {})];
-        assert_eq!(scale_up_reason(&demand(), &open, &room), None);
+    fn one_more_is_needed_when_the_largest_size_does_not_fit_or_the_slack_is_used() {
+        let offer = Offer::default();
+        let full = [candidate("a", 5, 4, |_| {})];
+        assert!(scale_up_reason(&demand(), &offer, &full).unwrap().contains("room for 2"));
+        assert!(scale_up_reason(&demand(), &offer, &[]).is_some());
+        let room = [candidate("a", 10, 4, |_| {})];
+        assert_eq!(scale_up_reason(&demand(), &offer, &room), None);
         let placing = RegionDemand { placing: 5, ..demand() };
-        assert!(scale_up_reason(&placing, &open, &room).is_some(), "what is placed takes the room");
-        let slack = Offer { min_available_capacity_slack_streaming_units: 7, ..open };
+        assert!(
+            scale_up_reason(&placing, &offer, &room).is_some(),
+            "the instance being placed takes the capacity"
+        );
+        let slack = Offer { min_available_capacity_slack_streaming_units: 7, ..offer };
         assert!(
             scale_up_reason(&demand(), &slack, &room)
                 .unwrap()
@@ -183,33 +186,38 @@ mod tests {
     }
 
     #[test]
-    fn not_while_one_is_under_way_nor_at_the_regions_limit() {
-        let open = Offer::default();
+    fn none_is_added_while_one_is_in_progress_or_at_the_regions_limit() {
+        let offer = Offer::default();
         for phase in Phase::ALL {
-            let coming = [holding("a", 5, 5, |_| {}), holding("b", 5, 0, |c| c.phase = phase)];
+            let in_progress =
+                [candidate("a", 5, 5, |_| {}), candidate("b", 5, 0, |c| c.phase = phase)];
             let early = matches!(
                 phase,
                 Phase::Accepted | Phase::Provisioning | Phase::Provisioned | Phase::Waiting
             );
             let needed = !early && phase != Phase::Ready;
-            assert_eq!(scale_up_reason(&demand(), &open, &coming).is_some(), needed, "{phase:?}");
+            assert_eq!(
+                scale_up_reason(&demand(), &offer, &in_progress).is_some(),
+                needed,
+                "{phase:?}"
+            );
         }
-        let closed = Offer { limit: Some(3), ..open };
+        let closed = Offer { limit: Some(3), ..offer };
         assert_eq!(scale_up_reason(&demand(), &closed, &[]), None);
-        let elsewhere = [holding("a", 5, 0, |c| {
+        let elsewhere = [candidate("a", 5, 0, |c| {
             c.phase = Phase::Accepted;
             c.spec.region = "r2".into();
         })];
-        assert!(scale_up_reason(&demand(), &open, &elsewhere).is_some());
+        assert!(scale_up_reason(&demand(), &offer, &elsewhere).is_some());
     }
 
     #[test]
-    fn the_last_one_with_room_is_needed_and_a_second_is_not() {
-        let open = Offer::default();
-        let two = [holding("a", 5, 0, |_| {}), holding("b", 5, 0, |_| {})];
-        assert!(!is_needed("a", &demand(), &open, &two));
-        assert!(is_needed("a", &demand(), &open, &two[..1]));
-        let lost = [two[0].clone(), holding("b", 5, 0, |c| c.status.agent_lost = true)];
-        assert!(is_needed("a", &demand(), &open, &lost), "one that is lost does not count");
+    fn the_last_cluster_with_capacity_is_needed_and_a_second_is_not() {
+        let offer = Offer::default();
+        let two = [candidate("a", 5, 0, |_| {}), candidate("b", 5, 0, |_| {})];
+        assert!(!is_needed("a", &demand(), &offer, &two));
+        assert!(is_needed("a", &demand(), &offer, &two[..1]));
+        let lost = [two[0].clone(), candidate("b", 5, 0, |c| c.status.agent_lost = true)];
+        assert!(is_needed("a", &demand(), &offer, &lost), "a lost cluster does not count");
     }
 }

@@ -1,4 +1,4 @@
-//! What is written of an instance when something happens to it.
+//! The changes that are written for an instance.
 
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::{Change, Object, Timestamp};
@@ -9,7 +9,7 @@ use crate::model::cluster::{self, Cluster};
 use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase, Route};
 
-/// Puts an instance on a cluster: what it takes of it, if that has a limit.
+/// Places an instance on a cluster, and returns what it takes of the capacity.
 pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
     instance.status.cluster_id = cluster.id.clone();
     let limit = cluster.limit(&instance.spec.instance_type);
@@ -23,8 +23,8 @@ pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Option<Take
     })
 }
 
-/// The change that an event makes of an instance, and the instance after it. An event that changes
-/// nothing makes an empty change.
+/// The change that an event makes to an instance, and the instance after it. The change is empty if
+/// the event changes nothing.
 pub fn transition(
     object: &Object,
     instance: &Instance,
@@ -48,24 +48,24 @@ pub fn transition(
     (change, next)
 }
 
-/// The change that writes an instance as it is now, with an event and an audit entry.
+/// The change that writes an instance, with an event and an audit entry.
 pub fn instance_change(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
     let before = object;
     let mut object = before.clone();
     instance.write_to(&mut object, now);
     object.observed = object.generation;
-    // Most of what happens is seen, not wanted, and costs the store less.
-    let seen_only = object.spec == before.spec && object.owner == before.owner;
+    // Most changes are of the status only, which costs the store less.
+    let status_only = object.spec == before.spec && object.owner == before.owner;
     Change {
         event: Some(EventDraft::for_object(&object, what)),
         audit: Some(audit(&object, what)),
         wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
-        write: Some(if seen_only { Write::Transition(object) } else { Write::Update(object) }),
+        write: Some(if status_only { Write::Transition(object) } else { Write::Update(object) }),
         ..Change::default()
     }
 }
 
-/// A second write of the same look names the revision that the first one made.
+/// Names the revision that the first write of the same attempt makes.
 pub(super) fn after_record(change: &mut Change) {
     if let Some(Write::Update(object) | Write::Transition(object)) = &mut change.write {
         object.revision += 1;
@@ -88,7 +88,7 @@ pub(super) fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
     }
 }
 
-/// A host that no other instance has: the id is part of it, unchanged.
+/// A host name that is unique because it contains the id.
 pub fn host_name(name: &str, id: &str, domain: &str) -> String {
     let short: String = name.chars().take(10).collect();
     format!("{}-{id}.{domain}", short.trim_end_matches('-'))

@@ -1,4 +1,4 @@
-//! The life of an instance as one table: status and event to status.
+//! The life cycle of an instance as one table: from phase and event to phase.
 
 use crate::decide::Transition;
 use crate::model::instance::Phase;
@@ -6,28 +6,28 @@ use crate::model::instance::Phase;
 /// What can happen to an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// A cluster was found for it.
+    /// A cluster was selected for it.
     Placed,
-    /// Everything that it needs outside the data plane is there.
+    /// Everything that it needs outside the data plane exists.
     Prepared,
-    /// The agent says that it runs, and its names lead there.
+    /// The agent reports it as running, and its DNS names are in place.
     Ready,
-    /// The agent says that it is broken.
+    /// The agent reports it as broken.
     Broken,
-    /// The agent's cluster has no room for it.
+    /// Its cluster has no capacity for it.
     Rejected,
     Suspended,
     /// Nothing of it is left on the data plane.
     Removed,
-    /// Someone wants it gone: its owner, an admin, the deny list, its end of life.
+    /// Its deletion was requested: by its owner, an admin, the deny list, its expiry.
     Delete,
     Suspend,
     Resume,
-    /// It took too long, or what it needs cannot be had.
+    /// A timeout passed, or something that it needs was refused.
     GiveUp,
-    /// The cluster that it was on is gone for good.
+    /// Its cluster is gone for good.
     ClusterGone,
-    /// Nothing of it is left anywhere.
+    /// Nothing of it is left.
     Cleaned,
 }
 
@@ -53,12 +53,12 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
     use Event as E;
     use Phase as S;
     match (phase, event) {
-        // On its way out there is one direction.
+        // A deletion is never reverted.
         (S::Deprovision, E::Removed) => Transition::To(S::Deleting),
         (S::Deleting, E::Cleaned) => Transition::Removed,
         (S::Deprovision | S::Deleting, _) => Transition::None,
         (_, E::Delete) => Transition::To(S::Deprovision),
-        // What nobody uses yet is placed elsewhere; else its data went with the cluster.
+        // An instance that is not used yet is placed elsewhere; else its data is gone with the cluster.
         (S::Accepted | S::Preparing, E::ClusterGone) => Transition::To(S::Accepted),
         (S::Provisioning, E::ClusterGone) => Transition::To(S::Provisioning),
         (S::Failed, E::ClusterGone) => Transition::None,
@@ -71,7 +71,7 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
         (S::Suspending, E::Suspended) => Transition::To(S::Suspended),
         (S::Suspended, E::Resume) => Transition::To(S::Resuming),
         (S::Ready, E::Suspend) => Transition::To(S::Suspending),
-        // Also the end of an entitlement suspends, whatever its state on the way up.
+        // The end of an entitlement suspends an instance in any phase before ready, too.
         (S::Accepted | S::Preparing | S::Provisioning | S::Resuming, E::Suspend) => {
             Transition::To(S::Suspending)
         }
@@ -88,7 +88,7 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
 mod tests {
     use super::*;
 
-    /// Everything that changes something. All other pairs of the 130 must stay.
+    /// All pairs that change something. All other pairs of the 130 must not.
     const TABLE: &[(Phase, Event, Transition<Phase>)] = {
         use Event as E;
         use Phase as S;
@@ -136,7 +136,7 @@ mod tests {
     };
 
     #[test]
-    fn every_status_and_event_is_in_the_table_or_changes_nothing() {
+    fn every_phase_and_event_is_in_the_table_or_changes_nothing() {
         for phase in Phase::ALL {
             for event in Event::ALL {
                 let listed = TABLE.iter().find(|(s, e, _)| (*s, *e) == (phase, event));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_leads_to_ready_or_failed_or_out_and_always_out() {
+    fn every_phase_leads_to_removal_and_unless_deleting_to_ready() {
         for start in Phase::ALL {
             let mut reached = vec![start];
             let mut gone = false;
@@ -162,7 +162,7 @@ mod tests {
                 }
                 i += 1;
             }
-            assert!(gone, "{start:?} has no way out");
+            assert!(gone, "{start:?} cannot be removed");
             let up = reached.contains(&Phase::Ready);
             assert!(up || start.is_going(), "{start:?} cannot become ready");
         }

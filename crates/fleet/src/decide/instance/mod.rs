@@ -1,4 +1,4 @@
-//! What to do about an instance, from what is wanted and what was seen. Pure.
+//! Decides what to do about an instance, from its spec and what was observed. Pure.
 
 mod change;
 pub mod lifecycle;
@@ -23,70 +23,70 @@ use crate::model::instance::{Instance, Phase};
 use crate::model::settings::Timeouts;
 use lifecycle::Event;
 
-/// What was seen of the world around an instance.
+/// What was observed around an instance.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
-    /// The cluster that it is on.
+    /// Its cluster.
     pub cluster: Option<std::sync::Arc<Cluster>>,
-    /// Clusters it could go to, best first, if it is on none.
+    /// All clusters, best first, if it is not placed.
     pub candidates: Vec<PlacementVerdict>,
-    /// What its region will be short of.
+    /// The cluster that its region needs.
     pub scale_up: Option<ScaleUp>,
     /// A new id, in case one is needed.
     pub fresh_id: String,
     /// The component whose versions it needs; none: it needs none.
     pub operator: Option<String>,
-    /// Whether it has a client of its own, and whether that is as it should be.
+    /// Whether it has a client of its own, and whether that client matches.
     pub needs_client: bool,
     pub client_matches: bool,
-    /// Whether names are registered for it, and which of its records are there.
+    /// Whether it gets DNS names, and which of its records exist.
     pub has_dns: bool,
     pub records: Vec<Record>,
     pub dns_in_sync: bool,
-    /// Whether the quota's backend must be asked for, or told of, a reservation.
+    /// Whether the quota backend keeps a reservation for it.
     pub reserves: bool,
     pub entitled: Entitled,
-    /// When the quota ends, if that is known.
+    /// When its quota ends, if that is known.
     pub entitlement_ends: Option<Timestamp>,
-    /// Its owner is kept out.
+    /// Its owner is on the deny list.
     pub denied: bool,
     pub domain: String,
     pub timeouts: Timeouts,
 }
 
-/// Whether its owner still has the quota that it was made with.
+/// Whether its owner still has the quota of its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Entitled {
     #[default]
     Yes,
-    /// No more: it goes this many days later.
+    /// It is deleted after so many days.
     No { grace_days: i64 },
 }
 
-/// One idempotent act outside.
+/// One idempotent effect.
 #[derive(Debug, Clone)]
 pub enum Step {
     Reserve,
     EnsureClient,
-    /// Writes a transition down before the next one.
+    /// Commits a transition before the next one.
     Record(Box<Change>),
-    /// Writes a transition down together with the next one: nothing is done in between.
+    /// Commits a transition together with the next one: no effect is between them.
     RecordOnCommit(Box<Change>),
     UpsertRecords(Vec<Record>),
     RemoveRecords(Vec<Record>),
     RemoveClient,
     ReleaseReservation,
     Promote,
-    /// Asks for one more cluster.
+    /// Creates one more cluster.
     CreateCluster(ScaleUp),
 }
 
-/// How long a lost wake-up may cost where the other side is to tell us.
+/// Bounds the delay of a lost wake-up where another party sends it.
 const LOST_WAKE_UP: Duration = Duration::from_secs(600);
-/// How long after an instance went its traces outside are removed once more: a process that was
-/// asleep in the middle of a step may have made one anew.
+/// How long after a deletion its effects outside are removed once more: a process that was paused
+/// in the middle of a step may have created one again.
 const SWEEP_AFTER: Duration = Duration::from_secs(600);
-/// How often a change of the zone is looked at until it is everywhere.
+/// How often a DNS change is checked until it is in sync.
 const DNS_PAUSE: Duration = Duration::from_secs(2);
 
 pub fn decide(
@@ -131,7 +131,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Whatever else it waits for, it is looked at when it expires or its quota ends.
+    /// Requeues it for its expiry or the end of its quota at the latest.
     fn recheck_at_end_of_life(
         &self,
         instance: &Instance,
@@ -149,7 +149,7 @@ impl Plan<'_> {
         decision
     }
 
-    /// Finds a cluster, if it has none, and goes on to prepare at once.
+    /// Selects a cluster, if it has none, and goes on to prepare at once.
     fn accepted(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
         let mut takes = Vec::new();
@@ -159,11 +159,11 @@ impl Plan<'_> {
                 None => return self.wait_for_cluster(instance),
             }
         }
-        let of =
+        let newest =
             |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
         let versions = match (&self.observed.operator, self.cluster_of(&next)) {
             (None, _) => Some(Default::default()),
-            (Some(operator), Some(cluster)) => of(&cluster, operator),
+            (Some(operator), Some(cluster)) => newest(&cluster, operator),
             (Some(_), None) => None,
         };
         let Some(versions) = versions else {
@@ -177,7 +177,7 @@ impl Plan<'_> {
         let mut steps: Vec<Step> =
             self.observed.scale_up.clone().map(Step::CreateCluster).into_iter().collect();
         if self.observed.reserves && instance.spec.subscription_id.is_empty() {
-            // The reservation's name is written down by the step; what follows is another look.
+            // The step records the reservation's name; another attempt continues.
             return Decision {
                 steps: vec![Step::Reserve],
                 change: Change::default(),
@@ -192,12 +192,12 @@ impl Plan<'_> {
         self.preparing(&entered, steps)
     }
 
-    /// Whether its client is still to be made.
+    /// Whether its client must be created.
     fn must_create_client(&self) -> bool {
         self.observed.needs_client && !self.observed.client_matches
     }
 
-    /// Everything that it needs outside the data plane; then the agent is told.
+    /// Creates what it needs outside the data plane, and hands it to the agent.
     fn preparing(&self, instance: &Instance, mut steps: Vec<Step>) -> Decision<Step> {
         if self.must_create_client() {
             steps.push(Step::EnsureClient);
@@ -214,7 +214,7 @@ impl Plan<'_> {
         Decision { steps, change, requeue: Requeue::After(wait) }
     }
 
-    /// Names for the routes that the agent reported; ready, once both are there.
+    /// Creates DNS names for the reported routes. It is ready once the agent is, and they are in sync.
     fn provisioning(&self, instance: &Instance) -> Decision<Step> {
         if let Some(decision) = self.dns(instance) {
             return decision;
@@ -229,29 +229,28 @@ impl Plan<'_> {
             let (change, _) = self.transition(&next, Event::Ready);
             return Decision { steps: Vec::new(), change, requeue: self.recheck_after() };
         }
-        let (what, limit_s) = match instance.phase {
+        let (action, limit_s) = match instance.phase {
             Phase::Resuming => ("resumed", self.observed.timeouts.resuming_s),
-            _ => ("made", self.observed.timeouts.provisioning_s),
+            _ => ("created", self.observed.timeouts.provisioning_s),
         };
         let deadline = instance.status.since.plus(Duration::from_secs(limit_s));
         if self.now >= deadline {
-            let why = format!("its data plane has not {what} it within {limit_s} s");
+            let why = format!("its data plane has not {action} it within {limit_s} s");
             return self.fail(instance, why);
         }
         let change = self.update_if_changed(instance, next);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(self.now.until(deadline)) }
     }
 
-    /// What is left to do so that the routes' names lead to them.
+    /// What is left to do for the DNS names of its routes.
     fn dns(&self, instance: &Instance) -> Option<Decision<Step>> {
         let routes = instance.status.routes.as_deref().filter(|routes| !routes.is_empty())?;
         if !self.observed.has_dns {
             return None;
         }
-        let wanted = dns_records(routes);
-        let there = wanted.iter().all(|record| self.observed.records.contains(record));
-        if !there {
-            let steps = vec![Step::UpsertRecords(wanted)];
+        let records = dns_records(routes);
+        if !records.iter().all(|record| self.observed.records.contains(record)) {
+            let steps = vec![Step::UpsertRecords(records)];
             return Some(Decision {
                 steps,
                 change: Change::default(),
@@ -261,7 +260,7 @@ impl Plan<'_> {
         (!self.observed.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
     }
 
-    /// A cluster refused it: another one, and the agent there is told.
+    /// Places an instance on another cluster, after one rejected it.
     fn replace(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
         let Some(takes) = self.select_cluster(&mut next) else {
@@ -282,7 +281,7 @@ impl Plan<'_> {
         Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }
     }
 
-    /// Keeps what is outside as it should be, and looks again when something ends.
+    /// Repairs drift outside, and completes a promotion.
     fn maintain(&self, instance: &Instance) -> Decision<Step> {
         let mut steps = Vec::new();
         if instance.is_on_data_plane()
@@ -311,7 +310,7 @@ impl Plan<'_> {
         Decision { steps, change, requeue: self.recheck_after() }
     }
 
-    /// The end of its life: its owner is kept out, it expired, or its quota is gone.
+    /// Ends its life: its owner is denied, it expired, or its quota ended.
     fn end_of_life(&self, instance: &Instance) -> Option<Decision<Step>> {
         if self.observed.denied {
             return Some(self.delete(instance, "its owner is on the deny list"));
@@ -345,7 +344,7 @@ impl Plan<'_> {
             });
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
-        // Before its data plane knows of it nobody could suspend it.
+        // No agent could suspend it before it is on a data plane.
         let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {
             let (change, _) = self.transition(&next, Event::Suspend);
@@ -361,10 +360,10 @@ impl Plan<'_> {
         Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
     }
 
-    /// Out: from the data plane first, then everything outside, then the row becomes history.
+    /// Deletes it: first from the data plane, then everything outside; the object stays as history.
     fn deprovision(&self, instance: &Instance) -> Decision<Step> {
         if instance.phase == Phase::Deprovision {
-            // A cluster that is gone took everything with it.
+            // Everything on it is gone with the cluster.
             let cluster_gone = self.observed.cluster.is_none();
             if instance.is_on_data_plane() && !cluster_gone {
                 return Decision::idle(Requeue::After(LOST_WAKE_UP));
@@ -395,7 +394,7 @@ impl Plan<'_> {
         Decision { steps, change, requeue: next }
     }
 
-    /// What takes away everything of it outside.
+    /// Steps that remove everything of it outside.
     fn cleanup_steps(&self, instance: &Instance) -> Vec<Step> {
         let mut steps = Vec::new();
         let names = instance.status.names.iter();
@@ -410,7 +409,7 @@ impl Plan<'_> {
         steps
     }
 
-    /// Once more, a while after it went.
+    /// Removes everything outside once more, a while after the deletion.
     fn sweep(&self, instance: &Instance, gone: Timestamp) -> Decision<Step> {
         let due = gone.plus(SWEEP_AFTER);
         if self.now < due {
@@ -420,7 +419,7 @@ impl Plan<'_> {
         Decision { steps, change: Change::default(), requeue: Requeue::Never }
     }
 
-    /// When what is outside should be compared again.
+    /// When to compare the state outside again.
     fn recheck_after(&self) -> Requeue {
         if self.observed.needs_client || self.observed.has_dns {
             Requeue::After(Duration::from_secs(self.observed.timeouts.recheck_s))
@@ -431,13 +430,13 @@ impl Plan<'_> {
 
     fn select_cluster(&self, next: &mut Instance) -> Option<Vec<Take>> {
         let found =
-            self.observed.candidates.iter().find(|candidates| candidates.rejection.is_none())?;
+            self.observed.candidates.iter().find(|candidate| candidate.rejection.is_none())?;
         Some(assign_cluster(next, &found.cluster).into_iter().collect())
     }
 
     fn cluster_of(&self, instance: &Instance) -> Option<std::sync::Arc<Cluster>> {
         let id = &instance.status.cluster_id;
-        let candidates = self.observed.candidates.iter().map(|candidates| &candidates.cluster);
+        let candidates = self.observed.candidates.iter().map(|candidate| &candidate.cluster);
         self.observed.cluster.iter().chain(candidates).find(|cluster| cluster.id == *id).cloned()
     }
 
@@ -458,7 +457,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Waits for something that will wake it, at most so long in all.
+    /// Waits to be woken, until a deadline.
     fn wait(&self, instance: &Instance, what: String, limit_s: u64) -> Decision<Step> {
         let deadline = instance.status.since.plus(Duration::from_secs(limit_s));
         if self.now >= deadline {
@@ -478,7 +477,7 @@ impl Plan<'_> {
         Decision { steps: Vec::new(), change, requeue: self.recheck_after() }
     }
 
-    /// Writes what changed, if anything did.
+    /// Writes the instance, if it changed.
     fn update_if_changed(&self, before: &Instance, after: Instance) -> Change {
         if *before == after { Change::default() } else { self.write(&after, "updated") }
     }

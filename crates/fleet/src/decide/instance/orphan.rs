@@ -1,4 +1,4 @@
-//! What becomes of an instance whose cluster is gone for good.
+//! Instances whose cluster is gone for good.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::decide::instance::lifecycle::Event;
 use crate::model::instance::{Instance, Phase};
 
 impl Plan<'_> {
-    /// Its cluster is gone for good: it goes elsewhere if nothing was on it yet, else it failed.
+    /// Places an orphaned instance elsewhere if it was not used yet, else fails it.
     pub(super) fn orphaned(&self, instance: &Instance) -> Option<Decision<Step>> {
         let cluster = &instance.status.cluster_id;
-        let settled = instance.phase == Phase::Failed;
-        if cluster.is_empty() || self.observed.cluster.is_some() || settled {
+        let failed = instance.phase == Phase::Failed;
+        if cluster.is_empty() || self.observed.cluster.is_some() || failed {
             return None;
         }
         let mut next = instance.clone();
-        let early =
+        let unused =
             matches!(instance.phase, Phase::Accepted | Phase::Preparing | Phase::Provisioning);
-        if !early || !instance.spec.own_cluster_id.is_empty() {
+        if !unused || !instance.spec.own_cluster_id.is_empty() {
             next.status.agent_ready = false;
             next.status.failed_reason =
                 format!("its cluster {cluster} is gone, and what was on it");
-            let event = if early { Event::GiveUp } else { Event::ClusterGone };
+            let event = if unused { Event::GiveUp } else { Event::ClusterGone };
             let (change, _) = self.transition(&next, event);
             return Some(Decision { steps: Vec::new(), change, requeue: self.recheck_after() });
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_yet_is_placed_again_and_gives_back_what_it_held() {
+    fn an_unused_orphan_is_placed_again_and_releases_its_capacity() {
         for (phase, to) in [
             (Phase::Accepted, Phase::Accepted),
             (Phase::Preparing, Phase::Accepted),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_use_failed_and_says_why() {
+    fn an_orphan_that_was_in_use_fails_with_a_reason() {
         let used = [Phase::Ready, Phase::Suspending, Phase::Suspended, Phase::Resuming];
         let own = [Phase::Accepted, Phase::Preparing, Phase::Provisioning];
         let all = used.map(|phase| (phase, "")).into_iter().chain(own.map(|phase| (phase, "c1")));
@@ -115,12 +115,12 @@ mod tests {
             let next = next.unwrap();
             assert_eq!(next.phase, Phase::Failed, "{phase:?}");
             assert!(next.status.failed_reason.contains("its cluster c1 is gone"));
-            assert_eq!(next.status.cluster_id, "c1", "it can still be found there, and deleted");
+            assert_eq!(next.status.cluster_id, "c1", "it can still be found by its cluster");
         }
     }
 
     #[test]
-    fn what_has_failed_or_goes_is_not_written_over_and_over() {
+    fn a_failed_or_deleting_orphan_is_not_failed_again() {
         assert!(after(Phase::Failed, "").1.is_none_or(|next| next.phase == Phase::Failed));
         assert_eq!(after(Phase::Deprovision, "").1.unwrap().phase, Phase::Deleting);
     }

@@ -1,4 +1,4 @@
-//! What is decided in each status, without anything running.
+//! Decisions in each phase.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn after(decision: &Decision<Step>) -> Option<Instance> {
 }
 
 #[test]
-fn a_placed_instance_goes_to_its_data_plane_in_one_look() {
+fn a_placed_instance_is_handed_to_its_data_plane_in_one_attempt() {
     let object = object(Phase::Accepted, |_, _| {});
     let decision = decided(
         &object,
@@ -103,7 +103,7 @@ fn a_placed_instance_goes_to_its_data_plane_in_one_look() {
 }
 
 #[test]
-fn an_instance_without_a_cluster_takes_the_best_or_says_what_it_waits_for() {
+fn an_unplaced_instance_takes_the_best_cluster_or_records_what_it_waits_for() {
     let unplaced = object(Phase::Accepted, |_, status| {
         status.cluster_id.clear();
         status.capacity_counter.clear();
@@ -143,7 +143,7 @@ fn an_instance_without_a_cluster_takes_the_best_or_says_what_it_waits_for() {
 }
 
 #[test]
-fn ready_needs_the_agent_and_the_names() {
+fn an_instance_is_ready_when_its_agent_and_its_dns_names_are() {
     let routes = vec![Route { domain: "demo-k1.example".into(), router: "r.c1".into() }];
     let reported = object(Phase::Provisioning, |_, status| {
         status.routes = Some(routes);
@@ -153,17 +153,18 @@ fn ready_needs_the_agent_and_the_names() {
     let decision = decided(&reported, &dns, NOW);
     assert!(matches!(decision.steps.as_slice(), [Step::UpsertRecords(_)]));
     let record = Record { name: "demo-k1.example".into(), target: "r.c1".into() };
-    let there = Observation { records: vec![record], ..dns.clone() };
-    let pending = decided(&reported, &Observation { dns_in_sync: false, ..there.clone() }, NOW);
+    let registered = Observation { records: vec![record], ..dns.clone() };
+    let pending =
+        decided(&reported, &Observation { dns_in_sync: false, ..registered.clone() }, NOW);
     assert!(pending.steps.is_empty() && pending.change.write.is_none());
-    assert_eq!(after(&decided(&reported, &there, NOW)).unwrap().phase, Phase::Ready);
+    assert_eq!(after(&decided(&reported, &registered, NOW)).unwrap().phase, Phase::Ready);
     let silent = object(Phase::Provisioning, |_, _| {});
     let late = decided(&silent, &observed(), NOW.plus(Duration::from_secs(3_600)));
     assert_eq!(after(&late).unwrap().phase, Phase::Failed);
 }
 
 #[test]
-fn what_rests_is_looked_at_only_when_something_ends_or_may_have_drifted() {
+fn a_ready_instance_is_requeued_only_for_its_expiry_or_possible_drift() {
     let ready = object(Phase::Ready, |_, _| {});
     assert_eq!(decided(&ready, &observed(), NOW).requeue, Requeue::Never);
     let outside = Observation { needs_client: true, ..observed() };
@@ -180,7 +181,7 @@ fn what_rests_is_looked_at_only_when_something_ends_or_may_have_drifted() {
 }
 
 #[test]
-fn a_quota_that_ended_leaves_its_grace_then_suspends_and_one_that_came_back_forgives() {
+fn an_ended_quota_starts_the_grace_period_and_suspends_and_a_restored_one_reverts_both() {
     let lapsed = Observation { entitled: Entitled::No { grace_days: 4 }, ..observed() };
     let ready = object(Phase::Ready, |_, _| {});
     let expiring = after(&decided(&ready, &lapsed, NOW)).unwrap();
@@ -194,7 +195,7 @@ fn a_quota_that_ended_leaves_its_grace_then_suspends_and_one_that_came_back_forg
 }
 
 #[test]
-fn a_denied_owner_loses_everything_and_leaving_has_an_order() {
+fn a_denied_owners_instances_are_deleted_and_deletion_has_an_order() {
     let denied = Observation { denied: true, ..observed() };
     let ready = object(Phase::Ready, |_, _| {});
     assert_eq!(after(&decided(&ready, &denied, NOW)).unwrap().phase, Phase::Deprovision);
@@ -217,7 +218,7 @@ fn a_denied_owner_loses_everything_and_leaving_has_an_order() {
     let Some(Write::Update(gone)) = &decision.change.write else { panic!("it is written") };
     assert_eq!(gone.deleted_at, Some(NOW));
     assert!(decision.change.releases.len() >= 3, "{:?}", decision.change.releases);
-    assert_ne!(decision.requeue, Requeue::Never, "once more, for whoever was asleep");
+    assert_ne!(decision.requeue, Requeue::Never, "swept once more, for a paused process");
     let later = decided(gone, &outside, NOW.plus(Duration::from_secs(600)));
     assert_eq!((later.steps.len(), later.requeue), (2, Requeue::Never));
 }

@@ -1,11 +1,11 @@
-//! Whether a kind file makes sense, and where it does not.
+//! Validates kind files.
 
 use super::file::KindFile;
 
 type CheckResult = Result<(), (String, String)>;
 
 pub fn check(file: &KindFile) -> CheckResult {
-    let word = |text: &str, also: &str| {
+    let is_word = |text: &str, also: &str| {
         !text.is_empty()
             && text.len() <= 40
             && text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -13,49 +13,49 @@ pub fn check(file: &KindFile) -> CheckResult {
                 .chars()
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || also.contains(c))
     };
-    let wrong = |field: &str, message: &str| Err((field.to_owned(), message.to_owned()));
-    if !word(&file.kind, "-") || ["cluster", "service-account"].contains(&file.kind.as_str()) {
-        return wrong("kind", "must be lower-case letters, digits and '-', and not `cluster`");
+    let invalid = |field: &str, message: &str| Err((field.to_owned(), message.to_owned()));
+    if !is_word(&file.kind, "-") || ["cluster", "service-account"].contains(&file.kind.as_str()) {
+        return invalid("kind", "must be lower-case letters, digits and '-', and not `cluster`");
     }
-    if !word(&file.plural, "-_") || RESERVED.contains(&file.plural.as_str()) {
-        return wrong("plural", "must be lower-case letters and digits, and no other resource");
+    if !is_word(&file.plural, "-_") || RESERVED.contains(&file.plural.as_str()) {
+        return invalid("plural", "must be lower-case letters and digits, and no other resource");
     }
-    if !word(&file.api, "_-") {
-        return wrong("api", "must be lower-case letters, digits, '_' and '-'");
+    if !is_word(&file.api, "_-") {
+        return invalid("api", "must be lower-case letters, digits, '_' and '-'");
     }
     if file.api == "v1" {
-        return wrong("api", "`v1` is the kernel's");
+        return invalid("api", "`v1` is the kernel's");
     }
     if file.types.is_empty() {
-        return wrong("types", "must have at least one instance type");
+        return invalid("types", "must have at least one instance type");
     }
-    if file.types.iter().filter(|of| of.trial).count() > 1 {
-        return wrong("types", "at most one may be a trial");
+    if file.types.iter().filter(|ty| ty.trial).count() > 1 {
+        return invalid("types", "at most one may be a trial");
     }
-    for (i, of) in file.types.iter().enumerate() {
-        if of.sizes.is_empty() {
-            return wrong(&format!("types[{i}].sizes"), "must have at least one size");
+    for (i, ty) in file.types.iter().enumerate() {
+        if ty.sizes.is_empty() {
+            return invalid(&format!("types[{i}].sizes"), "must have at least one size");
         }
-        if of.billing.is_empty() {
-            return wrong(&format!("types[{i}].billing"), "must have at least one billing model");
+        if ty.billing.is_empty() {
+            return invalid(&format!("types[{i}].billing"), "must have at least one billing model");
         }
-        if !of.sizes.is_sorted_by_key(|size| size.units) {
-            return wrong(&format!("types[{i}].sizes"), "must be in order, smallest first");
+        if !ty.sizes.is_sorted_by_key(|size| size.units) {
+            return invalid(&format!("types[{i}].sizes"), "must be in order, smallest first");
         }
-        if let Some(j) = of.sizes.iter().position(|size| size.units < 1) {
-            return wrong(&format!("types[{i}].sizes[{j}].units"), "must be at least 1");
+        if let Some(j) = ty.sizes.iter().position(|size| size.units < 1) {
+            return invalid(&format!("types[{i}].sizes[{j}].units"), "must be at least 1");
         }
     }
     for (name, field) in &file.fields {
         if !field.default.is_null() && !field.field_type.fits(&field.default) {
             let message = format!("must be a {}", field.field_type.name());
-            return wrong(&format!("fields.{name}.default"), &message);
+            return invalid(&format!("fields.{name}.default"), &message);
         }
     }
     if let Some(local) = &file.local {
-        let ways = [local.ready.tcp, local.ready.http.is_some(), local.ready.line.is_some()];
-        if ways.iter().filter(|way| **way).count() != 1 {
-            return wrong("local.ready", "must be one of tcp: true, http: PATH and line: TEXT");
+        let probes = [local.ready.tcp, local.ready.http.is_some(), local.ready.line.is_some()];
+        if probes.iter().filter(|set| **set).count() != 1 {
+            return invalid("local.ready", "must be one of tcp: true, http: PATH and line: TEXT");
         }
     }
     Ok(())
@@ -76,7 +76,7 @@ const RESERVED: &[&str] = &[
     "obs-proxy-verification",
 ];
 
-/// The line on which a field stands, as well as can be told from the text.
+/// The line of a field, as well as a search in the text can find it.
 pub fn line_of(text: &str, field: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let mut at = 0;

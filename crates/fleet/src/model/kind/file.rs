@@ -1,11 +1,11 @@
-//! The kind file, as it is written.
+//! The format of kind files.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The file, as it is written. [`super::Kind`] is what is made of it.
+/// A kind file. [`super::Kind`] is the compiled form.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KindFile {
@@ -13,25 +13,25 @@ pub struct KindFile {
     pub kind: String,
     /// Names the resource in paths.
     pub plural: String,
-    /// `kind` in answers.
+    /// `kind` in responses.
     pub title: String,
     pub list: String,
     pub admin_list: String,
     /// The segment after `/api/`.
     pub api: String,
-    /// Before the numbers of errors.
+    /// The prefix of error codes.
     pub codes: String,
     pub metrics_prefix: String,
     #[serde(default)]
     pub errors_without: Vec<u32>,
-    /// What an instance is called where one is not found.
+    /// What an instance is called in a "not found" error.
     pub resource: String,
-    /// What quota counts.
+    /// The unit of quota.
     #[serde(default = "default_units")]
     pub units: String,
     #[serde(default)]
     pub routes: Vec<Extra>,
-    /// Whether the caller says if it spans zones; else its type does.
+    /// Whether the caller chooses if it spans zones; else its type does.
     #[serde(default)]
     pub multi_az_asked: bool,
     /// The status of a cluster whose agent has not reported yet.
@@ -94,7 +94,7 @@ pub struct Field {
     #[serde(default)]
     pub required: bool,
     pub max_length: Option<usize>,
-    /// The only values it may have.
+    /// The only values that it may have.
     #[serde(default)]
     pub values: Vec<Value>,
 }
@@ -140,7 +140,7 @@ pub struct Versions {
 #[serde(deny_unknown_fields)]
 pub struct AdminVersion {
     pub field: String,
-    /// The reason of the Ready condition while this is changed.
+    /// The reason of the Ready condition during an upgrade.
     pub updating: String,
     /// The component whose version it may not exceed.
     pub at_most: Option<String>,
@@ -153,7 +153,7 @@ pub struct InstanceType {
     pub name: String,
     #[serde(default)]
     pub multi_az: bool,
-    /// For everyone, a few each, for a while.
+    /// Needs no quota, but is limited in number and expires.
     #[serde(default)]
     pub trial: bool,
     pub billing: Vec<Billing>,
@@ -170,10 +170,10 @@ pub struct Billing {
     pub models: Vec<String>,
     #[serde(default)]
     pub grace_days: i64,
-    /// Whether an account of a marketplace pays.
+    /// Whether a marketplace account pays.
     #[serde(default)]
     pub account: bool,
-    /// Whether it runs on a cluster of the organisation's own.
+    /// Whether it runs on the organisation's own cluster.
     #[serde(default)]
     pub own_cluster: bool,
     #[serde(default)]
@@ -205,21 +205,21 @@ pub struct Sso {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dns {
-    /// Added to the host in answers.
+    /// Appended to the host in responses.
     pub port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// The label that has the instance's name.
+    /// The label with the instance's name.
     pub label: String,
     /// Whether its series also have its namespace.
     #[serde(default)]
     pub namespace: bool,
     #[serde(default)]
     pub without: BTreeMap<String, String>,
-    /// The labels that callers see beside the one above; empty: all.
+    /// Further labels that callers get; empty: all.
     #[serde(default)]
     pub labels: Vec<String>,
     pub series: Vec<String>,

@@ -1,5 +1,5 @@
-//! A kind of managed service, as its file declares it: names, plans, fields, and what answers,
-//! agents and manifests look like.
+//! A kind of managed service, as its file declares it: names, plans, fields, and templates of
+//! responses, agents' specs and manifests.
 
 mod check;
 mod file;
@@ -13,7 +13,7 @@ use super::template::{Path, Scope, Template};
 use check::{check, line_of};
 pub use file::*;
 
-/// A kind that was read, checked and made ready for use.
+/// A kind that was parsed, checked and compiled.
 #[derive(Debug)]
 pub struct Kind {
     pub file: KindFile,
@@ -36,7 +36,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// What an expression of any template may name, beside `size.X`, `field.X`, versions and `agent.X`.
+/// What an expression of any template may name, besides `size.X`, `field.X`, versions and `agent.X`.
 const TOP_LEVEL: &[&str] = &[
     "id",
     "title",
@@ -109,14 +109,14 @@ impl Kind {
         check(&file)?;
         let template = |name: &str, value: &Value| {
             let known = |path: &Path| file.knows(path);
-            Template::compile(value, &known).map_err(|why| placed(name, why))
+            Template::compile(value, &known).map_err(|why| located(name, why))
         };
         let size = file.size.as_ref().map(|value| {
             let known = |path: &Path| match path.leaf.as_str() {
                 "" => SIZE_NAMES.contains(&path.root.as_str()),
                 _ => path.root == "size" && file.knows(path),
             };
-            Template::compile(value, &known).map_err(|why| placed("size", why))
+            Template::compile(value, &known).map_err(|why| located("size", why))
         });
         let manifests =
             file.manifests.iter().enumerate().map(|(i, m)| template(&format!("manifests[{i}]"), m));
@@ -140,22 +140,22 @@ impl Kind {
     }
 
     pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
-        self.file.types.iter().find(|of| of.id == id)
+        self.file.types.iter().find(|ty| ty.id == id)
     }
 
-    pub fn size(&self, of: &str, id: &str) -> Option<&Size> {
-        self.instance_type(of)?.sizes.iter().find(|size| size.id == id)
+    pub fn size(&self, instance_type: &str, id: &str) -> Option<&Size> {
+        self.instance_type(instance_type)?.sizes.iter().find(|size| size.id == id)
     }
 
-    pub fn billing(&self, of: &str, id: &str) -> Option<&Billing> {
-        self.instance_type(of)?.billing.iter().find(|billing| billing.id == id)
+    pub fn billing(&self, instance_type: &str, id: &str) -> Option<&Billing> {
+        self.instance_type(instance_type)?.billing.iter().find(|billing| billing.id == id)
     }
 
     pub fn trial(&self) -> Option<&InstanceType> {
-        self.file.types.iter().find(|of| of.trial)
+        self.file.types.iter().find(|ty| ty.trial)
     }
 
-    /// What a promotion calls the billing model that it leads to.
+    /// The field of a promotion with the target billing model.
     pub fn promotion_field(&self) -> String {
         format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
     }
@@ -165,7 +165,7 @@ impl Kind {
     }
 }
 
-fn placed(name: &str, why: String) -> (String, String) {
+fn located(name: &str, why: String) -> (String, String) {
     match why.split_once(": ") {
         Some((place, why)) if !place.contains('`') => (format!("{name}.{place}"), why.to_owned()),
         _ => (name.into(), why),
@@ -173,7 +173,7 @@ fn placed(name: &str, why: String) -> (String, String) {
 }
 
 impl KindFile {
-    /// A text with the values of its expressions; those that someone else fills in stay.
+    /// Fills in the expressions of a text; unknown ones stay.
     pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some(start) = rest.find("${") {
@@ -199,7 +199,7 @@ impl KindFile {
             ("size", _) => self
                 .types
                 .iter()
-                .flat_map(|of| &of.sizes)
+                .flat_map(|ty| &ty.sizes)
                 .all(|size| size.values.contains_key(leaf)),
             ("field", _) => self.fields.contains_key(leaf),
             ("agent", _) => self.reported.contains(leaf),
@@ -212,7 +212,7 @@ impl KindFile {
     }
 }
 
-/// A kind, as clients are told of it.
+/// A kind in the API's list of kinds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     pub kind: String,
@@ -221,7 +221,7 @@ pub struct Summary {
     pub prefix: String,
     pub fields: BTreeMap<String, String>,
     pub promote: bool,
-    /// What a cluster's agent says of versions, if it has to.
+    /// The versions that a cluster's agent must report, if any.
     #[serde(default)]
     pub versions: Option<Versions>,
 }
@@ -251,16 +251,16 @@ mod tests {
     const DINOSAUR: &str = include_str!("../../../../../kinds/dinosaur.yaml");
 
     #[test]
-    fn the_kinds_that_come_along_are_right() {
+    fn the_embedded_kinds_are_valid() {
         assert_eq!(Kind::read("kafka.yaml", KAFKA).unwrap().prefix, "/api/kafkas_mgmt");
         assert_eq!(Kind::read("dinosaur.yaml", DINOSAUR).unwrap().name(), "dinosaur");
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line_and_field() {
+    fn an_error_names_its_line_and_field() {
         let problem = |from: &str, to: &str| {
             let text = DINOSAUR.replacen(from, to, 1);
-            assert_ne!(text, DINOSAUR, "{from} is not there");
+            assert_ne!(text, DINOSAUR, "{from} is not in the file");
             let problem = Kind::read("d.yaml", &text).unwrap_err();
             let line = text.lines().nth(problem.line - 1).unwrap_or_default().trim().to_owned();
             (line, problem.field, problem.message)

@@ -1,4 +1,4 @@
-//! Linux: `/proc`, and descriptors of processes, which never come to mean another one.
+//! Linux: `/proc`, and process descriptors, which never come to mean another process.
 
 use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::{Identity, MARK, ProcessEntry};
 
-/// Start times count from the boot, so they mean nothing in the next one.
+/// Start times count from the boot, so they are comparable only within one.
 static BOOT: LazyLock<String> = LazyLock::new(|| {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
@@ -18,7 +18,7 @@ static BOOT: LazyLock<String> = LazyLock::new(|| {
 
 pub fn lookup(pid: u32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name stands in parentheses and may hold anything, also parentheses.
+    // The program's name is in parentheses and may contain anything, even parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let (state, group, started) = (fields.first()?, fields.get(2)?, fields.get(19)?);
     Some(ProcessEntry {
@@ -36,12 +36,12 @@ pub fn all() -> Vec<ProcessEntry> {
 /// Processes of other users cannot be read, and are not ours.
 pub fn is_marked(pid: u32, mark: &str) -> bool {
     let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
-    let wanted = format!("{MARK}={mark}");
+    let expected = format!("{MARK}={mark}");
     environment.split(|byte| *byte == 0).any(|entry| {
         if mark.ends_with(':') {
-            entry.starts_with(wanted.as_bytes())
+            entry.starts_with(expected.as_bytes())
         } else {
-            entry == wanted.as_bytes()
+            entry == expected.as_bytes()
         }
     })
 }
@@ -50,14 +50,14 @@ pub fn is_marked(pid: u32, mark: &str) -> bool {
 fn open(identity: &Identity) -> Result<Option<OwnedFd>, Errno> {
     let Some(number) = identity.number() else { return Ok(None) };
     match pidfd_open(number, PidfdFlags::empty()) {
-        // Checked after opening: from here on the descriptor means this process or nobody.
+        // Checked after opening: from here on the descriptor means this process or none.
         Ok(descriptor) => Ok(identity.is_alive().then_some(descriptor)),
         Err(Errno::SRCH) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// An error if this kernel cannot tell.
+/// An error if this kernel has no process descriptors.
 #[expect(
     deprecated,
     reason = "its successor is unsafe to call, for the sake of types that lend out a descriptor \

@@ -1,6 +1,6 @@
-//! Processes of this machine, told apart for certain: a number alone names whoever has it now, so
-//! a process is its number and the moment at which the kernel started it. What belongs to an
-//! instance carries its mark in the environment, also grandchildren that left the group.
+//! Processes of this machine. Since pids are reused, a process is identified by its pid and start time.
+//! The processes of an instance carry its mark in their environment, including descendants that left
+//! the process group.
 
 use std::time::Duration;
 
@@ -19,39 +19,39 @@ mod target;
 /// The variable that every process of an instance inherits.
 pub const MARK: &str = "MAINSTAY_INSTANCE";
 
-/// How often we look where the kernel does not tell us.
+/// How often processes are polled where the kernel has no process descriptors.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What SIGKILL does not end by then hangs in the kernel.
+/// A process that SIGKILL does not end within this time hangs in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
-    /// When it was started, in the kernel's words; never the same for two processes of one number.
+    /// The start time as the kernel formats it; unique among processes of one pid.
     pub born: String,
 }
 
-/// What the table of processes says of one.
+/// An entry of the process table.
 #[derive(Debug)]
 pub struct ProcessEntry {
     pub identity: Identity,
     pub group: u32,
-    /// It has ended, and nobody has asked how.
+    /// A zombie: it has ended and was not reaped.
     pub ended: bool,
 }
 
-/// Whose processes are looked for.
+/// Identifies the processes of an instance.
 #[derive(Debug, Clone)]
 pub struct Owner {
-    /// The value of [`MARK`]; if it ends in `:`, whatever follows.
+    /// The value of [`MARK`]; if it ends in `:`, a prefix of it.
     pub mark: String,
-    /// The group, if its number is known to be still ours.
+    /// The process group, if its number is known to be still ours.
     pub group: Option<u32>,
 }
 
 impl Identity {
-    /// The process that has this number now.
+    /// The process that has this pid now.
     pub fn of_pid(pid: u32) -> Option<Identity> {
         target::lookup(pid).map(|entry| entry.identity)
     }
@@ -70,7 +70,7 @@ impl Identity {
         }
     }
 
-    /// Sends a signal to this process and to no other. Not an error if it has ended.
+    /// Sends a signal to this process and to no other. No error if it has ended.
     pub fn signal(&self, signal: Signal) -> std::io::Result<()> {
         target::signal(self, signal)
     }
@@ -80,13 +80,13 @@ impl Identity {
     }
 }
 
-/// Ends all processes of an owner: SIGTERM, and after `patience` SIGKILL. Returns when none lives.
+/// Stops all processes of an owner: SIGTERM, and after `grace` SIGKILL. Returns when none lives.
 pub async fn terminate(owner: Owner, grace: Duration) -> std::io::Result<()> {
     let kill_at = Instant::now() + grace;
     let give_up_at = kill_at + KILL_GRACE;
     loop {
-        let whose = owner.clone();
-        let found = tokio::task::spawn_blocking(move || belonging_to(&whose)).await;
+        let owner = owner.clone();
+        let found = tokio::task::spawn_blocking(move || belonging_to(&owner)).await;
         let found = found.map_err(std::io::Error::other)?;
         let now = Instant::now();
         let (signal, until) = match found.as_slice() {
@@ -94,26 +94,26 @@ pub async fn terminate(owner: Owner, grace: Duration) -> std::io::Result<()> {
             _ if now < kill_at => (Signal::TERM, kill_at),
             _ if now < give_up_at => (Signal::KILL, give_up_at),
             [one, ..] => {
-                let text = format!("process {} does not end, not even by SIGKILL", one.pid);
+                let text = format!("process {} does not end after SIGKILL", one.pid);
                 return Err(std::io::Error::other(text));
             }
         };
         for one in &found {
             one.signal(signal)?;
         }
-        // Then we look again: it may have had children meanwhile.
+        // Then look again: it may have had children meanwhile.
         let _ = tokio::time::timeout_at(until, join_all(found.iter().map(Identity::ended))).await;
     }
 }
 
-/// The living processes of an owner. Reads the whole table: not for the event loop.
+/// The living processes of an owner. Reads the whole process table: not for the event loop.
 pub fn belonging_to(owner: &Owner) -> Vec<Identity> {
-    let ours = |entry: &ProcessEntry| {
+    let matches = |entry: &ProcessEntry| {
         !entry.ended
             && (owner.group == Some(entry.group)
                 || target::is_marked(entry.identity.pid, &owner.mark))
     };
-    target::all().into_iter().filter(ours).map(|entry| entry.identity).collect()
+    target::all().into_iter().filter(matches).map(|entry| entry.identity).collect()
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_number_with_another_birth_is_not_signalled_and_counts_as_ended() {
+    async fn a_pid_with_another_start_time_is_not_signalled_and_counts_as_ended() {
         let mut child = tokio::process::Command::new("sleep").arg("60").spawn().unwrap();
         let real = Identity::of_pid(child.id().unwrap()).unwrap();
         let other = Identity { born: "long ago".into(), ..real.clone() };
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(belonging_to(&by_mark), vec![identity]);
         }
         child.kill().unwrap();
-        // Ended, but still in the table until it is asked for.
+        // Ended, but in the process table until it is reaped.
         while !belonging_to(&by_group).is_empty() {
             std::thread::yield_now();
         }

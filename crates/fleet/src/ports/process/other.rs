@@ -1,5 +1,5 @@
-//! Unix without `/proc`: `ps` tells. It does not show other processes' environment, so what left
-//! an instance's group is not found.
+//! Unix without `/proc`: uses `ps`, which does not show the environment of other processes, so those
+//! that left an instance's group are not found.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Keycloak's admin API: requests with a token of ours that is renewed when it must be.
+//! Keycloak's admin API: requests with a token that is renewed in time.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use url::Url;
 use super::Config;
 
 pub const SYSTEM: &str = "Keycloak";
-/// Of an answer. A client is a few kilobytes.
+/// Of a response. A client is a few kilobytes.
 const BODY_BYTES_MAX: usize = 4 << 20;
-/// A token is renewed so long before it ends, or at half its life if it is short.
+/// A token is renewed so long before it expires, or at half its life if it is short.
 const MARGIN: Duration = Duration::from_secs(10);
 
 pub struct Admin {
@@ -25,7 +25,7 @@ pub struct Admin {
     config: Config,
     realm: Url,
     token_url: Url,
-    /// Held while it is renewed, so that there is one renewal at a time and all others wait for it.
+    /// Locked during a renewal, so that there is one at a time and all others wait for it.
     token: Mutex<Option<Token>>,
 }
 
@@ -36,7 +36,7 @@ struct Token {
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: Secret,
     #[serde(default)]
     expires_in: u64,
@@ -76,7 +76,7 @@ impl Admin {
         self.send(Method::DELETE, path, |request| request).await
     }
 
-    /// Whatever it answers, except that it does not know us, or what we may do.
+    /// Sends a request. Any response but "unauthenticated" and "forbidden" is returned.
     async fn send(
         &self,
         method: Method,
@@ -84,7 +84,7 @@ impl Admin {
         fill: impl Fn(RequestBuilder) -> RequestBuilder + Send,
     ) -> Result<Response> {
         let url = below(&self.realm, path)?;
-        // From code: the collection, never an id.
+        // The collection, never an id: it is a metric label.
         let operation = format!("{method} {}", path.first().unwrap_or(&"realm"));
         let mut token = self.token(None).await?;
         for last in [false, true] {
@@ -92,12 +92,12 @@ impl Admin {
             let request = fill(request.bearer_auth(token.expose()));
             let response = self.target.http(&operation, request).await?;
             match response.status() {
-                // Keys were changed, or it was restarted: the token is not what we think it is.
+                // Keys were rotated, or it was restarted: the token is invalid.
                 StatusCode::UNAUTHORIZED if !last => token = self.token(Some(&token)).await?,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     let (client, status) = (&self.config.client_id, response.status());
                     let why = format!(
-                        "{operation} answered {status}; give the client {client} the roles \
+                        "{operation} returned {status}; give the client {client} the roles \
                          manage-clients, manage-users and view-realm of realm-management"
                     );
                     return Err(Error::unavailable(SYSTEM, why));
@@ -108,31 +108,31 @@ impl Admin {
         unreachable!("the last round returns")
     }
 
-    /// A token that is good; another one than `refused`.
+    /// A valid token, other than `refused`.
     async fn token(&self, refused: Option<&Secret>) -> Result<Secret> {
-        let mut held = self.token.lock().await;
+        let mut cached = self.token.lock().await;
         let now = self.ambient.now();
-        if let Some(token) = &*held
+        if let Some(token) = &*cached
             && token.renew_at > now
             && refused != Some(&token.text)
         {
             return Ok(token.text.clone());
         }
-        *held = None;
+        *cached = None;
         let granted = self.grant().await?;
         let life = Duration::from_secs(granted.expires_in);
         let renew_at = now.plus(life.saturating_sub(MARGIN).max(life / 2));
-        *held = Some(Token { text: granted.access_token.clone(), renew_at });
+        *cached = Some(Token { text: granted.access_token.clone(), renew_at });
         Ok(granted.access_token)
     }
 
-    async fn grant(&self) -> Result<Granted> {
+    async fn grant(&self) -> Result<TokenResponse> {
         let form = [
             ("grant_type", "client_credentials"),
             ("client_id", &self.config.client_id),
             ("client_secret", self.config.client_secret.expose()),
         ];
-        // Asking twice for a token gives two; that harms nobody.
+        // Two tokens for a repeated request are harmless.
         let request = self.target.request(Method::POST, self.token_url.clone());
         let request = request.header("idempotency-key", "token").form(&form);
         let response = self.target.http("token", request).await?;
@@ -154,16 +154,16 @@ impl Admin {
     }
 }
 
-/// What an answer that is neither a success nor expected says.
+/// The error of a response that is neither a success nor expected.
 pub async fn unexpected(what: &str, response: Response) -> Error {
     let status = response.status();
     let body = outbound::body(response, 1 << 16).await.unwrap_or_default();
-    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said =
-        ["errorMessage", "error_description", "error"].iter().find_map(|key| said[key].as_str());
-    let why = format!("{what} answered {status}: {}", said.unwrap_or("nothing more"));
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let message =
+        ["errorMessage", "error_description", "error"].iter().find_map(|key| body[key].as_str());
+    let why = format!("{what} returned {status}: {}", message.unwrap_or("no message"));
     if status == StatusCode::BAD_REQUEST || status == StatusCode::CONFLICT {
-        // It would say so again.
+        // A retry would have the same result.
         return Error::internal(SYSTEM, why);
     }
     Error::unavailable(SYSTEM, why)

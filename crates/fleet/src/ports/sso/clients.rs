@@ -1,5 +1,5 @@
-//! The clients of service accounts, agents and canaries. What they are follows from the objects,
-//! their secrets from one key.
+//! The clients of service accounts, agents and canaries, derived from the objects; their secrets are
+//! derived from one key.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use crate::model::cluster::Cluster;
 use crate::model::instance::Instance;
 use crate::model::sso::{Client, agent_client_id, canary_client_id, claims};
 
-/// The client of a service account.
 pub fn service_account_client(secrets: &Secrets, account: &Account) -> Client {
     let created_at = ("created_at".to_owned(), account.created_at.to_string());
     Client {
@@ -26,7 +25,7 @@ pub fn service_account_client(secrets: &Secrets, account: &Account) -> Client {
     }
 }
 
-/// The client of a cluster's agent. Its id alone says of which cluster it is.
+/// The client of a cluster's agent. Its id contains the cluster's.
 pub fn agent_client(secrets: &Secrets, cluster: &Cluster) -> Client {
     let id = agent_client_id(&cluster.id);
     Client {
@@ -39,7 +38,7 @@ pub fn agent_client(secrets: &Secrets, cluster: &Cluster) -> Client {
     }
 }
 
-/// The client that an instance checks itself with.
+/// The client with which an instance is probed.
 pub fn canary_client(secrets: &Secrets, instance: &Instance) -> Client {
     let id = canary_client_id(&instance.id);
     Client {

@@ -11,8 +11,8 @@ use super::admin::{self, Admin, SYSTEM};
 use super::{Config, Sso};
 use crate::model::sso::{Client, Endpoints};
 
-/// How often a client is made again that others delete or make at the same time.
-const ROUNDS: u32 = 3;
+/// How often an attempt is repeated that met a concurrent creation or deletion.
+const ATTEMPTS_MAX: u32 = 3;
 const CLAIM: &str = "oidc-hardcoded-claim-mapper";
 
 pub struct Keycloak {
@@ -40,7 +40,7 @@ impl Keycloak {
         Ok(Keycloak { admin: Admin::new(config, outbound)?, endpoints })
     }
 
-    /// As Keycloak tells of it, under the id that Keycloak gave it.
+    /// Finds a client. Returns Keycloak's own id of it and its representation.
     async fn find(&self, client_id: &str) -> Result<Option<(String, Value)>> {
         let response = self.admin.get(&["clients"], &[("clientId", client_id)]).await?;
         let found: Vec<Value> = admin::json("clients", response).await?;
@@ -52,13 +52,13 @@ impl Keycloak {
         .transpose()
     }
 
-    /// One try; `None` if somebody else made or deleted it in between.
+    /// One attempt; `None` after a concurrent creation or deletion.
     async fn ensure_once(&self, client: &Client) -> Result<Option<()>> {
-        let wanted = representation(client);
+        let desired = representation(client);
         let id = match self.find(&client.id).await? {
-            Some((id, found)) if covers(&found, &wanted) => id,
+            Some((id, found)) if covers(&found, &desired) => id,
             Some((id, _)) => {
-                let response = self.admin.write(Method::PUT, &["clients", &id], &wanted).await?;
+                let response = self.admin.write(Method::PUT, &["clients", &id], &desired).await?;
                 match response.status() {
                     status if status.is_success() => id,
                     StatusCode::NOT_FOUND => return Ok(None),
@@ -66,14 +66,14 @@ impl Keycloak {
                 }
             }
             None => {
-                let response = self.admin.write(Method::POST, &["clients"], &wanted).await?;
+                let response = self.admin.write(Method::POST, &["clients"], &desired).await?;
                 match response.status() {
                     StatusCode::CONFLICT => return Ok(None),
                     status if status.is_success() => match self.find(&client.id).await? {
                         Some((id, _)) => id,
                         None => return Ok(None),
                     },
-                    _ => return Err(admin::unexpected("making a client", response).await),
+                    _ => return Err(admin::unexpected("creating a client", response).await),
                 }
             }
         };
@@ -97,7 +97,7 @@ impl Keycloak {
         }
     }
 
-    /// The client's own user, and the roles that it lacks; `None` if it is gone.
+    /// The client's service account user, and the roles that it lacks; `None` if it is gone.
     async fn missing_roles<'a>(
         &self,
         id: &str,
@@ -121,7 +121,7 @@ impl Keycloak {
     async fn role(&self, name: &str) -> Result<Role> {
         let response = self.admin.get(&["roles", name], &[]).await?;
         if response.status() == StatusCode::NOT_FOUND {
-            let why = format!("the realm has no role {name}; make it there");
+            let why = format!("the realm has no role {name}; create it there");
             return Err(Error::unavailable(SYSTEM, why));
         }
         admin::json("a role", response).await
@@ -131,12 +131,12 @@ impl Keycloak {
 #[async_trait]
 impl Sso for Keycloak {
     async fn ensure(&self, client: &Client) -> Result<()> {
-        for _ in 0..ROUNDS {
+        for _ in 0..ATTEMPTS_MAX {
             if self.ensure_once(client).await?.is_some() {
                 return Ok(());
             }
         }
-        let why = format!("somebody else keeps changing the client {}", client.id);
+        let why = format!("concurrent changes of the client {}", client.id);
         Err(Error::unavailable(SYSTEM, why))
     }
 
@@ -166,7 +166,7 @@ impl Sso for Keycloak {
     }
 }
 
-/// The client in Keycloak's words.
+/// The client as Keycloak's API represents it.
 fn representation(client: &Client) -> Value {
     let mut attributes = client.attributes.clone();
     let owners =
@@ -175,7 +175,7 @@ fn representation(client: &Client) -> Value {
         attributes.entry(name.to_owned()).or_insert_with(|| value.clone());
     }
     let mut claims = client.claims.clone();
-    // Keycloak's own mapper for it is part of a realm's defaults, which differ.
+    // Keycloak's own mapper for it is one of a realm's defaults, which differ.
     claims.entry("clientId".into()).or_insert_with(|| client.id.clone());
     let mapper = |(name, value): (&String, &String)| {
         json!({
@@ -210,21 +210,21 @@ fn representation(client: &Client) -> Value {
     })
 }
 
-/// Whether all that is wanted is there. Keycloak adds attributes of its own, leaves out what is
-/// empty, and lists mappers in any order.
-fn covers(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted
+/// Whether a client has everything that is desired. Keycloak adds attributes of its own, omits empty
+/// values, and lists mappers in any order.
+fn covers(found: &Value, desired: &Value) -> bool {
+    match (found, desired) {
+        (Value::Object(found), Value::Object(desired)) => desired
             .iter()
-            .all(|(key, wanted)| covers(found.get(key).unwrap_or(&Value::Null), wanted)),
-        (Value::Array(found), Value::Array(wanted)) => {
-            // Some versions add mappers of other sorts.
+            .all(|(key, desired)| covers(found.get(key).unwrap_or(&Value::Null), desired)),
+        (Value::Array(found), Value::Array(desired)) => {
+            // Some versions add mappers of other types.
             let claims = found.iter().filter(|one| one["protocolMapper"] == CLAIM).count();
-            claims == wanted.len()
-                && wanted.iter().all(|wanted| found.iter().any(|found| covers(found, wanted)))
+            claims == desired.len()
+                && desired.iter().all(|desired| found.iter().any(|found| covers(found, desired)))
         }
-        (Value::Null, Value::String(wanted)) => wanted.is_empty(),
-        (found, wanted) => found == wanted,
+        (Value::Null, Value::String(desired)) => desired.is_empty(),
+        (found, desired) => found == desired,
     }
 }
 
@@ -235,28 +235,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keycloak_adds_or_leaves_out_is_no_difference_and_everything_else_is() {
+    fn keycloaks_own_additions_and_omissions_are_not_drift_and_other_changes_are() {
         let claims = BTreeMap::from([("org".to_owned(), "acme".to_owned())]);
         let client = Client { id: "a".into(), secret: "s".into(), claims, ..Client::default() };
-        let wanted = representation(&client);
+        let desired = representation(&client);
         let found = |path: &str, value: Value| {
-            let mut found = wanted.clone();
+            let mut found = desired.clone();
             *found.pointer_mut(path).unwrap() = value;
             found
         };
         let mappers = |change: fn(&mut Vec<Value>)| {
-            let mut mappers = wanted["protocolMappers"].as_array().unwrap().clone();
+            let mut mappers = desired["protocolMappers"].as_array().unwrap().clone();
             change(&mut mappers);
             found("/protocolMappers", json!(mappers))
         };
         for same in [
-            wanted.clone(),
+            desired.clone(),
             found("/description", Value::Null),
             found("/attributes", json!({"own": "1"})),
             mappers(|mappers| mappers.reverse()),
             mappers(|mappers| mappers.push(json!({"protocolMapper": "another"}))),
         ] {
-            assert!(covers(&same, &wanted), "{same}");
+            assert!(covers(&same, &desired), "{same}");
         }
         for other in [
             json!({}),
@@ -268,7 +268,7 @@ mod tests {
             mappers(|mappers| mappers[0]["config"]["claim.value"] = json!("globex")),
             mappers(|mappers| mappers.push(json!({"protocolMapper": CLAIM, "name": "more"}))),
         ] {
-            assert!(!covers(&other, &wanted), "{other}");
+            assert!(!covers(&other, &desired), "{other}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The clients of service accounts, canaries and agents, where they sign in: a Keycloak, or our
+//! The SSO system that keeps the clients of service accounts, canaries and agents: a Keycloak, or our
 //! own issuer.
 //!
-//! Their secrets are derived, never stored: whoever deletes a client by hand gets it back with the
-//! same secret, and nobody who uses it notices.
+//! Secrets are derived, never stored: a client that was deleted by hand is created again with the same
+//! secret, and its users do not notice.
 
 mod admin;
 mod clients;
@@ -22,15 +22,15 @@ use crate::model::sso::{Client, Endpoints};
 
 #[async_trait]
 pub trait Sso: Send + Sync + 'static {
-    /// Makes the client so, with this secret (a client_credentials client with a service account).
+    /// Creates or repairs the client (client credentials, with a service account).
     async fn ensure(&self, client: &Client) -> Result<()>;
-    /// Whether it is there and as it should be (enabled, secret equal, attributes equal).
+    /// Whether the client exists and matches (enabled, secret equal, attributes equal).
     async fn matches(&self, client: &Client) -> Result<bool>;
     async fn remove(&self, id: &str) -> Result<()>;
     fn endpoints(&self) -> Endpoints;
 }
 
-/// Which Keycloak. Empty: our own issuer.
+/// The Keycloak to use. Empty: our own issuer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -52,7 +52,7 @@ impl Config {
 /// Our own issuer: the objects in our store are its clients, so there is nothing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// Of this server, as clients reach it.
+    /// The URL of this server, as clients reach it.
     pub url: String,
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_built_in_issuer_needs_nothing_and_says_where_it_is() {
+    async fn the_built_in_issuer_needs_no_clients_and_has_endpoints() {
         let own = BuiltIn { url: "https://mainstay.example/".into() };
         own.ensure(&Client::default()).await.unwrap();
         own.remove("nobody").await.unwrap();

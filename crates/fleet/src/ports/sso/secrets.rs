@@ -1,8 +1,6 @@
-//! Secrets of clients, derived from one key: nothing secret is stored, and a client that was
-//! deleted by hand comes back with the secret that its users have.
+//! Secrets of clients, derived from one key: nothing secret is stored, and a client that was deleted by
+//! hand is created again with the secret that its users have.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -22,7 +20,7 @@ impl Secrets {
         Secrets { key }
     }
 
-    /// Reads the key, or makes it on first start.
+    /// Reads the key, or creates it on first start.
     pub fn open(file: &Path, ambient: &Ambient) -> Result<Secrets> {
         match std::fs::read_to_string(file) {
             Ok(text) => {
@@ -47,24 +45,17 @@ impl Secrets {
 
     fn create(file: &Path, ambient: &Ambient) -> Result<Secrets> {
         let key = ambient.random_bytes::<KEY_BYTES>().to_vec();
-        let mut options = std::fs::OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(file);
-        match made {
-            Ok(mut made) => {
-                let text = format!("{}\n", URL_SAFE_NO_PAD.encode(&key));
-                let written = made.write_all(text.as_bytes()).and_then(|()| made.sync_all());
-                written.map_err(|error| unreadable(file, error))?;
-                Ok(Secrets { key })
-            }
-            // Another process was quicker.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                Secrets::open(file, ambient)
-            }
-            Err(error) => Err(unreadable(file, error)),
+        let text = format!("{}\n", URL_SAFE_NO_PAD.encode(&key));
+        let created = kernel::files::create(file, text.as_bytes(), 0o600);
+        if created.map_err(|error| unreadable(file, error))? {
+            Ok(Secrets { key })
+        } else {
+            // Another process was faster.
+            Secrets::open(file, ambient)
         }
     }
 
-    /// The secret of a client after so many changes of it.
+    /// The client's secret after `rotation` rotations.
     pub fn derive(&self, client: &str, rotation: i64) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
         mac.update(&rotation.to_be_bytes());
@@ -72,7 +63,7 @@ impl Secrets {
         URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
     }
 
-    /// Whether it is the client's secret. Takes as long whatever is offered.
+    /// Whether it is the client's secret, in constant time.
     pub fn verify(&self, client: &str, rotation: i64, offered: &str) -> bool {
         let Ok(offered) = URL_SAFE_NO_PAD.decode(offered) else { return false };
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
@@ -88,10 +79,12 @@ fn unreadable(file: &Path, error: std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn a_secret_follows_from_key_client_and_rotation() {
+    fn a_secret_is_derived_from_key_client_and_rotation() {
         let secrets = Secrets::from_key(vec![7; 32]);
         let secret = secrets.derive("a", 0);
         assert_eq!(secret, secrets.derive("a", 0));
@@ -106,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_only_its_owner_can_read_it() {
+    fn the_key_is_created_once_and_only_its_owner_can_read_it() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("fleet-key");
@@ -116,5 +109,19 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::write(&file, "short").unwrap();
         assert!(Secrets::open(&file, &ambient).is_err());
+    }
+
+    #[test]
+    fn concurrent_openers_get_the_same_key() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("fleet-key");
+            let open = || Secrets::open(&file, &Ambient::system()).unwrap().derive("a", 0);
+            let secrets: BTreeSet<String> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(secrets.len(), 1);
+        }
     }
 }

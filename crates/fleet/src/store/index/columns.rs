@@ -1,5 +1,5 @@
-//! What is searched for, small and side by side: a search over a hundred thousand instances reads a
-//! few megabytes in order, and compares numbers.
+//! The searchable values of each instance, in few bytes: a search over a hundred thousand instances
+//! reads a few megabytes in order, and compares numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::model::instance::Instance;
 use crate::model::search::{Column, Filter, Test};
 
-/// The longest name that the API takes.
+/// The longest name that the API accepts.
 const NAME_MAX: usize = 32;
 
-/// Texts that many instances share, by number. They are few, and stay.
+/// Strings that many instances share, by number. There are few, and none is ever removed.
 #[derive(Default)]
 pub(super) struct StringTable {
     numbers: HashMap<Arc<str>, u32>,
@@ -32,7 +32,7 @@ impl StringTable {
 
 /// One instance's columns.
 pub(super) struct Columns {
-    /// Cut off at the longest; what is longer is sorted by its beginning.
+    /// Truncated to `NAME_MAX`; longer names are ordered by their beginning.
     name: [u8; NAME_MAX],
     name_length: u8,
     region: u32,
@@ -57,7 +57,7 @@ impl Columns {
         }
     }
 
-    /// Enough to find it by.
+    /// Only what the order by name needs.
     pub fn only_name(text: &str) -> Columns {
         let mut end = text.len().min(NAME_MAX);
         while !text.is_char_boundary(end) {
@@ -94,7 +94,7 @@ impl Columns {
     }
 }
 
-/// A filter made ready for many rows: each text was tested once, rows only look the answer up.
+/// A filter compiled for many rows: each string is tested once, rows only look up the result.
 pub(super) enum CompiledFilter<'f> {
     Name(&'f Test),
     Other(Column, Vec<bool>),

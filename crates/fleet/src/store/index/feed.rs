@@ -1,4 +1,4 @@
-//! Instances that someone follows, and what changed of them since they last looked.
+//! Rows in the order of their changes, for subscribers that ask what changed since a sequence number.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -11,19 +11,19 @@ use tokio::sync::watch;
 use super::Row;
 use super::columns::{Columns, StringTable};
 
-/// Instances that someone follows: in the order of their changes.
+/// The instances of an organisation or of an agent, in the order of their changes.
 pub(super) struct Feed {
-    /// In the order of their names as well, if they are listed and searched.
+    /// Also in the order of their names, if they are listed and searched.
     pub by_name: BTreeSet<ByName>,
     by_seq: BTreeSet<BySeq>,
-    /// What went, with the number of the event; the oldest are forgotten.
+    /// Removed ids, with the sequence number of the event; the oldest are dropped.
     gone: VecDeque<(i64, String)>,
-    /// What went at or before this is not known any more.
+    /// Removals at or before this number have been dropped.
     floor: i64,
     pub changed_at: watch::Sender<i64>,
 }
 
-/// How many of those that went a feed remembers.
+/// How many removals a feed keeps.
 const GONE_MAX: usize = 1_000;
 
 impl Feed {
@@ -37,12 +37,12 @@ impl Feed {
         }
     }
 
-    /// The number of the newest change.
+    /// The sequence number of the newest change.
     pub fn newest(&self) -> i64 {
         *self.changed_at.borrow()
     }
 
-    /// Takes in a row that is listed and searched.
+    /// Inserts a row that is listed and searched.
     pub fn insert_listed(&mut self, row: &Arc<Row>, strings: &mut StringTable) {
         let columns = Columns::new(&row.instance, strings);
         self.by_name.insert(ByName { columns, row: row.clone() });
@@ -60,7 +60,7 @@ impl Feed {
         self.by_seq.remove(&BySeq(row.clone()));
     }
 
-    /// Whether one that is listed has this name.
+    /// Whether a listed instance has this name.
     pub fn has_name(&self, name: &str) -> bool {
         let cut = Columns::only_name(name);
         let from = self.by_name.range::<str, _>((Included(cut.name()), Unbounded));
@@ -77,13 +77,13 @@ impl Feed {
     }
 }
 
-/// A row with what is searched for beside it, so that a search over many touches little memory.
+/// A row next to its columns, so that a search over many rows touches little memory.
 pub(super) struct ByName {
     pub columns: Columns,
     pub row: Arc<Row>,
 }
 
-/// By its name alone, so that all of one name are found.
+/// By the name alone, so that a range finds all rows of one name.
 impl Borrow<str> for ByName {
     fn borrow(&self) -> &str {
         self.columns.name()
@@ -98,25 +98,24 @@ impl BySeq {
     }
 }
 
-macro_rules! ordered_by_key {
-    ($type:ty) => {
-        impl PartialEq for $type {
-            fn eq(&self, other: &Self) -> bool {
-                self.key() == other.key()
-            }
-        }
-        impl Eq for $type {}
-        impl PartialOrd for $type {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-        impl Ord for $type {
-            fn cmp(&self, other: &Self) -> Ordering {
-                self.key().cmp(&other.key())
-            }
-        }
-    };
+impl PartialEq for BySeq {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for BySeq {}
+
+impl PartialOrd for BySeq {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for BySeq {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 impl PartialEq for ByName {
@@ -140,25 +139,23 @@ impl Ord for ByName {
     }
 }
 
-ordered_by_key!(BySeq);
-
-/// What changed since a place in the log.
+/// What changed since a sequence number.
 #[derive(Debug, Default)]
 pub struct Delta {
     pub seq: i64,
-    /// All there is, because it is not known any more what went.
+    /// Everything, because removals since then have been dropped.
     pub full: bool,
     pub changed: Vec<Arc<Row>>,
     pub gone: Vec<String>,
 }
 
-/// All of a feed, or what changed after a number.
+/// Returns everything in a feed, or what changed after a sequence number.
 pub(super) fn delta(feed: Option<&Feed>, after: Option<i64>, seq: i64) -> Delta {
     let Some(feed) = feed else {
         return Delta { seq, full: true, ..Delta::default() };
     };
     match after {
-        // A number that is still to come is of another store.
+        // A number from the future belongs to another store.
         Some(after) if after >= feed.floor && after <= seq => {
             let changed = feed.by_seq.iter().rev().take_while(|row| row.0.seq > after);
             let mut changed: Vec<_> = changed.map(|row| row.0.clone()).collect();

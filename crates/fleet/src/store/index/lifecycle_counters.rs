@@ -1,4 +1,4 @@
-//! What came about, counted as the picture changes: every change passes here once, whoever made it.
+//! Counts operations as the index changes: every change passes here once, from any replica.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,11 +8,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Phase};
 
-/// What is done to an instance or a cluster, as dashboards know it.
+/// An operation on an instance or a cluster, as dashboards name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Create,
-    /// The wish that it goes.
+    /// The request to delete it.
     Deprovision,
     Delete,
 }
@@ -35,12 +35,12 @@ pub struct OperationCount {
 
 #[derive(Default)]
 pub struct LifecycleCounters {
-    /// By kind (clusters are one) and operation.
+    /// By kind (`cluster` is one) and operation.
     operations: Mutex<BTreeMap<(String, Operation), OperationCount>>,
-    /// From the creation to the moment that it is ready, by kind.
+    /// From creation to readiness, by kind.
     creations: Mutex<BTreeMap<String, Histogram>>,
-    /// Clusters that have been ready: their agents may come and go.
-    known: Mutex<HashSet<String>>,
+    /// Clusters that have been ready: one that becomes ready again is not created again.
+    once_ready: Mutex<HashSet<String>>,
 }
 
 impl LifecycleCounters {
@@ -57,9 +57,9 @@ impl LifecycleCounters {
 
     fn count(&self, kind: &str, operation: Operation, success: bool) {
         let mut all = self.operations.lock();
-        let work = all.entry((kind.to_owned(), operation)).or_default();
-        work.total += 1;
-        work.success += u64::from(success);
+        let count = all.entry((kind.to_owned(), operation)).or_default();
+        count.total += 1;
+        count.success += u64::from(success);
     }
 
     fn created(&self, kind: &str, millis: i64) {
@@ -67,8 +67,8 @@ impl LifecycleCounters {
         self.creations(kind).observe(millis.max(0) as f64 / 1000.0);
     }
 
-    /// What is seen for the first time is new, or was there when this process began: nothing is
-    /// known of how it came to be so.
+    /// An object without an old version is new, or existed when this process started: how it got its
+    /// phase is unknown.
     pub(super) fn instance(&self, old: Option<&Instance>, new: Option<&Instance>) {
         let Some(old) = old else { return };
         let coming = matches!(old.phase, Phase::Accepted | Phase::Preparing | Phase::Provisioning);
@@ -87,15 +87,15 @@ impl LifecycleCounters {
 
     pub(super) fn cluster(&self, old: Option<&Cluster>, new: Option<&Cluster>) {
         use cluster::Phase as S;
-        let mut known = self.known.lock();
+        let mut once_ready = self.once_ready.lock();
         match (old, new) {
             (Some(old), None) => {
-                known.remove(&old.id);
+                once_ready.remove(&old.id);
                 self.count(cluster::KIND, Operation::Delete, true);
             }
             (old, Some(new)) if new.phase == S::Ready => {
-                let first = known.insert(new.id.clone());
-                if let (true, Some(_)) = (first, old) {
+                let is_new = once_ready.insert(new.id.clone());
+                if let (true, Some(_)) = (is_new, old) {
                     self.created(cluster::KIND, new.updated_at.0 - new.created_at.0);
                 }
             }
@@ -107,7 +107,7 @@ impl LifecycleCounters {
     }
 }
 
-/// Those of the existing service, and finer ones below them: it has none under a second.
+/// The buckets of the existing service, and finer ones below a second, where it has none.
 fn bounds(kind: &str) -> Vec<f64> {
     if kind == cluster::KIND {
         return (3..=18).map(|tenth| f64::from(tenth) * 600.0).collect();

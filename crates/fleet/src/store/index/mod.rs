@@ -1,6 +1,6 @@
-//! A picture in memory of all live instances and clusters, kept by the feed of events. Lists,
-//! searches, agents' lists and watches are answered from it, at a cost that does not depend on the
-//! store, and never older than the last commit ([`Index::fresh`]).
+//! An in-memory index of all live instances and clusters, fed by the event log. It serves lists,
+//! searches, agents' lists and watches at a cost that does not depend on the store, and after
+//! [`Index::catch_up`] is as new as the last commit.
 
 mod columns;
 mod feed;
@@ -29,7 +29,7 @@ use crate::model::cluster::{self, Candidate, Cluster};
 use crate::model::instance::{Instance, Interners, Phase};
 use crate::model::search::Filter;
 
-/// An instance, and the number of the event that it was last changed by.
+/// An instance, and the sequence number of the event that last changed it.
 #[derive(Debug)]
 pub struct Row {
     pub instance: Instance,
@@ -40,7 +40,7 @@ pub struct Row {
 pub struct Index {
     inner: RwLock<Inner>,
     informer: OnceLock<Arc<Informer>>,
-    /// What came about since this process began.
+    /// Operations since this process started.
     pub counters: LifecycleCounters,
 }
 
@@ -50,7 +50,7 @@ struct Inner {
     interners: Interners,
     /// By kind and organisation.
     orgs: HashMap<(String, String), Feed>,
-    /// By kind and cluster: what its agent is told.
+    /// By kind and cluster: the instances that its agent gets.
     agents: HashMap<(String, String), Feed>,
     clusters: BTreeMap<String, Arc<Cluster>>,
     accounts: BTreeMap<String, Arc<Account>>,
@@ -59,14 +59,14 @@ struct Inner {
     /// Units by kind, cloud, region and instance type.
     regions: HashMap<String, i64>,
     counts: BTreeMap<(String, Phase), i64>,
-    /// Those that wait for a cluster or for a version.
+    /// Instances that wait for a cluster or for a version.
     waiting: BTreeSet<Key>,
     strings: StringTable,
     /// Instances by kind, cluster and status.
     placed: BTreeMap<(String, String, Phase), i64>,
 }
 
-/// What someone may see: an organisation's, or only their own.
+/// The instances that a caller may see.
 #[derive(Debug, Clone)]
 pub enum Scope<'a> {
     Org(&'a str),
@@ -74,7 +74,7 @@ pub enum Scope<'a> {
     All,
 }
 
-/// A part of a list, and how many there are in all.
+/// A page of a list, and the length of the whole list.
 pub struct ListPage {
     pub rows: Vec<Arc<Row>>,
     pub total: usize,
@@ -85,7 +85,7 @@ impl Index {
         let _ = self.informer.set(informer);
     }
 
-    /// Returns once everything that was committed before is in the picture.
+    /// Waits until everything that was committed before is in the index.
     pub async fn catch_up(&self) -> Result<()> {
         match self.informer.get() {
             Some(informer) => informer.catch_up().await,
@@ -93,7 +93,7 @@ impl Index {
         }
     }
 
-    /// Returns once the event of this number, and all before it, are in the picture.
+    /// Waits until the event of this sequence number, and all before it, are in the index.
     pub async fn wait_for_seq(&self, seq: i64) {
         futures::future::OptionFuture::from(self.informer.get().map(|m| m.wait_for_seq(seq))).await;
     }
@@ -102,7 +102,7 @@ impl Index {
         self.informer.get().map_or(0, |informer| informer.seq())
     }
 
-    /// Of what is in the picture, only these are left.
+    /// Removes everything but these keys.
     pub fn retain(&self, keys: &HashSet<Key>, seq: i64) {
         let mut inner = self.inner.write();
         inner.clusters.retain(|id, _| keys.contains(&cluster::key(id)));
@@ -115,10 +115,10 @@ impl Index {
         }
     }
 
-    /// Takes in an object as an event, or the first reading, shows it.
+    /// Applies an object of an event or of the initial load.
     pub fn apply(&self, object: &Object, seq: i64) {
         let kind = object.key.kind();
-        let taken = match kind {
+        let applied = match kind {
             cluster::KIND => {
                 Cluster::from_object(object).map(|cluster| self.apply_cluster(object, cluster))
             }
@@ -133,8 +133,8 @@ impl Index {
                 None => Instance::from_object(object).map(|instance| self.insert(instance, seq)),
             },
         };
-        if let Err(error) = taken {
-            tracing::error!(key = %object.key, %error, "an object that cannot be read is left out");
+        if let Err(error) = applied {
+            tracing::error!(key = %object.key, %error, "skipping an object that cannot be decoded");
         }
     }
 
@@ -218,8 +218,8 @@ impl Index {
         self.inner.read().used_total(cluster)
     }
 
-    /// All clusters with the units that they hold: of this type, or of all where one limit is for
-    /// all.
+    /// All clusters with the units that they hold: of this type, or of all types where one limit
+    /// covers all.
     pub fn candidates(&self, instance_type: &str) -> Vec<Candidate> {
         let inner = self.inner.read();
         let each = |cluster: &Arc<Cluster>| Candidate {
@@ -232,9 +232,15 @@ impl Index {
         inner.clusters.values().map(each).collect()
     }
 
-    /// Units of a type that a region holds, on clusters of ours.
-    pub fn used_in_region(&self, kind: &str, cloud: &str, region: &str, of: &str) -> i64 {
-        let key = format!("{kind}/{cloud}/{region}/{of}");
+    /// Units of a type that a region holds, on the fleet's own clusters.
+    pub fn used_in_region(
+        &self,
+        kind: &str,
+        cloud: &str,
+        region: &str,
+        instance_type: &str,
+    ) -> i64 {
+        let key = format!("{kind}/{cloud}/{region}/{instance_type}");
         self.inner.read().regions.get(&key).copied().unwrap_or(0)
     }
 
@@ -242,16 +248,16 @@ impl Index {
         self.inner.read().counts.clone()
     }
 
-    /// Instances by kind, cluster and status; what is not there is none.
+    /// Instances by kind, cluster and phase, without zeros.
     pub fn placed(&self) -> BTreeMap<(String, String, Phase), i64> {
         self.inner.read().placed.clone()
     }
 
-    /// All instances of a cluster, whether its agent is told of them or not.
+    /// All instances of a cluster, also those that its agent does not get.
     pub fn on_cluster(&self, cluster: &str) -> Vec<Arc<Row>> {
         let inner = self.inner.read();
-        let here = inner.rows.all().filter(|row| row.instance.status.cluster_id == cluster);
-        here.cloned().collect()
+        let rows = inner.rows.all().filter(|row| row.instance.status.cluster_id == cluster);
+        rows.cloned().collect()
     }
 
     /// Whether an organisation has an instance of this name.
@@ -261,7 +267,7 @@ impl Index {
         feed.has_name(name)
     }
 
-    /// Those of a kind that fit, in order, from `skip` on.
+    /// The page of a kind's instances that match, in order.
     pub fn list(
         &self,
         kind: &str,
@@ -276,9 +282,10 @@ impl Index {
             Scope::Owner(owner) => row.instance.owner == *owner,
             _ => true,
         };
-        let ready = filter.map(|filter| CompiledFilter::compile(filter, &inner.strings));
-        let fits = |one: &ByName| ready.as_ref().is_none_or(|ready| ready.fits(&one.columns));
-        let wanted = |one: &ByName| fits(one) && own(&one.row);
+        let compiled = filter.map(|filter| CompiledFilter::compile(filter, &inner.strings));
+        let fits =
+            |one: &ByName| compiled.as_ref().is_none_or(|compiled| compiled.fits(&one.columns));
+        let matches = |one: &ByName| fits(one) && own(&one.row);
         let one = match scope {
             Scope::Org(org) => Some(feed(org)),
             Scope::Owner(_) => Some(feed("")),
@@ -291,7 +298,7 @@ impl Index {
                 return ListPage { rows: rows.collect(), total: feed.by_name.len() };
             }
             let (mut rows, mut total) = (Vec::new(), 0);
-            for one in feed.by_name.iter().filter(|one| wanted(one)) {
+            for one in feed.by_name.iter().filter(|one| matches(one)) {
                 if total >= skip && rows.len() < take {
                     rows.push(one.row.clone());
                 }
@@ -303,7 +310,7 @@ impl Index {
             Some(feed) => feed.into_iter().collect(),
             None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
         };
-        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| wanted(one));
+        let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| matches(one));
         let mut all: Vec<&Arc<Row>> = all.map(|one| &one.row).collect();
         let total = all.len();
         let compare = |a: &&Arc<Row>, b: &&Arc<Row>| order.compare(&a.instance, &b.instance);
@@ -311,7 +318,7 @@ impl Index {
         if skip >= end {
             return ListPage { rows: Vec::new(), total };
         }
-        // Only the part that is asked for needs to be in order.
+        // Only the requested page needs to be in order.
         if end < total {
             all.select_nth_unstable_by(end, compare);
         }
@@ -320,19 +327,19 @@ impl Index {
         ListPage { rows: all[skip..].iter().map(|row| (*row).clone()).collect(), total }
     }
 
-    /// What an agent is told: all of it, or what changed after `after`.
+    /// Everything that an agent gets, or what changed after `after`.
     pub fn for_agent(&self, kind: &str, cluster: &str, after: Option<i64>) -> Delta {
         let inner = self.inner.read();
         delta(inner.agents.get(&(kind.to_owned(), cluster.to_owned())), after, self.seq())
     }
 
-    /// What changed for an organisation.
+    /// An organisation's instances, or what changed after `after`.
     pub fn for_org(&self, kind: &str, org: &str, after: Option<i64>) -> Delta {
         let inner = self.inner.read();
         delta(inner.orgs.get(&(kind.to_owned(), org.to_owned())), after, self.seq())
     }
 
-    /// Rings when something changes for an agent.
+    /// Notifies of changes for an agent.
     pub fn agent_changes(&self, kind: &str, cluster: &str) -> watch::Receiver<i64> {
         let mut inner = self.inner.write();
         let seq = self.seq();
@@ -340,7 +347,7 @@ impl Index {
         feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
     }
 
-    /// Rings when something changes for an organisation.
+    /// Notifies of changes for an organisation.
     pub fn org_changes(&self, kind: &str, org: &str) -> watch::Receiver<i64> {
         let mut inner = self.inner.write();
         let seq = self.seq();
@@ -348,16 +355,16 @@ impl Index {
         feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
     }
 
-    /// When the newest change of anything an agent is told was.
+    /// The sequence number of the newest change for an agent.
     pub fn agent_seq(&self, kind: &str, cluster: &str) -> i64 {
-        let of = (kind.to_owned(), cluster.to_owned());
-        self.inner.read().agents.get(&of).map_or(0, Feed::newest)
+        let key = (kind.to_owned(), cluster.to_owned());
+        self.inner.read().agents.get(&key).map_or(0, Feed::newest)
     }
 
-    /// When the newest change of an organisation's was.
+    /// The sequence number of the newest change for an organisation.
     pub fn org_seq(&self, kind: &str, org: &str) -> i64 {
-        let of = (kind.to_owned(), org.to_owned());
-        self.inner.read().orgs.get(&of).map_or(0, Feed::newest)
+        let key = (kind.to_owned(), org.to_owned());
+        self.inner.read().orgs.get(&key).map_or(0, Feed::newest)
     }
 
     /// Instances that wait for a cluster or for a version.
@@ -367,14 +374,14 @@ impl Index {
         inner.waiting.iter().filter_map(row).collect()
     }
 
-    /// Wake-ups of the instances that wait for a cluster or for a version, of kinds that there are.
+    /// Wakes the instances that wait for a cluster or for a version, unless their kind is unknown.
     pub fn wakes_of_waiting(&self, catalogue: &Catalogue, now: Timestamp) -> Vec<Wake> {
         let waiting = self.waiting().into_iter();
         let known = waiting.filter(|row| catalogue.kind(&row.instance.kind).is_some());
         known.map(|row| row.instance.wake(now)).collect()
     }
 
-    /// Since when each instance of a kind has its status, for the metrics.
+    /// Visits all instances of a kind.
     pub fn each(&self, kind: &str, mut visit: impl FnMut(&Instance)) {
         let inner = self.inner.read();
         inner.rows.of_kind(kind).for_each(|row| visit(&row.instance));
@@ -401,12 +408,12 @@ impl Inner {
             .entry(org)
             .or_insert_with(|| Feed::new(row.seq - 1))
             .insert_listed(row, &mut self.strings);
-        if let Some(place) = agent_feed_key(instance) {
-            self.agents.entry(place).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        if let Some(key) = agent_feed_key(instance) {
+            self.agents.entry(key).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
         }
     }
 
-    /// Takes the old row out of the feeds, and says where it went for good.
+    /// Removes the old row from the feeds that do not keep it, and records the removal.
     fn unlink(&mut self, old: Option<&Arc<Row>>, new: Option<&Arc<Row>>, seq: i64) {
         let Some(old) = old else { return };
         self.count(&old.instance, -1);
@@ -418,9 +425,9 @@ impl Inner {
                 feed.record_removal(&old.instance.id, seq);
             }
         }
-        if let Some(place) = agent_feed_key(&old.instance) {
-            let stays = new.and_then(|new| agent_feed_key(&new.instance)).as_ref() == Some(&place);
-            if let Some(feed) = self.agents.get_mut(&place) {
+        if let Some(key) = agent_feed_key(&old.instance) {
+            let stays = new.and_then(|new| agent_feed_key(&new.instance)).as_ref() == Some(&key);
+            if let Some(feed) = self.agents.get_mut(&key) {
                 feed.remove(old);
                 if !stays {
                     feed.record_removal(&old.instance.id, seq);
@@ -433,14 +440,14 @@ impl Inner {
         *self.counts.entry((instance.kind.clone(), instance.phase)).or_default() += by;
         let spec = &instance.spec;
         if spec.own_cluster_id.is_empty() {
-            let (cloud, region, of) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
-            let key = format!("{}/{cloud}/{region}/{of}", instance.kind);
+            let (cloud, region, ty) = (&spec.cloud_provider, &spec.region, &spec.instance_type);
+            let key = format!("{}/{cloud}/{region}/{ty}", instance.kind);
             *self.regions.entry(key).or_default() += by * spec.units;
         }
         let cluster = &instance.status.cluster_id;
         if !cluster.is_empty() {
-            let place = (instance.kind.clone(), cluster.clone(), instance.phase);
-            match self.placed.entry(place) {
+            let key = (instance.kind.clone(), cluster.clone(), instance.phase);
+            match self.placed.entry(key) {
                 Entry::Vacant(none) => {
                     none.insert(by);
                 }
@@ -461,9 +468,9 @@ fn is_waiting(instance: &Instance) -> bool {
     instance.phase == Phase::Accepted || instance.phase == Phase::Provisioning && unplaced
 }
 
-/// The agent that is told of an instance.
+/// The kind and cluster of the agent that gets an instance.
 fn agent_feed_key(instance: &Instance) -> Option<(String, String)> {
-    let told = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
+    let visible = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
     let cluster = &instance.status.cluster_id;
-    (told && !cluster.is_empty()).then(|| (instance.kind.clone(), cluster.clone()))
+    (visible && !cluster.is_empty()).then(|| (instance.kind.clone(), cluster.clone()))
 }

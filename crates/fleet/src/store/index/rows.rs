@@ -1,4 +1,4 @@
-//! All instances, by kind and id. Their ids are in them, and not here once more.
+//! All instances, by kind and id. The set hashes the id inside the row instead of storing it twice.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -43,7 +43,7 @@ impl Rows {
         self.0.get(kind)?.get(id).map(|row| &row.0)
     }
 
-    /// Puts a row in, in the place of what was there of the same id.
+    /// Inserts a row, or replaces the one of the same id.
     pub fn insert(&mut self, row: Arc<Row>) {
         let kind = &row.instance.kind;
         if !self.0.contains_key(kind) {
