@@ -153,7 +153,7 @@ async fn after_repeated_failures_calls_are_held_back_until_a_probe_succeeds() {
     let error = send(&outbound, Method::GET, server.url("/fine")).await.unwrap_err();
     assert_eq!(server.calls(), 3, "nothing was sent");
     let why = std::error::Error::source(&error).unwrap().to_string();
-    assert!(why.contains("held back for another 1.0 s"), "{why}");
+    assert!(why.contains("the circuit breaker is open for another 1.0 s"), "{why}");
     let other = outbound.target("other");
     assert!(other.http("test", other.request(Method::GET, server.url("/fine"))).await.is_ok());
 
