@@ -220,6 +220,16 @@ fn the_words_are_the_fields() {
     none("words that need a dictionary", found);
 }
 
+/// Clippy's `match_bool` does not see arms with a guard.
+#[test]
+fn a_boolean_is_not_matched() {
+    let arm = |line: &str| {
+        let rest = line.strip_prefix("true ").or_else(|| line.strip_prefix("false "));
+        rest.is_some_and(|rest| rest.starts_with("=>") || rest.starts_with("if "))
+    };
+    none("write `if` and `else`", lines(&rust(), arm));
+}
+
 #[test]
 fn a_word_is_found_in_identifiers_and_sentences() {
     assert_eq!(
