@@ -9,17 +9,12 @@ use kernel::{Change, Json, Key, Lane};
 use serde_json::Value;
 
 use crate::callers::ORG;
-use crate::ledger;
+use crate::ledger::{self, instance};
 use crate::stage::{KAFKA, Stage, eventually};
 
 async fn reload(stage: &Stage) {
     let response = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
     assert_eq!(response.status, 200, "{}", response.text);
-}
-
-async fn instance(stage: &Stage, id: &str) -> Instance {
-    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
-    Instance::from_object(&object).unwrap()
 }
 
 /// The embedded Kafka kind, with a change.

@@ -2,7 +2,6 @@
 //! changes, and correct reports repair everything.
 
 use axum::body::Body;
-use fleet::model::instance::Instance;
 use kernel::Key;
 use serde_json::{Map, Value, json};
 use testkit::route53::strict::Strict;
@@ -10,7 +9,7 @@ use testkit::route53::{client, zone};
 
 use crate::agent::obedient;
 use crate::callers::CLUSTER;
-use crate::ledger;
+use crate::ledger::{self, delete, instance};
 use crate::stage::{Answer, Api, DINOSAUR, KAFKA, Stage};
 
 /// A report with a Ready condition.
@@ -51,10 +50,6 @@ fn nonsense() -> Vec<Value> {
 
 async fn object(stage: &Stage, api: Api, id: &str) -> kernel::Object {
     (*stage.store.object(&Key::new(api.name, id)).await.unwrap().unwrap()).clone()
-}
-
-async fn instance(stage: &Stage, id: &str) -> Instance {
-    Instance::from_object(&object(stage, KAFKA, id).await).unwrap()
 }
 
 /// The result of a report of one instance.
@@ -243,8 +238,7 @@ async fn reports_out_of_order_change_no_phase() {
     }
     assert_eq!(instance(&stage, &id).await.status.failed_reason, "");
 
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    delete(&stage, &id).await;
     for lie in [
         condition("True", ""),
         condition("False", "Error"),
@@ -322,8 +316,7 @@ async fn invalid_routes_are_not_registered_and_valid_ones_are() {
     honest().round().await;
     let routes = instance(&stage, &id).await.status.routes.unwrap();
     assert_eq!(routes.len(), 3, "the report was correct");
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    delete(&stage, &id).await;
     honest().make_gone(&id).await;
     assert!(strict.records().is_empty(), "{:?}", strict.records());
 }

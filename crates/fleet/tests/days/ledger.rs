@@ -3,7 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::model::instance::{Instance, Phase};
-use kernel::{ObjectQuery, Store};
+use kernel::{Key, ObjectQuery, Store};
+use serde_json::Value;
+
+use crate::stage::{KAFKA, Stage};
+
+/// A Kafka as it is stored.
+pub async fn instance(stage: &Stage, id: &str) -> Instance {
+    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
+    Instance::from_object(&object).unwrap()
+}
+
+pub async fn delete(stage: &Stage, id: &str) {
+    let path = KAFKA.path(&format!("/{id}?async=true"));
+    let response = stage.call("alice", "DELETE", &path, &Value::Null).await;
+    assert_eq!(response.status, 202, "{}", response.text);
+}
 
 /// Every instance of a kind, and whether it is deleted.
 pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {

@@ -6,15 +6,9 @@ use serde_json::{Value, json};
 use testkit::chaos::Proxy;
 use testkit::stores::{Fresh, Place};
 
-use crate::ledger;
+use crate::ledger::{self, delete};
 use crate::outside::{Outside, until_failing};
 use crate::stage::{KAFKA, Stage, eventually};
-
-async fn delete(stage: &Stage, id: &str) {
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    let gone = stage.call("alice", "DELETE", &path, &Value::Null).await;
-    assert_eq!(gone.status, 202, "{}", gone.text);
-}
 
 /// Checks that it can be read and listed during an outage.
 async fn is_served(stage: &Stage, id: &str, status: &str) {

@@ -1,25 +1,14 @@
 //! A cluster that vanishes with everything on it.
 
 use fleet::model::cluster;
-use fleet::model::instance::{Instance, Phase};
-use kernel::Key;
+use fleet::model::instance::Phase;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, obedient};
 use crate::callers::{CLUSTER, OTHER_CLUSTER};
-use crate::ledger;
+use crate::ledger::{self, delete, instance};
 use crate::outside::Outside;
 use crate::stage::{KAFKA, Stage, eventually};
-
-async fn instance(stage: &Stage, id: &str) -> Instance {
-    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
-    Instance::from_object(&object).unwrap()
-}
-
-async fn delete(stage: &Stage, id: &str) {
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
-}
 
 fn path(cluster: &str, rest: &str) -> String {
     format!("/api/v1/fleet/clusters/{cluster}{rest}")
