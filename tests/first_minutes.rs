@@ -117,9 +117,12 @@ async fn why_a_widget_does_not_get_ahead_and_what_an_admin_can_do() {
     until(&plan, &of_slow, |rows| rows[0]["attempt"].as_i64() > Some(0)).await;
     let failing = done(plan.run(&["work", "list", "--failing", "-o", "name"])).stdout;
     assert!(failing.contains(&slow), "{failing}");
-    done(plan.run(&["work", "pause", &slow, "--reason", "being looked at"]));
+    done(plan.run(&["work", "pause", &slow, "--reason", "under investigation"]));
     let rows = until(&plan, &of_slow, |rows| rows[0]["state"] != "running").await;
-    assert_eq!((&rows[0]["paused"], &rows[0]["reason"]), (&json!(true), &json!("being looked at")));
+    assert_eq!(
+        (&rows[0]["paused"], &rows[0]["reason"]),
+        (&json!(true), &json!("under investigation"))
+    );
     let paused = done(plan.run(&["work", "list", "--paused", "-o", "name"])).stdout;
     assert_eq!(paused.trim(), slow);
     let ran = plan.run(&["work", "retry", &slow]);

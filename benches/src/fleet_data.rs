@@ -109,7 +109,7 @@ pub async fn fill(
 ) -> anyhow::Result<()> {
     let now = Ambient::system().now();
     let create = |object: Object| Change {
-        event: Some(EventDraft::of(&object, "created")),
+        event: Some(EventDraft::for_object(&object, "created")),
         write: Some(Write::Create(object)),
         ..Change::default()
     };

@@ -35,7 +35,7 @@ fn object(n: usize) -> Object {
 
 fn transition(object: Object, due: i64) -> Change {
     Change {
-        event: Some(EventDraft::of(&object, "ready")),
+        event: Some(EventDraft::for_object(&object, "ready")),
         audit: Some(AuditDraft {
             actor: "bench".into(),
             action: "widget.ready".into(),

@@ -65,7 +65,7 @@ async fn measure(store: Arc<dyn Store>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> 
                 lane: Lane::Normal,
                 due: now,
             }],
-            event: Some(EventDraft::of(&object, "created")),
+            event: Some(EventDraft::for_object(&object, "created")),
             write: Some(Write::Create(object)),
             ..Change::default()
         };

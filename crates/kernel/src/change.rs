@@ -213,7 +213,7 @@ pub struct EventDraft {
 
 impl EventDraft {
     /// `object` becomes what the change writes.
-    pub fn of(object: &Object, what: &str) -> EventDraft {
+    pub fn for_object(object: &Object, what: &str) -> EventDraft {
         EventDraft {
             kind: format!("mainstay.{}.{what}", object.key.kind()),
             subject: object.key.clone(),

@@ -144,7 +144,11 @@ impl Metrics {
         registry.register("backfills", "Ended backfills, by outcome", self.backfills.clone());
         registry.register("restarts", "Stopped Jobs, by reason", self.restarts.clone());
         registry.register("jobs_started", "Created Jobs, by purpose", self.jobs.clone());
-        registry.register("attempts", "Attempts to reconcile a stream, by outcome", self.reconciles.clone());
+        registry.register(
+            "attempts",
+            "Attempts to reconcile a stream, by outcome",
+            self.reconciles.clone(),
+        );
         let seconds = self.reconcile_seconds.clone();
         registry.register("attempt_seconds", "Duration of an attempt", seconds);
         registry.register("api_calls", "Requests to the API server", self.calls.clone());

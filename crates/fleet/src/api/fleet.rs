@@ -239,7 +239,7 @@ async fn register(
     let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
     let change = Change {
         wakes: vec![Wake::for_object(&object, now)],
-        event: Some(EventDraft::of(&object, Phase::Accepted.label())),
+        event: Some(EventDraft::for_object(&object, Phase::Accepted.label())),
         audit: Some(kernel::change::AuditDraft {
             after: object.spec.clone(),
             ..context.audit(&who, "cluster.create", object.key.as_str(), "")
@@ -344,7 +344,7 @@ async fn edit(
         wakes.push(Wake::for_object(&object, now));
         let change = Change {
             wakes,
-            event: Some(EventDraft::of(&object, "updated")),
+            event: Some(EventDraft::for_object(&object, "updated")),
             audit: Some(kernel::change::AuditDraft { before, after: object.spec.clone(), ..audit }),
             write: Some(Write::Update(object)),
             ..Change::default()

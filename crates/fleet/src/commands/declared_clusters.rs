@@ -79,7 +79,7 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
         let mut wakes = fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
         wakes.push(Wake::new(key.clone(), "", now));
         let change = Change {
-            event: Some(EventDraft::of(&object, event)),
+            event: Some(EventDraft::for_object(&object, event)),
             write: Some(match stored {
                 Some(_) => Write::Update(object),
                 None => Write::Create(object),
@@ -163,7 +163,7 @@ async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
         object.generation += 1;
         object.updated_at = now;
         let change = Change {
-            event: Some(EventDraft::of(&object, "deleting")),
+            event: Some(EventDraft::for_object(&object, "deleting")),
             write: Some(Write::Update(object)),
             wakes: vec![Wake::new(key.clone(), "", now)],
             ..Change::default()

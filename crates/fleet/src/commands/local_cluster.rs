@@ -53,7 +53,7 @@ pub async fn register(fleet: &Fleet) -> Result<()> {
         }
         object.updated_at = now;
         let change = Change {
-            event: Some(EventDraft::of(&object, Phase::Ready.label())),
+            event: Some(EventDraft::for_object(&object, Phase::Ready.label())),
             write: Some(match stored {
                 Some(_) => Write::Update(object),
                 None => Write::Create(object),

@@ -69,7 +69,7 @@ pub fn roll_back(object: &Object, now: Timestamp) -> Change {
     object.updated_at = now;
     Change {
         releases: vec![release(&object)],
-        event: Some(EventDraft::of(&object, account::DELETING)),
+        event: Some(EventDraft::for_object(&object, account::DELETING)),
         audit: Some(audit(&object, "taken-back")),
         write: Some(Write::Update(object)),
         ..Change::default()
@@ -85,7 +85,7 @@ pub fn deleted(object: &Object, now: Timestamp) -> Change {
     object.deleted_at = Some(now);
     Change {
         releases: vec![release(&object)],
-        event: Some(EventDraft::of(&object, "deleted")),
+        event: Some(EventDraft::for_object(&object, "deleted")),
         audit: Some(audit(&object, "deleted")),
         write: Some(Write::Update(object)),
         ..Change::default()

@@ -128,7 +128,7 @@ pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
     let object = new.object(now);
     let key = object.key.clone();
     let change = Change {
-        event: Some(EventDraft::of(&object, Phase::Accepted.label())),
+        event: Some(EventDraft::for_object(&object, Phase::Accepted.label())),
         write: Some(Write::Create(object)),
         takes: vec![Take {
             counter: counter(cloud_provider, region, instance_type),

@@ -200,8 +200,8 @@ async fn every_change_is_on_record_and_no_secret_is_anywhere() {
 async fn the_canary_of_an_instance_signs_in_until_it_is_gone() {
     let stage = Stage::new().await;
     let id = stage.create_ready(KAFKA, "alice", "demo").await;
-    let told = stage.agent(KAFKA).list().await;
-    let canary = &told.items()[0]["spec"]["serviceAccounts"][0];
+    let desired = stage.agent(KAFKA).list().await;
+    let canary = &desired.items()[0]["spec"]["serviceAccounts"][0];
     let client = canary["principal"].as_str().unwrap();
     let secret = canary["password"].as_str().unwrap();
     assert_eq!(client, format!("canary-{id}"));

@@ -110,7 +110,7 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
     fleet.sso.ensure(&service_account_client(&fleet.secrets, &half)).await.unwrap();
     let change = Change {
         takes: vec![take],
-        event: Some(EventDraft::of(&object, account::CREATING)),
+        event: Some(EventDraft::for_object(&object, account::CREATING)),
         write: Some(Write::Create(object)),
         ..Change::default()
     };

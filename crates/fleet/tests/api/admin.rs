@@ -64,8 +64,8 @@ async fn an_admin_upgrades_grows_suspends_and_resumes() {
     let other = patch(&stage, "admin-write", &id, json!({"kafka_version": "2.8.1"})).await;
     assert_eq!(other.status, 200, "{}", other.text);
     assert_eq!(other.body["desired_kafka_version"], "2.8.1");
-    let told = stage.agent(KAFKA).list().await;
-    assert_eq!(told.items()[0]["spec"]["versions"]["kafka"], "2.8.1", "the agent is told");
+    let desired = stage.agent(KAFKA).list().await;
+    assert_eq!(desired.items()[0]["spec"]["versions"]["kafka"], "2.8.1", "the agent gets it");
 
     let grown =
         patch(&stage, "admin-write", &id, json!({"max_data_retention_size": "1100Gi"})).await;

@@ -1,4 +1,4 @@
-//! A data plane's agent, simulated: it does at once what it is told, or what a test says.
+//! A simulated agent of a data plane: it does at once what is desired, or what a test says.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ pub struct Agent<'s> {
     /// Whose token it shows.
     who: &'static str,
     cluster: &'static str,
-    /// What it says of an instance that it was told of; nothing: it is silent about it.
+    /// What it reports about a desired instance; `None`: it does not report it.
     says: Says<'s>,
 }
 
@@ -79,10 +79,10 @@ impl<'s> Agent<'s> {
         .await;
     }
 
-    /// Waits until it is told of an instance.
-    pub async fn until_told(&self, id: &str) {
-        let told = async || self.list().await.items().iter().any(|item| item["id"] == id);
-        eventually("the agent is told", told).await;
+    /// Waits until it gets an instance.
+    pub async fn until_listed(&self, id: &str) {
+        let listed = async || self.list().await.items().iter().any(|item| item["id"] == id);
+        eventually("the agent gets the instance", listed).await;
     }
 
     pub async fn make_ready(&self, id: &str) {
@@ -94,7 +94,7 @@ impl<'s> Agent<'s> {
     }
 }
 
-/// What an agent reports that did what it was told.
+/// What an agent reports that did what was desired.
 pub fn obedient(item: &Value) -> Value {
     let spec = &item["spec"];
     let suspended = item["metadata"]["labels"]["bf2.org/suspended"] == "true";

@@ -57,7 +57,7 @@ async fn what_is_reserved_is_counted_there_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_terms_to_accept_is_told_where_and_creates_nothing() {
+async fn a_caller_with_open_terms_gets_their_url_and_creates_nothing() {
     let (stage, _server) = stage().await;
     let review = async |who: &str| {
         let path = "/api/authorizations/v1/self_terms_review";

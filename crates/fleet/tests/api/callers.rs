@@ -72,7 +72,7 @@ pub fn principal(name: &str) -> Principal {
             Principal { roles: [name.to_owned()].into(), ..person("") }
         }
         "no-org" => person(""),
-        // Whoever forges a token says that they are alice.
+        // A forged token claims to be of alice.
         _ => principal("alice"),
     }
 }

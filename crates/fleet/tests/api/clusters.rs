@@ -172,7 +172,7 @@ async fn a_cluster_that_was_given_up_comes_again_under_another_secret() {
     let now = stage.app.ambient.now();
     object.deleted_at = Some(now);
     let change = Change {
-        event: Some(EventDraft::of(&object, "deleted")),
+        event: Some(EventDraft::for_object(&object, "deleted")),
         write: Some(Write::Update(object)),
         ..Change::default()
     };

@@ -24,7 +24,7 @@ const OTHER_STATUS: [(&str, &str, u16, u16); 5] = [
 
 /// What our answers have beyond a contract: API, schema's place, and why.
 const MORE: [(Api, &str, &str); 1] =
-    [(DINOSAUR, ".server_version: the contract has no such field", "of use to whoever looks")];
+    [(DINOSAUR, ".server_version: the contract has no such field", "useful to clients")];
 
 struct Run {
     stage: Stage,
@@ -63,7 +63,7 @@ impl Run {
         let operations = self.contract.operations(part);
         let found = operations.iter().find(|(_, _, of)| of["operationId"] == operation);
         let (template, of_method, of) = found.unwrap_or_else(|| panic!("{operation} in {part}"));
-        assert!(fits(template, of_method, &path, method), "{what} is no {of_method} {template}");
+        assert!(fits(template, of_method, &path, method), "{what} is not {of_method} {template}");
         self.answered.entry((part, operation.to_owned())).or_default().push(answer.status);
         for problem in self.check(part, operation, of, &answer) {
             self.wrong.push(format!("{what}: {problem}"));

@@ -77,13 +77,13 @@ impl Contract {
             other => panic!("{at}: the contract has a type {other}"),
         };
         if !fits {
-            found.push(format!("{at}: {value} is no {of}"));
+            found.push(format!("{at}: {value} is not of type {of}"));
             return;
         }
         if schema["format"] == "date-time" {
             let time: Result<jiff::Timestamp, _> = value.as_str().unwrap_or_default().parse();
             if time.is_err() {
-                found.push(format!("{at}: {value} is no time"));
+                found.push(format!("{at}: {value} is not a time"));
             }
         }
         if let Some(least) = schema["minLength"].as_u64()

@@ -52,7 +52,7 @@ impl Replay {
             if ready {
                 stage.agent(KAFKA).make_ready(&id).await;
             } else {
-                stage.agent(KAFKA).until_told(&id).await;
+                stage.agent(KAFKA).until_listed(&id).await;
                 let installing = json!({ &id: {
                     "conditions": [{ "type": "Ready", "status": "False", "reason": "Installing" }],
                     "versions": { "kafka": "2.8.2", "kafkaIbp": "2.8",
@@ -154,13 +154,16 @@ impl Replay {
         let (was, is) = ((recorded.status, recorded.code()), (answer.status, answer.code()));
         let chosen = ANSWERS.iter().find(|chosen| chosen.name == recorded.name);
         match chosen {
-            Some(chosen) if chosen.was == told(was) && chosen.is == told(is) => {}
+            Some(chosen)
+                if chosen.was == status_and_code(was) && chosen.is == status_and_code(is) => {}
             Some(chosen) => {
-                let (was, is) = (told(was), told(is));
+                let (was, is) = (status_and_code(was), status_and_code(is));
                 found.push(format!("listed as {} / {}, found {was} / {is}", chosen.was, chosen.is));
             }
             None if was == is => {}
-            None => found.push(format!("{}, ours is {}", told(was), told(is))),
+            None => {
+                found.push(format!("{}, ours is {}", status_and_code(was), status_and_code(is)))
+            }
         }
         let mut differing = headers(recorded, answer);
         let same = chosen.is_none() && was == is;
@@ -195,7 +198,7 @@ impl Replay {
 }
 
 /// A status, and the number of the error if it is one.
-fn told((status, code): (u16, u32)) -> String {
+fn status_and_code((status, code): (u16, u32)) -> String {
     if code == 0 { status.to_string() } else { format!("{status}/{code}") }
 }
 

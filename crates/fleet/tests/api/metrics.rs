@@ -16,7 +16,7 @@ fn says(answer: &Answer) -> (u16, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_prometheus_there_is_nothing_to_see_and_mistakes_are_told() {
+async fn without_a_prometheus_lists_are_empty_and_bad_parameters_are_rejected() {
     let stage = Stage::new().await;
     let id = stage.create_ready(KAFKA, "alice", "one").await;
     let now = stage.get("bob", &path(&id, "query")).await;

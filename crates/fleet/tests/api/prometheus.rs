@@ -1,4 +1,4 @@
-//! A Prometheus that has five series of every instance, whoever asks.
+//! A Prometheus that has five series of every instance.
 
 use axum::Router;
 use axum::routing::post;

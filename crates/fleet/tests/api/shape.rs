@@ -1,5 +1,5 @@
 //! Whether two JSON bodies have one shape: the same keys in the same order, the same types, and the
-//! same values where they do not depend on whoever answers.
+//! same values where they do not depend on the server.
 
 use serde_json::Value;
 

@@ -152,7 +152,7 @@ impl Stage {
         Stage { app, store, router, domain, tokens, workers, place, _stop }
     }
 
-    /// Serves on a socket of its own until told to stop; returns where, how to stop it, and what
+    /// Serves on a socket of its own until it is stopped; returns where, how to stop it, and what
     /// ends when it has.
     pub async fn serve(&self) -> (String, CancellationToken, JoinHandle<()>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -172,7 +172,7 @@ impl Stage {
         ended.await.expect("the workers end");
     }
 
-    /// The token of someone; what is no name is a token itself.
+    /// The token of a caller; anything but a name is a token itself.
     pub fn token<'a>(&'a self, who: &'a str) -> &'a str {
         self.tokens.get(who).map_or(who, String::as_str)
     }
@@ -283,7 +283,7 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
     let mut object = Object::new(cluster::key(id), "", "", name, Phase::Ready.label(), now);
     object.spec = Json::encode(&spec);
     object.status = Json::encode(&seen);
-    let event = Some(EventDraft::of(&object, "registered"));
+    let event = Some(EventDraft::for_object(&object, "registered"));
     let change = Change { write: Some(Write::Create(object)), event, ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, now).await.expect("a cluster");
 }
@@ -293,7 +293,7 @@ pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
-    /// Null if it is no JSON.
+    /// Null if it is not JSON.
     pub body: Value,
 }
 

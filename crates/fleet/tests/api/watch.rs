@@ -47,11 +47,11 @@ async fn an_agent_learns_of_a_create_and_of_a_delete_without_asking_again() {
         assert_eq!(full.data["count"], 0);
         assert!(full.id.is_some(), "nothing follows, so this is the last word");
         let id = stage.create(api, "alice", "demo").await;
-        let told = agent.expect("changed").await;
-        assert_eq!((&told.data["id"], &told.data["spec"]["deleted"]), (&json!(id), &json!(false)));
-        assert!(told.id > full.id, "{:?} after {:?}", told.id, full.id);
+        let sent = agent.expect("changed").await;
+        assert_eq!((&sent.data["id"], &sent.data["spec"]["deleted"]), (&json!(id), &json!(false)));
+        assert!(sent.id > full.id, "{:?} after {:?}", sent.id, full.id);
         let list = stage.agent(api).list().await;
-        assert_eq!(list.items(), [told.data], "the same as in the list");
+        assert_eq!(list.items(), [sent.data], "the same as in the list");
         stage.agent(api).make_ready(&id).await;
         delete(&stage, api, "alice", &id).await;
         while !agent.expect("changed").await.data["spec"]["deleted"].as_bool().unwrap() {}
@@ -61,7 +61,7 @@ async fn an_agent_learns_of_a_create_and_of_a_delete_without_asking_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_sees_an_instance_on_its_way_and_only_those_of_the_organisation() {
+async fn a_user_sees_the_progress_of_instances_of_their_organisation_only() {
     let stage = Stage::new().await;
     let path = KAFKA.path("?watch=true");
     let mut alice = watch(&stage, "alice", &path).await;
@@ -89,7 +89,7 @@ async fn a_user_sees_an_instance_on_its_way_and_only_those_of_the_organisation()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_back_with_the_last_id_misses_nothing_and_gets_nothing_twice() {
+async fn a_client_that_resumes_misses_nothing_and_gets_nothing_twice() {
     let stage = Stage::new().await;
     let path = KAFKA.path("?watch=true");
     let mut alice = watch(&stage, "alice", &path).await;
@@ -154,13 +154,13 @@ async fn a_long_poll_answers_when_something_is_new() {
 
     let begun = Instant::now();
     let path = of_agent(KAFKA, &format!("?wait=60&after={after}"));
-    let (told, id) = tokio::join!(stage.get("agent", &path), stage.create(KAFKA, "alice", "demo"));
+    let (sent, id) = tokio::join!(stage.get("agent", &path), stage.create(KAFKA, "alice", "demo"));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    assert_eq!((ids(&told), &told.body["full"]), (vec![id.as_str()], &json!(false)));
-    assert_eq!(told.body["kind"], "ManagedKafkaList");
-    after = revision(&told);
+    assert_eq!((ids(&sent), &sent.body["full"]), (vec![id.as_str()], &json!(false)));
+    assert_eq!(sent.body["kind"], "ManagedKafkaList");
+    after = revision(&sent);
 
-    // What was told already is not told again.
+    // What was sent already is not sent again.
     let nothing = stage.get("agent", &of_agent(KAFKA, &format!("?wait=0&after={after}"))).await;
     assert_eq!((ids(&nothing).len(), &nothing.body["gone"]), (0, &json!([])));
     let begun = Instant::now();
@@ -270,7 +270,7 @@ async fn a_server_that_stops_ends_its_watches_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_reads_slowly_gets_what_is_so_when_they_read() {
+async fn a_slow_client_gets_the_state_at_the_time_it_reads() {
     let stage = Stage::new().await;
     let mut slow = watch(&stage, "alice", &KAFKA.path("?watch=true")).await;
     slow.expect("full").await;

@@ -116,7 +116,7 @@ async fn with_eval(change: impl FnOnce(&mut Config)) -> (Stage, String, String, 
     let ready = stage.create_with(KAFKA, "alice", eval("ready")).await;
     stage.agent(KAFKA).make_ready(&ready).await;
     let young = stage.create_with(KAFKA, "alice", eval("young")).await;
-    stage.agent(KAFKA).until_told(&young).await;
+    stage.agent(KAFKA).until_listed(&young).await;
     quota(&stage, "2020-01-01");
     reload(&stage).await;
     (stage, kept, ready, young)
@@ -166,7 +166,7 @@ async fn expire_now(stage: &Stage, id: &str) {
         object.spec = Json::encode(&instance.spec);
         let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };
         let change = Change {
-            event: Some(EventDraft::of(&object, "updated")),
+            event: Some(EventDraft::for_object(&object, "updated")),
             write: Some(Write::Update(object)),
             wakes: vec![wake],
             ..Change::default()

@@ -70,7 +70,7 @@ async fn invalid_reports_are_never_server_errors_and_change_nothing_of_others() 
     let stage = Stage::new().await;
     for api in [KAFKA, DINOSAUR] {
         let id = stage.create(api, "alice", "demo").await;
-        stage.agent(api).until_told(&id).await;
+        stage.agent(api).until_listed(&id).await;
         let other = stage.create_ready(api, "bob", "other").await;
         let before = object(&stage, api, &other).await;
         for value in nonsense() {
@@ -97,7 +97,7 @@ async fn reports_of_other_clusters_instances_change_nothing() {
     let stage = Stage::new().await;
     let ready = stage.create_ready(KAFKA, "alice", "demo").await;
     let unready = stage.create(KAFKA, "alice", "unready").await;
-    stage.agent(KAFKA).until_told(&unready).await;
+    stage.agent(KAFKA).until_listed(&unready).await;
     let other_kind = stage.create_ready(DINOSAUR, "alice", "demo").await;
     let all = async || {
         [
@@ -132,7 +132,7 @@ async fn reports_of_other_clusters_instances_change_nothing() {
 async fn thousands_of_unknown_instances_get_results_and_write_nothing() {
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     let before = stage.store.newest_event().await.unwrap();
     let mut body: Map<String, Value> =
         (0..5_000).map(|i| (format!("unknown-{i}"), condition("True", ""))).collect();
@@ -212,7 +212,7 @@ async fn reports_out_of_order_change_no_phase() {
 
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     assert_eq!(
         report(&stage, KAFKA, &id, condition("False", "Deleted")).await,
         "it should not have been deleted"
@@ -270,7 +270,7 @@ async fn invalid_routes_are_not_registered_and_valid_ones_are() {
     })
     .await;
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     let route =
         |prefix: &str, router: &str| json!({ "name": "x", "prefix": prefix, "router": router });
     let own = "router-1.apps.c1.example.com";

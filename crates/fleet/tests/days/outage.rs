@@ -69,7 +69,7 @@ async fn dns_is_unreachable_in_every_phase() {
 
     outside.dns.cut();
     let id = stage.create(KAFKA, "alice", "demo").await;
-    stage.agent(KAFKA).until_told(&id).await;
+    stage.agent(KAFKA).until_listed(&id).await;
     stage.agent(KAFKA).round().await;
     until_failing(&*stage.store, &id).await;
     is_served(&stage, &id, "provisioning").await;

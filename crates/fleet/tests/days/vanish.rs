@@ -24,7 +24,7 @@ async fn the_instances_of_a_vanished_cluster_are_failed_removed_or_replaced() {
     let young = stage.create(KAFKA, "alice", "young").await;
     // This one has DNS records already, and its data plane has not reported it as ready.
     let named = stage.create(KAFKA, "alice", "named").await;
-    stage.agent(KAFKA).until_told(&named).await;
+    stage.agent(KAFKA).until_listed(&named).await;
     let installing = |item: &Value| {
         let mut report = obedient(item);
         report["conditions"][0] =

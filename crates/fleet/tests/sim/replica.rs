@@ -80,7 +80,7 @@ pub async fn register_clusters(world: &World) {
         let operators = [("kafka".to_owned(), vec![operator])].into();
         object.status = Json::encode(&Status { since: now, operators, ..Status::default() });
         let change = Change {
-            event: Some(EventDraft::of(&object, "ready")),
+            event: Some(EventDraft::for_object(&object, "ready")),
             write: Some(Write::Create(object)),
             ..Change::default()
         };

@@ -181,7 +181,7 @@ mod tests {
         for (body, expected) in table {
             assert_eq!(refused(body), expected);
         }
-        json::<Widget>(br#"{"name":"a \\u0000"}"#).expect("a backslash before the u is no NUL");
+        json::<Widget>(br#"{"name":"a \\u0000"}"#).expect("a backslash before the u makes it text");
     }
 
     #[test]

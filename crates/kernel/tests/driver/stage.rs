@@ -261,7 +261,7 @@ pub fn phase(attempt: &Attempt, phase: &str) -> Change {
     let mut object = attempt.object.clone();
     object.phase = phase.into();
     Change {
-        event: Some(EventDraft::of(&object, phase)),
+        event: Some(EventDraft::for_object(&object, phase)),
         write: Some(Write::Transition(object)),
         ..Change::default()
     }

@@ -8,8 +8,9 @@ use kernel::log::EventFilter;
 use kernel::{Change, Key, Object};
 use testkit::on_every_store;
 use testkit::stores::Fresh;
+use testkit::widgets::decide;
 use testkit::widgets::model::{self, KIND};
-use testkit::widgets::{Directory, Request, Spec, Widgets};
+use testkit::widgets::{Directory, Request, Spec, WidgetWorker};
 
 use crate::stage::{Stage, config, eventually};
 
@@ -48,7 +49,7 @@ async fn widgets_become_ready_in_order_and_are_deleted_in_reverse(fresh: &Fresh)
     let dir = tempfile::tempdir().unwrap();
     let workshop = Arc::new(Directory(dir.path().to_owned()));
     // Hours: no lost wake-up heals by itself.
-    let worker = Arc::new(Widgets { workshop, look_again: Duration::from_secs(7200) });
+    let worker = Arc::new(WidgetWorker { workshop, recheck: Duration::from_secs(7200) });
     for (id, depends_on) in GRAPH {
         let depends_on: Vec<Key> = depends_on.iter().map(|id| key(id)).collect();
         let request = Request {
@@ -60,7 +61,7 @@ async fn widgets_become_ready_in_order_and_are_deleted_in_reverse(fresh: &Fresh)
             ..Request::default()
         };
         let dependencies = stage.store.get(&request.depends_on).await.unwrap();
-        let (change, _) = model::create(request, &dependencies, 100, stage.now()).unwrap();
+        let (change, _) = decide::create(request, &dependencies, 100, stage.now()).unwrap();
         stage.commit(change).await;
     }
     let _driver = stage.driver("d", worker, config(16));
@@ -89,7 +90,7 @@ async fn delete(stage: &Stage, id: &str) {
     loop {
         let object = widget(stage, id).await;
         let spec = Spec { deleting: true, ..model::spec(&object).unwrap() };
-        let change: Change = model::respec(&object, "alice", &spec, stage.now()).unwrap();
+        let change: Change = decide::respec(&object, "alice", &spec, stage.now()).unwrap();
         let verdicts = stage.store.commit_all(vec![change], stage.now()).await.unwrap();
         if verdicts[0].is_ok() {
             return;

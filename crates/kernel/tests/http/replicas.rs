@@ -1,4 +1,4 @@
-//! Two servers on one PostgreSQL: what is committed through one is heard of at once by the other.
+//! Two servers on one PostgreSQL: a commit at one reaches the other at once.
 //! All that a timer would do takes longer than these tests wait.
 
 use std::sync::Arc;

@@ -156,7 +156,7 @@ impl TestServer {
         let key = Key::new("widget", id);
         let mut object = Object::new(key, org, owner, &format!("Blue {id}"), phase, self.now());
         object.labels.insert("team".into(), "core".into());
-        let event = Some(EventDraft::of(&object, phase));
+        let event = Some(EventDraft::for_object(&object, phase));
         let write = Some(Write::Create(object.clone()));
         self.commit(Change { write, event, ..Change::default() }).await;
         object
@@ -168,7 +168,7 @@ impl TestServer {
         object.phase = phase.into();
         object.observed = object.generation;
         object.deleted_at = (phase == "deleted").then(|| self.now());
-        let event = Some(EventDraft::of(&object, phase));
+        let event = Some(EventDraft::for_object(&object, phase));
         let write = Some(Write::Update(object));
         self.commit(Change { write, event, ..Change::default() }).await;
     }

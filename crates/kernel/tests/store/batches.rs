@@ -145,7 +145,7 @@ impl Draft {
                 })
                 .collect(),
             leases: self.lease.iter().map(|f| LeaseFence { name: "l".into(), fence: *f }).collect(),
-            event: write.as_ref().map(|write| EventDraft::of(write.object(), "changed")),
+            event: write.as_ref().map(|write| EventDraft::for_object(write.object(), "changed")),
             audit: target.as_ref().map(|target| audit("change", target)),
             write,
         }

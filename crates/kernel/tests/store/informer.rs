@@ -66,7 +66,7 @@ fn follow(informer: &Arc<Informer>) -> DropGuard {
 async fn update(store: &dyn Store, id: &str, change: impl FnOnce(&mut Object)) -> Object {
     let mut object = store.get(&[key(id)]).await.unwrap().remove(0);
     change(&mut object);
-    let event = Some(EventDraft::of(&object, "changed"));
+    let event = Some(EventDraft::for_object(&object, "changed"));
     let write = Some(Write::Update(object));
     commit(store, Change { write, event, ..Change::default() }).await.unwrap();
     store.get(&[key(id)]).await.unwrap().remove(0)

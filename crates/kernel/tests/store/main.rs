@@ -33,7 +33,7 @@ pub fn widget(id: &str, org: &str) -> Object {
 pub fn create(object: Object) -> Change {
     Change {
         wakes: vec![wake(&object.key, &object.org, NOW)],
-        event: Some(EventDraft::of(&object, "created")),
+        event: Some(EventDraft::for_object(&object, "created")),
         audit: Some(audit("create", &object.key)),
         write: Some(Write::Create(object)),
         ..Change::default()

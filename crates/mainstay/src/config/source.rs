@@ -29,7 +29,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Everything that is looked at, given from outside so that tests can.
+/// All inputs of the configuration, passed in for tests.
 #[derive(Default)]
 pub struct Sources {
     /// As `--config` named it. None: [`Sources::usual_file`], if it exists.

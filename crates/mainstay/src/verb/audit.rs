@@ -52,7 +52,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   mainstay audit head >> noted.txt")]
-    LogHeads(ClientArgs),
+    Head(ClientArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Audit {
         match self.verb {
             None => list(self.list).await,
             Some(AuditVerb::List(args)) => list(args).await,
-            Some(AuditVerb::LogHeads(args)) => {
+            Some(AuditVerb::Head(args)) => {
                 let head = head(&mut Client::new(&args)?).await?;
                 output::print(&match args.output {
                     Format::Json => output::json(&head),

@@ -97,12 +97,12 @@ impl Operator {
         say(&self.greeting(&config));
         let operator = Running::new(Arc::new(cluster), config, Ambient::system());
         let stop = CancellationToken::new();
-        let beside = async {
+        let companions = async {
             tokio::join!(self.report(&operator, stop.clone()), print_leadership(&operator, &stop)).0
         };
         let run = operator.clone().run(stop.clone());
         tokio::select! {
-            ended = async { tokio::try_join!(async { Ok(run.await?) }, beside) } => ended.map(drop),
+            ended = async { tokio::try_join!(async { Ok(run.await?) }, companions) } => ended.map(drop),
             forced = signals(&stop, || (), "the Lease runs out by itself") => forced,
         }
     }

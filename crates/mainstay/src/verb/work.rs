@@ -40,24 +40,24 @@ Examples:
   mainstay work list --state retrying --org acme
   mainstay work list --key widget/ID -o yaml")]
     List(ListArgs),
-    /// Look at an object now, whatever it waits for
+    /// Reconcile an object now, whatever it waits for
     #[command(after_help = "\
 Examples:
   mainstay work retry widget/ID
   mainstay work --state stopped -o name | xargs -n1 mainstay work retry")]
     Retry(One),
-    /// Let nobody look at an object until it is resumed
+    /// Pause reconciling an object until it is resumed
     #[command(after_help = "\
 Examples:
   mainstay work pause widget/ID --reason 'the disk is being changed'")]
     Pause {
         #[command(flatten)]
         one: One,
-        /// Why, for those who come after
+        /// The reason, for other operators
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Go on with a paused object
+    /// Resume a paused object
     #[command(after_help = "\
 Examples:
   mainstay work resume widget/ID")]
@@ -78,11 +78,11 @@ struct One {
 struct ListArgs {
     /// Only in this state
     #[arg(long, value_enum, value_name = "STATE")]
-    state: Option<Said>,
-    /// Only what has failed at least once
+    state: Option<RowState>,
+    /// Only rows that have failed at least once
     #[arg(long)]
     failing: bool,
-    /// Only what is paused
+    /// Only paused rows
     #[arg(long)]
     paused: bool,
     /// Only of this organisation
@@ -98,9 +98,9 @@ struct ListArgs {
     client: ClientArgs,
 }
 
-/// A row's state in a person's words.
+/// A row's state as it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-enum Said {
+enum RowState {
     Due,
     Waiting,
     Retrying,
@@ -110,21 +110,21 @@ enum Said {
     Pausing,
 }
 
-impl Said {
-    fn of(state: State, paused: bool, failing: bool) -> Said {
+impl RowState {
+    fn new(state: State, paused: bool, failing: bool) -> RowState {
         match (state, paused, failing) {
-            (State::Running, true, _) => Said::Pausing,
-            (_, true, _) => Said::Paused,
-            (State::Running, ..) => Said::Running,
-            (State::Stopped, ..) => Said::Stopped,
-            (State::Ready | State::Waiting, _, true) => Said::Retrying,
-            (State::Ready, ..) => Said::Due,
-            (State::Waiting, ..) => Said::Waiting,
+            (State::Running, true, _) => RowState::Pausing,
+            (_, true, _) => RowState::Paused,
+            (State::Running, ..) => RowState::Running,
+            (State::Stopped, ..) => RowState::Stopped,
+            (State::Ready | State::Waiting, _, true) => RowState::Retrying,
+            (State::Ready, ..) => RowState::Due,
+            (State::Waiting, ..) => RowState::Waiting,
         }
     }
 
-    fn of_row(row: &QueueRow) -> Said {
-        Said::of(row.state, row.paused, row.attempt > 0)
+    fn from_row(row: &QueueRow) -> RowState {
+        RowState::new(row.state, row.paused, row.attempt > 0)
     }
 
     fn word(self) -> String {
@@ -134,10 +134,10 @@ impl Said {
     /// The server's words for it; some of its rows may be said differently all the same.
     fn query(self) -> (&'static str, String) {
         match self {
-            Said::Due => ("state", "ready".into()),
-            Said::Retrying => ("failing", "true".into()),
-            Said::Paused | Said::Pausing => ("paused", "true".into()),
-            Said::Waiting | Said::Running | Said::Stopped => ("state", self.word()),
+            RowState::Due => ("state", "ready".into()),
+            RowState::Retrying => ("failing", "true".into()),
+            RowState::Paused | RowState::Pausing => ("paused", "true".into()),
+            RowState::Waiting | RowState::Running | RowState::Stopped => ("state", self.word()),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Work {
         match self.verb {
             None => list(self.list).await,
             Some(WorkVerb::List(args)) => list(args).await,
-            Some(WorkVerb::Retry(one)) => one.act("retry", None, "will be looked at now").await,
+            Some(WorkVerb::Retry(one)) => one.act("retry", None, "will be reconciled now").await,
             Some(WorkVerb::Pause { one, reason }) => one.act("pause", reason, "is paused").await,
             Some(WorkVerb::Resume(one)) => one.act("resume", None, "goes on").await,
         }
@@ -191,13 +191,13 @@ async fn list(args: ListArgs) -> Result<()> {
         ("failing", args.failing.then(|| "true".to_owned())),
         ("paused", args.paused.then(|| "true".to_owned())),
     ];
-    if let Some((name, value)) = args.state.map(Said::query) {
+    if let Some((name, value)) = args.state.map(RowState::query) {
         query.retain(|(other, _)| *other != name);
         query.push((name, Some(value)));
     }
     let mut page: Page = client.get(client.url("/api/v1/work", &query)).await?;
     let full = page.rows.len() >= args.limit;
-    page.rows.retain(|row| args.state.is_none_or(|state| state == Said::of_row(row)));
+    page.rows.retain(|row| args.state.is_none_or(|state| state == RowState::from_row(row)));
     let now = client.ambient.now();
     match args.client.output {
         Format::Json => output::print(&output::json(&page.rows))?,
@@ -207,7 +207,7 @@ async fn list(args: ListArgs) -> Result<()> {
         )?,
         Format::Table => {
             if !page.rows.is_empty() {
-                let head = ["KEY", "STATE", "NEXT LOOK", "FAILED", "ORG", "WHY"];
+                let head = ["KEY", "STATE", "NEXT ATTEMPT", "FAILED", "ORG", "WHY"];
                 output::print(&output::table(&head, page.rows.iter().map(|row| cells(row, now))))?;
             }
             if full {
@@ -220,17 +220,25 @@ async fn list(args: ListArgs) -> Result<()> {
 }
 
 fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
-    let said = Said::of_row(row);
+    let said = RowState::from_row(row);
     let next = match said {
-        Said::Due | Said::Retrying | Said::Waiting if row.due.seconds() <= now.seconds() => {
+        RowState::Due | RowState::Retrying | RowState::Waiting
+            if row.due.seconds() <= now.seconds() =>
+        {
             "now".into()
         }
-        Said::Due | Said::Retrying | Said::Waiting => distance(row.due, now),
-        Said::Running | Said::Pausing | Said::Stopped | Said::Paused => String::new(),
+        RowState::Due | RowState::Retrying | RowState::Waiting => distance(row.due, now),
+        RowState::Running | RowState::Pausing | RowState::Stopped | RowState::Paused => {
+            String::new()
+        }
     };
     let why = match said {
-        Said::Running | Said::Pausing if row.reason.is_empty() => format!("by {}", row.worker),
-        Said::Running | Said::Pausing => format!("by {}; before: {}", row.worker, row.reason),
+        RowState::Running | RowState::Pausing if row.reason.is_empty() => {
+            format!("by {}", row.worker)
+        }
+        RowState::Running | RowState::Pausing => {
+            format!("by {}; before: {}", row.worker, row.reason)
+        }
         _ => row.reason.clone(),
     };
     let failed = if row.attempt == 0 { String::new() } else { format!("{}x", row.attempt) };
@@ -239,15 +247,15 @@ fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
 
 /// The whole queue, whatever was filtered: `widget: 3 due, 2 stopped`, a line per kind.
 fn summary(counts: &[Count]) -> String {
-    let mut kinds: BTreeMap<&str, BTreeMap<Said, i64>> = BTreeMap::new();
+    let mut kinds: BTreeMap<&str, BTreeMap<RowState, i64>> = BTreeMap::new();
     for count in counts {
-        let said = Said::of(count.state, count.paused, count.failing);
+        let said = RowState::new(count.state, count.paused, count.failing);
         *kinds.entry(&count.kind).or_default().entry(said).or_default() += count.rows;
     }
     if kinds.is_empty() {
         return "the queue is empty: nothing needs a look".into();
     }
-    let line = |(kind, said): (&str, BTreeMap<Said, i64>)| {
+    let line = |(kind, said): (&str, BTreeMap<RowState, i64>)| {
         let said = said.iter().map(|(said, rows)| format!("{rows} {}", said.word()));
         format!("{kind}: {}", said.collect::<Vec<_>>().join(", "))
     };

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::flaky::Flaky;
 use super::{ORGS, QUOTA, World};
+use crate::widgets::decide;
 use crate::widgets::model::{self, Request, Spec};
 
 /// How long a client waits before it sends the same command again.
@@ -118,8 +119,8 @@ async fn create(
     ambient: &Ambient,
 ) -> kernel::Result<Key> {
     let dependencies = store.get(&request.depends_on).await?;
-    let (change, object) = model::create(request.clone(), &dependencies, QUOTA, ambient.now())?;
-    let change = model::as_command(change, command(id, "create", &object.key));
+    let (change, object) = decide::create(request.clone(), &dependencies, QUOTA, ambient.now())?;
+    let change = Change { command: Some(command(id, "create", &object.key)), ..change };
     commit(store, change, ambient.now()).await?;
     Ok(object.key)
 }
@@ -138,7 +139,8 @@ async fn change(
         .ok_or(Error::NotFound(key.to_string()))?;
     let before = model::spec(&object)?;
     let spec = Spec { size: before.size + 1, deleting, ..before };
-    let change: Change = model::respec(&object, "alice", &spec, ambient.now())?;
-    commit(store, model::as_command(change, command(id, "change", key)), ambient.now()).await?;
+    let change: Change = decide::respec(&object, "alice", &spec, ambient.now())?;
+    commit(store, Change { command: Some(command(id, "change", key)), ..change }, ambient.now())
+        .await?;
     Ok(key.clone())
 }

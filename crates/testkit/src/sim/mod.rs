@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Memory;
 use crate::memory::{Bug, Tables};
-use crate::widgets::Widgets;
+use crate::widgets::WidgetWorker;
 pub use check::{Broken, at_rest};
 use client::Ledger;
 use flaky::Flaky;
@@ -136,10 +136,10 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
             name: format!("replica-{replica}.{lives}"),
             store: store.clone(),
             ambient: Ambient::seeded(move || clock.now(), seed.wrapping_add(lives)),
-            workers: vec![Arc::new(Widgets {
+            workers: vec![Arc::new(WidgetWorker {
                 workshop: Arc::new(workshop::From(store.clone())),
                 // Longer than the run: no lost wake-up heals by itself.
-                look_again: REST * 2,
+                recheck: REST * 2,
             })],
             config: Config { slots: 4, slots_urgent: 1, ..Config::default() },
             observe: Arc::new(|_, _, _, _| {}),

@@ -4,18 +4,17 @@ use axum::extract::State;
 use axum::response::Response;
 use kernel::change::CommandReply;
 use kernel::http::{
-    Body, Caller, Context, Idempotency, PathId, Routes, can_see, commit_idempotent, valid_name,
+    Body, Caller, Context, Idempotency, Idempotent, PathId, RequestContext, Routes,
+    commit_idempotent, valid_name,
 };
 use kernel::identity::{Action, Principal};
-use kernel::{App, Error, Json, Key, Labels, Object, Result};
+use kernel::{App, Change, Error, Json, Key, Labels, Object, Refusal, Result};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::model::{self, KIND, Request, Spec};
-
-/// Widgets that an organisation may have.
-pub const QUOTA: i64 = 1_000_000;
+use super::commands;
+use super::model::{KIND, Request, Spec};
 
 pub fn routes() -> Routes {
     Routes::new()
@@ -38,13 +37,13 @@ struct NewWidget {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     depends_on: Vec<Key>,
-    /// How many looks fail before one succeeds.
+    /// How many attempts fail before one succeeds.
     #[serde(default)]
     fail_times: i32,
-    /// How many looks panic before one succeeds.
+    /// How many attempts panic before one succeeds.
     #[serde(default)]
     panic_times: i32,
-    /// Fails for good, with this reason.
+    /// Fails permanently, with this reason.
     broken: Option<String>,
 }
 
@@ -61,17 +60,12 @@ async fn create(
     let idempotent = idempotency.of(&body.bytes);
     let work = async {
         let request = request(&app, &who, body.value)?;
-        let dependencies = app.store.get(&request.depends_on).await?;
-        let (mut change, object) = model::create(request, &dependencies, QUOTA, app.ambient.now())?;
-        let audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
-        change.audit = Some(kernel::change::AuditDraft { after: object.spec.clone(), ..audit });
-        commit_idempotent(
-            &app,
-            &idempotent,
-            change,
-            CommandReply { status: 202, body: Json::encode(&object) },
-        )
-        .await
+        let (mut change, object) =
+            commands::create(app.store.as_ref(), request, app.ambient.now()).await?;
+        let mut audit = context.audit(&who, "widget.create", object.key.as_str(), &object.org);
+        audit.after = object.spec.clone();
+        change.audit = Some(audit);
+        accept(&app, &idempotent, change, &object).await
     };
     idempotent.run(app.store.as_ref(), work).await
 }
@@ -83,6 +77,16 @@ fn request(app: &App, who: &Principal, new: NewWidget) -> Result<Request> {
     let spec = Spec { size, fail_times, panic_times, broken, deleting: false };
     let (id, org, owner) = (app.ambient.id(), who.org.clone(), who.subject.clone());
     Ok(Request { id, org, owner, name, description, labels, spec, depends_on })
+}
+
+async fn accept(
+    app: &App,
+    idempotent: &Idempotent,
+    change: Change,
+    object: &Object,
+) -> Result<Response> {
+    let reply = CommandReply { status: 202, body: Json::encode(object) };
+    commit_idempotent(app, idempotent, change, reply).await
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -102,9 +106,8 @@ async fn change(
     idempotency: Idempotency,
     body: Body<WidgetChange>,
 ) -> Result<Response> {
-    let size = body.value.size;
-    let wish = |before: Spec| Spec { size, ..before };
-    respec(&app, &who, &context, &id, idempotency.of(&body.bytes), wish).await
+    let idempotent = idempotency.of(&body.bytes);
+    edit(&app, &who, &context, &id, idempotent, commands::resize(body.value.size)).await
 }
 
 /// Deletes a widget, once nothing depends on it any more.
@@ -117,51 +120,35 @@ async fn delete(
     PathId(id): PathId,
     idempotency: Idempotency,
 ) -> Result<Response> {
-    let wish = |before: Spec| Spec { deleting: true, ..before };
-    respec(&app, &who, &context, &id, idempotency.of(b""), wish).await
+    edit(&app, &who, &context, &id, idempotency.of(b""), commands::delete()).await
 }
 
-/// Writes a widget's new spec; reads again if someone else wrote meanwhile.
-async fn respec(
+/// Commits a command that edits the spec; repeats it if another writer came in between.
+async fn edit(
     app: &App,
     who: &Principal,
-    context: &kernel::http::RequestContext,
+    context: &RequestContext,
     id: &str,
-    idempotent: kernel::http::Idempotent,
-    wish: impl Fn(Spec) -> Spec,
+    idempotent: Idempotent,
+    edit: impl Fn(Spec) -> Spec,
 ) -> Result<Response> {
     let key = Key::parse(&format!("{KIND}/{id}"))?;
     loop {
-        let work = write(app, who, context, &key, &idempotent, &wish);
+        let work = async {
+            let now = app.ambient.now();
+            let (mut change, before) =
+                commands::edit(app.store.as_ref(), who, &key, &edit, now).await?;
+            let after = change.write.as_ref().map_or(&before, |write| write.object()).clone();
+            if let Some(audit) = &mut change.audit {
+                let mut written = context.audit(who, &audit.action, key.as_str(), &before.org);
+                (written.before, written.after) = (before.spec.clone(), after.spec.clone());
+                *audit = written;
+            }
+            accept(app, &idempotent, change, &after).await
+        };
         match idempotent.run(app.store.as_ref(), work).await {
-            Err(Error::Refused(kernel::Refusal::Stale { .. })) => {}
+            Err(Error::Refused(Refusal::Stale { .. })) => {}
             done => return done,
         }
     }
-}
-
-async fn write(
-    app: &App,
-    who: &Principal,
-    context: &kernel::http::RequestContext,
-    key: &Key,
-    idempotent: &kernel::http::Idempotent,
-    wish: impl Fn(Spec) -> Spec,
-) -> Result<Response> {
-    let object = visible(app, who, key).await?;
-    let spec = wish(model::spec(&object)?);
-    let mut change = model::respec(&object, &who.subject, &spec, app.ambient.now())?;
-    let action = if spec.deleting { "widget.delete" } else { "widget.update" };
-    let mut audit = context.audit(who, action, key.as_str(), &object.org);
-    (audit.before, audit.after) = (object.spec.clone(), Json::encode(&spec));
-    change.audit = Some(audit);
-    let after = change.write.as_ref().map(|write| write.object().clone()).unwrap_or(object);
-    let answer = CommandReply { status: 202, body: Json::encode(&after) };
-    commit_idempotent(app, idempotent, change, answer).await
-}
-
-async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Object> {
-    let found = app.store.get(std::slice::from_ref(key)).await?.pop();
-    let found = found.filter(|object| object.deleted_at.is_none() && can_see(who, object));
-    found.ok_or_else(|| Error::NotFound(key.to_string()))
 }

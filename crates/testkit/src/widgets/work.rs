@@ -1,4 +1,4 @@
-//! Observes a widget and carries out one step at a time.
+//! The worker of widgets: observes one, and executes one step at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,17 @@ use kernel::{Error, Object, Result, Timestamp};
 
 use super::decide::{Observed, Step, decide};
 use super::model::{self, KIND};
-use super::workshop::Workshop;
+use super::ports::Workshop;
+use super::store;
 
-pub struct Widgets {
+pub struct WidgetWorker {
     pub workshop: Arc<dyn Workshop>,
-    /// How long a lost wake-up may cost.
-    pub look_again: Duration,
+    /// The delay that a lost wake-up may cost.
+    pub recheck: Duration,
 }
 
 #[async_trait]
-impl Worker for Widgets {
+impl Worker for WidgetWorker {
     type Observed = Observed;
     type Step = Step;
 
@@ -27,15 +28,12 @@ impl Worker for Widgets {
     }
 
     async fn observe(&self, attempt: &Attempt) -> Result<Observed> {
-        let store = attempt.store();
-        let dependencies = store.get(&store.dependencies(&attempt.object.key).await?).await?;
-        let dependents = store.get(&store.dependents(&attempt.object.key).await?).await?;
-        let alive = dependents.into_iter().filter(|object| object.deleted_at.is_none());
+        let key = &attempt.object.key;
         Ok(Observed {
-            built: self.workshop.inspect(&attempt.object.key).await?,
-            dependencies,
-            dependents: alive.map(|object| object.key).collect(),
-            look_again: self.look_again,
+            built: self.workshop.inspect(key).await?,
+            dependencies: store::dependencies(attempt.store(), key).await?,
+            dependents: store::dependents(attempt.store(), key).await?,
+            recheck: self.recheck,
         })
     }
 

@@ -206,7 +206,7 @@ async fn commit(
     let change = Change {
         takes: admitted.takes.iter().cloned().chain(capacity).collect(),
         wakes: vec![wake],
-        event: Some(EventDraft::of(&object, "accepted")),
+        event: Some(EventDraft::for_object(&object, "accepted")),
         audit: Some(AuditDraft { after: object.spec.clone(), ..audit }),
         write: Some(Write::Create(object)),
         ..Change::default()

@@ -187,7 +187,7 @@ pub async fn edit(
         (audit.before, audit.after) = (object.spec.clone(), instance_change.spec.clone());
         wanted.audit = Some(audit);
         if wanted.event.is_none() {
-            wanted.event = Some(EventDraft::of(&instance_change, "updated"));
+            wanted.event = Some(EventDraft::for_object(&instance_change, "updated"));
         }
         wanted.write = Some(Write::Update(instance_change));
         after.updated_at = now;

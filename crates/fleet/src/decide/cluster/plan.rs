@@ -332,7 +332,7 @@ impl Plan<'_> {
         let releases = scaling::counters(self.cluster)
             .map(|counter| Release { counter, holder: self.cluster.key().to_string() });
         let change = Change {
-            event: Some(EventDraft::of(&object, "deleted")),
+            event: Some(EventDraft::for_object(&object, "deleted")),
             audit: Some(audit(&object, "deleted")),
             releases: releases.collect(),
             wakes: self.observed.wakes.clone(),
@@ -394,7 +394,7 @@ fn write_to(object: &Object, cluster: &Cluster, now: Timestamp) -> Object {
 pub fn cluster_change(object: &Object, cluster: &Cluster, what: &str, now: Timestamp) -> Change {
     let object = write_to(object, cluster, now);
     Change {
-        event: Some(EventDraft::of(&object, what)),
+        event: Some(EventDraft::for_object(&object, what)),
         audit: Some(audit(&object, what)),
         write: Some(Write::Update(object)),
         ..Change::default()

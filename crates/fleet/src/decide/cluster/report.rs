@@ -76,7 +76,10 @@ pub fn change(
     let releases = scaling::counters(&before).filter(|_| became_ready);
     let releases = releases.map(|counter| Release { counter, holder: holder.clone() });
     Ok(Some(Change {
-        event: Some(EventDraft::of(&written, if moved { after.phase.label() } else { "reported" })),
+        event: Some(EventDraft::for_object(
+            &written,
+            if moved { after.phase.label() } else { "reported" },
+        )),
         releases: releases.collect(),
         wakes,
         write: Some(Write::Transition(written)),

@@ -57,7 +57,7 @@ pub fn instance_change(object: &Object, instance: &Instance, what: &str, now: Ti
     // Most changes are of the status only, which costs the store less.
     let status_only = object.spec == before.spec && object.owner == before.owner;
     Change {
-        event: Some(EventDraft::of(&object, what)),
+        event: Some(EventDraft::for_object(&object, what)),
         audit: Some(audit(&object, what)),
         wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
         write: Some(if status_only { Write::Transition(object) } else { Write::Update(object) }),

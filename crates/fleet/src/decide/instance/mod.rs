@@ -378,7 +378,7 @@ impl Plan<'_> {
         gone.deleted_at = Some(self.now);
         gone.observed = gone.generation;
         let change = Change {
-            event: Some(EventDraft::of(&gone, "deleted")),
+            event: Some(EventDraft::for_object(&gone, "deleted")),
             audit: Some(audit(&gone, "deleted")),
             releases: instance.releases(instance.counters()),
             depends_on: Some(Vec::new()),

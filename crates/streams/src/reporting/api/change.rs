@@ -153,7 +153,7 @@ impl Author {
         };
         object.updated_at = now;
         Change {
-            event: Some(EventDraft::of(&object, what)),
+            event: Some(EventDraft::for_object(&object, what)),
             depends_on: class.map(|class| vec![class]),
             write: Some(match stored {
                 None => Write::Create(object),
@@ -170,7 +170,7 @@ impl Author {
         object.updated_at = now;
         object.deleted_at = Some(now);
         Change {
-            event: Some(EventDraft::of(&object, "deleted")),
+            event: Some(EventDraft::for_object(&object, "deleted")),
             depends_on: Some(Vec::new()),
             write: Some(Write::Update(object)),
             ..Change::default()

@@ -74,7 +74,7 @@ impl AccountService<'_> {
         let change = Change {
             takes: vec![take],
             wakes: self.deferred_wake(&object, now),
-            event: Some(EventDraft::of(&object, phase)),
+            event: Some(EventDraft::for_object(&object, phase)),
             audit: Some(audit),
             write: Some(Write::Create(object.clone())),
             ..Change::default()
@@ -103,7 +103,7 @@ impl AccountService<'_> {
                 object.updated_at = now;
                 object.observed = object.generation;
                 Change {
-                    event: Some(EventDraft::of(object, account::READY)),
+                    event: Some(EventDraft::for_object(object, account::READY)),
                     write: Some(Write::Transition(object.clone())),
                     ..Change::default()
                 }
@@ -132,7 +132,7 @@ impl AccountService<'_> {
             object.phase = account::DELETING.into();
             object.spec = Json::encode(&Spec { deleting: true, ..account.spec.clone() });
             Change {
-                event: Some(EventDraft::of(object, account::DELETING)),
+                event: Some(EventDraft::for_object(object, account::DELETING)),
                 wakes: vec![Wake::for_object(object, now)],
                 write: Some(Write::Update(object.clone())),
                 ..Change::default()
@@ -150,7 +150,7 @@ impl AccountService<'_> {
                 let rotation = account.spec.rotation + 1;
                 object.spec = Json::encode(&Spec { rotation, ..account.spec.clone() });
                 Change {
-                    event: Some(EventDraft::of(object, "reset")),
+                    event: Some(EventDraft::for_object(object, "reset")),
                     wakes: self.deferred_wake(object, now),
                     write: Some(Write::Update(object.clone())),
                     ..Change::default()
@@ -159,10 +159,10 @@ impl AccountService<'_> {
             .await?;
         let fleet = self.fleet;
         if fleet.sso_is_external {
-            let told =
+            let updated =
                 with_timeout(fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)))
                     .await;
-            told.map_err(|error| {
+            updated.map_err(|error| {
                 tracing::warn!(error = ?error, id = account.id, "updating the secret in the sign-in system failed");
                 ErrorCode::SsoSecret.error(
                     "failed to reset the service account's credentials: the old secret ends as \
@@ -228,7 +228,7 @@ impl AccountService<'_> {
 fn full(org: &str, limit: i64) -> Error {
     ErrorCode::AccountLimit.error(format!(
         "Max allowed number:{limit} of service accounts has reached: the limit counts all service \
-         accounts of the whole organisation {org}, whoever created them"
+         accounts of the whole organisation {org}, regardless of who created them"
     ))
 }
 

@@ -93,7 +93,7 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     };
     let mut audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
     audit.after = object.spec.clone();
-    let event = EventDraft::of(&object, &object.phase);
+    let event = EventDraft::for_object(&object, &object.phase);
     let wakes = vec![Wake::for_object(&object, now)];
     let write = match before {
         None => Write::Create(object.clone()),
@@ -175,7 +175,7 @@ async fn request_delete(call: &Call, who: &Principal, cluster: &Cluster) -> Resu
         let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
         (audit.before, audit.after) = (before.spec.clone(), after.spec.clone());
         let change = Change {
-            event: Some(EventDraft::of(&after, "deleting")),
+            event: Some(EventDraft::for_object(&after, "deleting")),
             audit: Some(audit),
             wakes: vec![Wake::for_object(&after, now)],
             write: Some(Write::Update(after)),

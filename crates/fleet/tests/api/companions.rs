@@ -1,4 +1,4 @@
-//! What the existing command line asks beside a kind's own API: who the caller is, their quota, and
+//! What the existing command line calls besides a kind's own API: who the caller is, their quota, and
 //! service accounts where the existing sign-in system has them.
 
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ async fn service_accounts_are_listed_in_parts_and_only_ones_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_caller_is_told_who_they_are_and_what_they_may_have() {
+async fn the_caller_gets_their_account_and_quota() {
     let stage = Stage::new().await;
     let who = stage.get("alice", ACCOUNT).await;
     assert_eq!((who.status, &who.body["username"]), (200, &json!("alice")));

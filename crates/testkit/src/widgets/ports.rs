@@ -1,5 +1,5 @@
-//! The outside system: where widgets are really built. One file each in a directory, or the
-//! simulator's.
+//! The outside system: the workshop where widgets are built. One file per widget in a directory, or
+//! the simulator's.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -10,10 +10,10 @@ use kernel::{Error, Key, Result};
 
 #[async_trait]
 pub trait Workshop: Send + Sync + 'static {
-    /// The generation that stands there, if anything does.
+    /// The generation that is built, if any.
     async fn inspect(&self, key: &Key) -> Result<Option<i64>>;
-    /// Idempotent: the same generation again changes nothing. A fence older than one that was
-    /// seen is refused.
+    /// Idempotent: the same generation again changes nothing. Refuses a fence that is older than
+    /// the newest one.
     async fn build(&self, key: &Key, generation: i64, size: u32, fence: i64) -> Result<()>;
     async fn demolish(&self, key: &Key, fence: i64) -> Result<()>;
 }
@@ -27,23 +27,23 @@ impl Directory {
         self.0.join(key.id())
     }
 
-    /// Takes the lock, unless a newer fence was seen or someone else has it.
+    /// Takes the lock, unless another process has it or the fence is outdated.
     fn enter(&self, key: &Key, fence: i64) -> Result<File> {
         let dir = self.0.join(".fences");
         std::fs::create_dir_all(&dir).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).read(true).write(true);
         let mut file = options.open(dir.join(key.id())).map_err(failed)?;
-        // Its holder may be paused for long: to wait here would stop this worker too.
+        // Its holder may be paused for long: waiting here would block this worker too.
         file.try_lock().map_err(|e| failed(e.into()))?;
         let mut seen = String::new();
         file.read_to_string(&mut seen).map_err(failed)?;
         if seen.trim().parse::<i64>().is_ok_and(|seen| seen > fence) {
-            return Err(Error::Conflict(format!("{key}: a newer fence than {fence} was seen")));
+            return Err(Error::Conflict(format!("{key}: fence {fence} is outdated")));
         }
         file.rewind().map_err(failed)?;
-        // Fences only grow, so the new number covers the old one whole; in one write, so that a
-        // crash leaves one or the other.
+        // Fences only grow, so the new number overwrites the old one completely; in one write, so
+        // that a crash leaves one or the other.
         file.write_all(format!("{fence:020}\n").as_bytes()).map_err(failed)?;
         Ok(file)
     }
@@ -69,7 +69,7 @@ impl Workshop for Directory {
             return Ok(());
         }
         let file = OpenOptions::new().create(true).append(true).open(self.file(key));
-        // In one write, so that a crash does not leave half a line for the next to go on with.
+        // In one write, so that a crash does not leave half a line.
         let line = format!("{generation}\n");
         file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
     }
