@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use kernel::change::{AuditDraft, EventDraft, Release, Write};
+use kernel::change::{EventDraft, Release, Write};
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
+use super::audit;
 use crate::model::account::{self, Account};
 
 /// How long the request that creates an account may take. A request that was not acknowledged by
@@ -93,17 +94,6 @@ pub fn deleted(object: &Object, now: Timestamp) -> Change {
 
 fn release(object: &Object) -> Release {
     Release { counter: account::counter(&object.org), holder: object.key.to_string() }
-}
-
-fn audit(object: &Object, what: &str) -> AuditDraft {
-    AuditDraft {
-        actor: "mainstay".into(),
-        action: format!("{}.{what}", object.key.kind()),
-        target: object.key.to_string(),
-        org: object.org.clone(),
-        outcome: "done".into(),
-        ..AuditDraft::default()
-    }
 }
 
 #[cfg(test)]

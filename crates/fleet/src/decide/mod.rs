@@ -11,6 +11,9 @@ pub mod placement;
 pub mod promotion;
 pub mod version_change;
 
+use kernel::Object;
+use kernel::change::AuditDraft;
+
 /// What an event does to a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition<Phase> {
@@ -19,4 +22,16 @@ pub enum Transition<Phase> {
     None,
     /// The object stays as history.
     Removed,
+}
+
+/// The audit entry of a change that a worker makes.
+fn audit(object: &Object, what: &str) -> AuditDraft {
+    AuditDraft {
+        actor: "mainstay".into(),
+        action: format!("{}.{what}", object.key.kind()),
+        target: object.key.to_string(),
+        org: object.org.clone(),
+        outcome: "done".into(),
+        ..AuditDraft::default()
+    }
 }

@@ -169,7 +169,7 @@ enum Symbol {
     Quoted(String),
 }
 
-fn wrong(position: usize, why: impl std::fmt::Display) -> kernel::Error {
+fn error_at(position: usize, why: impl std::fmt::Display) -> kernel::Error {
     ErrorCode::Search.error(format!("[{position}] error parsing the filter: {why}"))
 }
 
@@ -183,7 +183,7 @@ fn unexpected(token: &Token) -> kernel::Error {
         Symbol::Word(word) => word,
         Symbol::Quoted(text) => text,
     };
-    wrong(token.position, format!("unexpected token `{text}`"))
+    error_at(token.position, format!("unexpected token `{text}`"))
 }
 
 fn scan(text: &str) -> Result<Vec<Token>> {
@@ -198,7 +198,7 @@ fn scan(text: &str) -> Result<Vec<Token>> {
             '=' => Symbol::Equal,
             '<' if chars.next_if(|(c, _)| *c == '>').is_some() => Symbol::Unequal,
             '<' | '>' | '!' | ';' | '"' | '`' => {
-                return Err(wrong(position, format!("unexpected token `{c}`")));
+                return Err(error_at(position, format!("unexpected token `{c}`")));
             }
             '\'' => {
                 let mut quoted = String::new();
@@ -208,10 +208,10 @@ fn scan(text: &str) -> Result<Vec<Token>> {
                         Some(('\\', _)) => match chars.next() {
                             Some(('\'', _)) => quoted.push('\''),
                             Some((c, _)) => quoted.extend(['\\', c]),
-                            None => return Err(wrong(position, "the quote has no end")),
+                            None => return Err(error_at(position, "the quote has no end")),
                         },
                         Some((c, _)) => quoted.push(c),
-                        None => return Err(wrong(position, "the quote has no end")),
+                        None => return Err(error_at(position, "the quote has no end")),
                     }
                 }
                 Symbol::Quoted(quoted)
@@ -243,7 +243,7 @@ impl Parser {
         let token = self.tokens.get(self.at).cloned();
         self.at += 1;
         token.ok_or_else(|| {
-            wrong(self.end, "the search ends where more was expected, such as name = demo")
+            error_at(self.end, "the search ends where more was expected, such as name = demo")
         })
     }
 
@@ -262,7 +262,7 @@ impl Parser {
         let position = self.tokens.get(self.at - 1).map_or(self.end, |token| token.position);
         if self.joins > JOINS_MAX {
             let why = format!("maximum number of permitted joins ({JOINS_MAX}) exceeded");
-            return Err(wrong(position, why));
+            return Err(error_at(position, why));
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Parser {
                     Err(unexpected(&close))
                 };
             }
-            Symbol::Open => return Err(wrong(token.position, "too many parentheses")),
+            Symbol::Open => return Err(error_at(token.position, "too many parentheses")),
             Symbol::Word(name) => name,
             _ => return Err(unexpected(&token)),
         };
@@ -305,7 +305,7 @@ impl Parser {
         let Some((_, column)) = column else {
             let names = COLUMNS.map(|(name, _)| name).join(" ");
             let why = format!("invalid column name: '{name}', valid values are: [{names}]");
-            return Err(wrong(token.position, why));
+            return Err(error_at(token.position, why));
         };
         self.condition(*column)
     }

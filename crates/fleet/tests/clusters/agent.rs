@@ -1,4 +1,4 @@
-//! `mainstay agent` between a whole server and a real API server whose nodes are played.
+//! `mainstay agent` between a whole server and a real API server with simulated nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::kubernetes::{edit, unique};
 use crate::stage::{Stage, clusters_file, eventually};
 
-/// An agent that ends with the value, without a farewell.
+/// An agent that is killed when the value is dropped.
 struct Agent(JoinHandle<()>, CancellationToken);
 
 impl Agent {
@@ -30,9 +30,9 @@ impl Agent {
         let outbound =
             Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ())).unwrap();
         let stop = CancellationToken::new();
-        let ends = stop.clone();
+        let stopped = stop.clone();
         let task =
-            tokio::spawn(async move { run(settings, cluster, &outbound, ends).await.unwrap() });
+            tokio::spawn(async move { run(settings, cluster, &outbound, stopped).await.unwrap() });
         Agent(task, stop)
     }
 }
@@ -60,7 +60,7 @@ async fn stage(dir: &Path, id: &str, change: impl FnOnce(&mut fleet::Config)) ->
 
 fn settings(stage: &Stage, id: &str) -> Settings {
     let (client, secret) = crate::stage::agent_secret(&stage.dir, id);
-    let given: BTreeMap<&str, String> = [
+    let values: BTreeMap<&str, String> = [
         ("control-plane-url", stage.url.clone()),
         ("sso-auth-server-url", stage.url.clone()),
         ("sso-client-id", client),
@@ -69,7 +69,7 @@ fn settings(stage: &Stage, id: &str) -> Settings {
         ("resync-interval", "600s".to_owned()),
     ]
     .into();
-    Settings::from_values(|name| given.get(name).cloned()).unwrap()
+    Settings::from_values(|name| values.get(name).cloned()).unwrap()
 }
 
 fn names(id: &str, name: &str) -> (ObjectRef, ObjectRef, ObjectRef) {
@@ -81,89 +81,89 @@ fn names(id: &str, name: &str) -> (ObjectRef, ObjectRef, ObjectRef) {
     )
 }
 
-async fn ours(server: &Kubernetes) -> KubeClient {
+async fn admin_client(server: &Kubernetes) -> KubeClient {
     KubeClient::from_kubeconfig(server.admin().kubeconfig(), None).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_runs_on_the_cluster_is_kept_as_it_should_be_and_goes() {
+async fn an_instance_runs_on_the_cluster_is_repaired_and_deleted() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
     let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
-    let ours = ours(&server).await;
+    let client = admin_client(&server).await;
     let _agent = Agent::start(settings, &server.admin()).await;
     stage.until_cluster(&cluster, Phase::Ready).await;
 
     let id = stage.create("demo").await;
     stage.until_kafka(&id, "ready").await;
     let (namespace, service, set) = names(&id, "demo");
-    let found = ours.get(&set).await.unwrap().unwrap();
+    let found = client.get(&set).await.unwrap().unwrap();
     assert_eq!(found["status"]["readyReplicas"], 1, "its pods run");
     assert_eq!(found["metadata"]["labels"]["mainstay.io/agent"], cluster.as_str());
-    assert!(ours.get(&service).await.unwrap().is_some());
+    assert!(client.get(&service).await.unwrap().is_some());
     assert_eq!(stage.kafka(&id).await.1.versions["kafka"], "latest");
 
-    // Deleted or edited by hand: it comes back.
+    // Deleted or edited by hand: it is repaired.
     let before = found["metadata"]["uid"].clone();
-    assert!(ours.delete(&set).await.unwrap());
-    eventually("another one is there", async || {
-        ours.get(&set).await.unwrap().is_some_and(|found| found["metadata"]["uid"] != before)
+    assert!(client.delete(&set).await.unwrap());
+    eventually("it was created again", async || {
+        client.get(&set).await.unwrap().is_some_and(|found| found["metadata"]["uid"] != before)
     })
     .await;
     stage.until_kafka(&id, "ready").await;
-    let mut edited = ours.get(&set).await.unwrap().unwrap();
+    let mut edited = client.get(&set).await.unwrap().unwrap();
     edited["spec"]["replicas"] = 3.into();
     edit(&server, &edited).await;
     eventually("it has one replica", async || {
-        ours.get(&set).await.unwrap().is_some_and(|found| found["spec"]["replicas"] == 1)
+        client.get(&set).await.unwrap().is_some_and(|found| found["spec"]["replicas"] == 1)
     })
     .await;
 
-    // Suspended, it has no pods, and has them again.
+    // Suspended, it has no pods; resumed, it has them again.
     stage.suspend(&id, true).await;
     stage.until_kafka(&id, "suspended").await;
-    assert_eq!(ours.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 0);
+    assert_eq!(client.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 0);
     stage.suspend(&id, false).await;
     stage.until_kafka(&id, "ready").await;
-    assert_eq!(ours.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 1);
+    assert_eq!(client.get(&set).await.unwrap().unwrap()["spec"]["replicas"], 1);
 
     stage.delete(&id).await;
     stage.until_kafka(&id, "gone").await;
-    assert!(ours.get(&namespace).await.unwrap().is_none(), "nothing of it is left");
+    assert!(client.get(&namespace).await.unwrap().is_none(), "nothing of it is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_killed_in_the_middle_goes_on_where_it_was() {
+async fn an_agent_that_is_killed_continues_after_its_restart() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
     let (stage, settings) = stage(dir.path(), &cluster, |_| {}).await;
-    let ours = ours(&server).await;
+    let client = admin_client(&server).await;
     let agent = Agent::start(settings.clone(), &server.admin()).await;
     stage.until_cluster(&cluster, Phase::Ready).await;
     let kept = stage.create("kept").await;
     let (namespace, ..) = names(&kept, "kept");
-    eventually("it began", async || ours.get(&namespace).await.unwrap().is_some()).await;
+    eventually("it began", async || client.get(&namespace).await.unwrap().is_some()).await;
     drop(agent);
-    let made = stage.create("made").await;
-    stage.until_kafka(&made, "provisioning").await;
+    let other = stage.create("other").await;
+    stage.until_kafka(&other, "provisioning").await;
     let agent = Agent::start(settings.clone(), &server.admin()).await;
-    for id in [&kept, &made] {
+    for id in [&kept, &other] {
         stage.until_kafka(id, "ready").await;
     }
-    // Killed while it deletes; and what is not told deleted stays.
-    stage.delete(&made).await;
+    // Killed during a deletion; an instance that was not deleted stays.
+    stage.delete(&other).await;
     drop(agent);
-    stage.until_kafka(&made, "deprovision").await;
+    stage.until_kafka(&other, "deprovision").await;
     let _agent = Agent::start(settings, &server.admin()).await;
-    stage.until_kafka(&made, "gone").await;
+    stage.until_kafka(&other, "gone").await;
     assert_eq!(stage.kafka(&kept).await.0, "ready");
-    assert!(ours.get(&namespace).await.unwrap().is_some());
+    assert!(client.get(&namespace).await.unwrap().is_some());
     stage.delete(&kept).await;
     stage.until_kafka(&kept, "gone").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_and_a_control_plane_that_are_away_are_waited_for() {
+async fn an_unreachable_api_server_or_control_plane_is_retried() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
     let (stage, mut settings) = stage(dir.path(), &cluster, |_| {}).await;
@@ -187,7 +187,7 @@ async fn an_api_server_and_a_control_plane_that_are_away_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
+async fn a_crashing_instance_fails_with_the_reason_of_kubernetes() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, cluster) = (tempfile::tempdir().unwrap(), unique());
     let kinds = dir.path().join("kinds");
@@ -197,42 +197,44 @@ async fn what_crashes_is_failed_with_the_reason_that_kubernetes_gives() {
     std::fs::write(kinds.join("dinosaur.yaml"), text).unwrap();
     let (stage, settings) =
         stage(dir.path(), &cluster, |config| config.kinds_dir = Some(kinds)).await;
-    let (ours, mut made) = (ours(&server).await, Vec::new());
+    let (client, mut ids) = (admin_client(&server).await, Vec::new());
     let agent = Agent::start(settings, &server.admin()).await;
     stage.until_cluster(&cluster, Phase::Ready).await;
     let create = async |name: &str| {
         let body = json!({ "name": name, "multi_az": true });
         stage.create_at("/api/dinosaurs_mgmt/v1/dinosaurs", body).await
     };
-    let seen = async |id: &str| {
+    let stored = async |id: &str| {
         let object = stage.store.object(&kernel::Key::new("dinosaur", id)).await.unwrap().unwrap();
         (object.phase.clone(), object.status.parse::<Value>().unwrap())
     };
     for (name, reason) in [("fail", "CrashLoopBackOff"), ("imagepull", "ImagePullBackOff")] {
         let id = create(name).await;
-        eventually(&format!("{name} failed"), async || seen(&id).await.0 == "failed").await;
-        let why = seen(&id).await.1["failed_reason"].clone();
+        eventually(&format!("{name} failed"), async || stored(&id).await.0 == "failed").await;
+        let why = stored(&id).await.1["failed_reason"].clone();
         assert!(why.as_str().unwrap().contains(reason), "{why}");
-        made.push(id);
+        ids.push(id);
     }
     let good = create("ok").await;
-    eventually("it runs", async || seen(&good).await.0 == "ready").await;
-    made.push(good);
+    eventually("it runs", async || stored(&good).await.0 == "ready").await;
+    ids.push(good);
     drop(agent);
-    for id in made {
+    for id in ids {
         let namespace = ObjectRef::new("v1", "Namespace", "", &format!("dinosaur-{id}"));
-        assert!(ours.delete(&namespace).await.unwrap(), "the server is shared");
+        assert!(client.delete(&namespace).await.unwrap(), "the server is shared");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_of_a_terraformed_cluster_works_with_the_parameters_and_rights_it_was_given() {
+async fn an_installed_agent_works_with_its_parameters_and_permissions() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
-    let (stage, ours) = crate::kubernetes::stage(dir.path(), &server, &server.admin(), &id).await;
+    let (stage, client) = crate::kubernetes::stage(dir.path(), &server, &server.admin(), &id).await;
     stage.until_cluster(&id, Phase::Waiting).await;
-    let secret =
-        ours.get(&ObjectRef::new("v1", "Secret", &id, "mainstay-agent-parameters")).await.unwrap();
+    let secret = client
+        .get(&ObjectRef::new("v1", "Secret", &id, "mainstay-agent-parameters"))
+        .await
+        .unwrap();
     let data = secret.unwrap()["data"].clone();
     let settings = Settings::from_values(|name| {
         let bytes = STANDARD.decode(data[name].as_str()?).unwrap();
@@ -247,11 +249,11 @@ async fn the_agent_of_a_terraformed_cluster_works_with_the_parameters_and_rights
     stage.until_kafka(&kafka, "ready").await;
     stage.delete(&kafka).await;
     stage.until_kafka(&kafka, "gone").await;
-    stage.take_away(&id, false).await;
+    stage.delete_cluster(&id, false).await;
     stage.until_gone(&id).await;
 }
 
-/// The way of the account that the agent runs with, and of nobody else.
+/// Access with the permissions of the agent's service account only.
 async fn service_account(server: &Kubernetes, namespace: &str) -> Access {
     server.admin().of_account(namespace, "mainstay-agent").await
 }

@@ -1,11 +1,11 @@
-//! The file of clusters.
+//! The clusters file.
 
 use fleet::model::cluster::Phase;
 
 use crate::stage::{Stage, clusters_file, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
+async fn clusters_are_registered_updated_and_deleted_by_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let fresh = testkit::stores::sqlite().await.unwrap();
     let start = async |text: &str| {
@@ -36,7 +36,7 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
     let b = stage.cluster("b").await.unwrap();
     assert_eq!((b.spec.limit, b.spec.schedulable), (Some(7), false));
     assert_eq!(b.spec.instance_types, ["standard", "developer"]);
-    assert_eq!(b.phase, Phase::Ready, "where it begins is not where it is");
+    assert_eq!(b.phase, Phase::Ready, "the status in the file is only the initial one");
     stage.end().await;
 
     let stage = start("clusters: []\n").await;
@@ -46,11 +46,11 @@ async fn clusters_are_registered_changed_and_taken_away_as_the_file_says() {
 
     let stage = start("clusters:\n- {name: a, cluster_id: a, provider_type: agent}\n").await;
     let a = stage.until_cluster("a", Phase::Waiting).await;
-    assert_eq!(a.spec.limit, None, "one that was gone comes anew");
+    assert_eq!(a.spec.limit, None, "a deleted cluster is registered again from the start");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_is_none_is_refused_by_its_name() {
+async fn an_unknown_status_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), "clusters:\n- {cluster_id: a, status: lost}\n");
     let mut config = fleet::Config { clusters_file: file, ..fleet::Config::default() };

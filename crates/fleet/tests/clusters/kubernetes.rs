@@ -1,4 +1,4 @@
-//! Terraforming onto a real API server: everything is put there, and comes back.
+//! Installing the agent on a real API server, and repairing drift.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn kubeconfig(dir: &Path, access: &Access, context: &str) -> PathBuf {
     file
 }
 
-/// A stage with one standalone cluster, and our own way to its API server.
+/// A stage with one standalone cluster, and an admin's client of its API server.
 pub async fn stage(dir: &Path, server: &Kubernetes, via: &Access, id: &str) -> (Stage, KubeClient) {
     stage_on(store(dir), dir, server, via, id).await
 }
@@ -48,8 +48,8 @@ async fn stage_on(
         config.kubernetes.pull_secret_file = Some(pull);
     })
     .await;
-    let ours = KubeClient::from_kubeconfig(server.admin().kubeconfig(), None).await.unwrap();
-    (stage, ours)
+    let client = KubeClient::from_kubeconfig(server.admin().kubeconfig(), None).await.unwrap();
+    (stage, client)
 }
 
 pub fn unique() -> String {
@@ -58,7 +58,7 @@ pub fn unique() -> String {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-fn everything(id: &str) -> Vec<ObjectRef> {
+fn installed(id: &str) -> Vec<ObjectRef> {
     vec![
         ObjectRef::new("v1", "Namespace", "", id),
         ObjectRef::new("v1", "ServiceAccount", id, "mainstay-agent"),
@@ -70,21 +70,21 @@ fn everything(id: &str) -> Vec<ObjectRef> {
     ]
 }
 
-async fn is_there(ours: &KubeClient, name: &ObjectRef) -> bool {
-    let found = ours.get(name).await.unwrap();
+async fn exists(client: &KubeClient, name: &ObjectRef) -> bool {
+    let found = client.get(name).await.unwrap();
     found.is_some_and(|found| found["metadata"]["deletionTimestamp"].is_null())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() {
+async fn the_installation_is_complete_and_all_drift_is_repaired() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
-    let (stage, ours) = stage(dir.path(), &server, &server.admin(), &id).await;
+    let (stage, client) = stage(dir.path(), &server, &server.admin(), &id).await;
     stage.until_cluster(&id, Phase::Waiting).await;
-    for name in everything(&id) {
-        assert!(is_there(&ours, &name).await, "{name}");
+    for name in installed(&id) {
+        assert!(exists(&client, &name).await, "{name}");
     }
-    let secret = ours.get(&everything(&id)[5]).await.unwrap().unwrap();
+    let secret = client.get(&installed(&id)[5]).await.unwrap().unwrap();
     let data = secret["data"].as_object().unwrap();
     for parameter in [
         "sso-auth-server-url",
@@ -97,43 +97,44 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
     ] {
         assert!(data.contains_key(parameter), "{parameter}");
     }
-    let deployment = &everything(&id)[6];
-    eventually("its pod runs on a played node", async || {
-        let found = ours.get(deployment).await.unwrap();
+    let deployment = &installed(&id)[6];
+    eventually("its pod runs on a simulated node", async || {
+        let found = client.get(deployment).await.unwrap();
         found.is_some_and(|found| found["status"]["readyReplicas"] == 1)
     })
     .await;
 
-    // Deleted by hand: each comes back.
-    for name in everything(&id).into_iter().skip(1) {
-        assert!(ours.delete(&name).await.unwrap());
-        eventually(&format!("{name} is back"), async || is_there(&ours, &name).await).await;
+    // Deleted by hand: each is created again.
+    for name in installed(&id).into_iter().skip(1) {
+        assert!(client.delete(&name).await.unwrap());
+        eventually(&format!("{name} is back"), async || exists(&client, &name).await).await;
     }
-    // Edited by hand: it is as it was.
+    // Edited by hand: the edit is reverted.
     for (index, path, value) in [
         (6, "/spec/replicas", json!(5)),
         (6, "/spec/template/spec/containers/0/image", json!("evil:1")),
         (2, "/rules", json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }])),
         (5, "/data/sso-secret", json!("eA==")),
     ] {
-        let name = &everything(&id)[index];
-        let before = ours.get(name).await.unwrap().unwrap();
-        let was = before.pointer(path).cloned().unwrap();
+        let name = &installed(&id)[index];
+        let before = client.get(name).await.unwrap().unwrap();
+        let original = before.pointer(path).cloned().unwrap();
         let mut edited = before.clone();
         *edited.pointer_mut(path).unwrap() = value;
         edit(&server, &edited).await;
-        let at = async || ours.get(name).await.unwrap().and_then(|o| o.pointer(path).cloned());
-        eventually(&format!("{name} {path} is as it was"), async || {
-            at().await == Some(was.clone())
+        let current =
+            async || client.get(name).await.unwrap().and_then(|o| o.pointer(path).cloned());
+        eventually(&format!("{name} {path} is reverted"), async || {
+            current().await == Some(original.clone())
         })
         .await;
     }
-    // With everything in it.
-    assert!(ours.delete(&everything(&id)[0]).await.unwrap());
-    eventually("all is back", async || {
+    // The namespace with everything in it.
+    assert!(client.delete(&installed(&id)[0]).await.unwrap());
+    eventually("all of it exists again", async || {
         let mut all = true;
-        for name in everything(&id) {
-            all &= is_there(&ours, &name).await;
+        for name in installed(&id) {
+            all &= exists(&client, &name).await;
         }
         all
     })
@@ -142,14 +143,14 @@ async fn everything_is_put_on_a_cluster_and_comes_back_whatever_is_done_to_it() 
 
     stage.agent_reports(&id, "True").await;
     stage.until_cluster(&id, Phase::Ready).await;
-    stage.take_away(&id, false).await;
+    stage.delete_cluster(&id, false).await;
     stage.until_gone(&id).await;
     for index in [0, 2, 3] {
-        assert!(ours.get(&everything(&id)[index]).await.unwrap().is_none(), "it is clean");
+        assert!(client.get(&installed(&id)[index]).await.unwrap().is_none(), "nothing is left");
     }
 }
 
-/// As `kubectl edit` does it.
+/// Edits an object as `kubectl edit` does.
 pub async fn edit(server: &Kubernetes, object: &Value) {
     let name = ObjectRef::from_manifest(object).unwrap();
     let client = server.admin().client().await;
@@ -167,47 +168,52 @@ pub async fn edit(server: &Kubernetes, object: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_away_is_waited_for() {
+async fn an_unreachable_api_server_is_retried() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
     let proxy = Proxy::to(server.address()).await;
     proxy.cut();
-    let (stage, ours) = stage(dir.path(), &server, &server.admin().via(proxy.address()), &id).await;
-    let at = async || stage.cluster(&id).await.unwrap();
-    eventually("it says why", async || at().await.status.reason.contains("Kubernetes")).await;
-    assert_eq!(at().await.phase, Phase::Provisioned);
+    let (stage, client) =
+        stage(dir.path(), &server, &server.admin().via(proxy.address()), &id).await;
+    let cluster = async || stage.cluster(&id).await.unwrap();
+    eventually("the reason is recorded", async || {
+        cluster().await.status.reason.contains("Kubernetes")
+    })
+    .await;
+    assert_eq!(cluster().await.phase, Phase::Provisioned);
     proxy.mend();
     stage.until_cluster(&id, Phase::Waiting).await;
-    // Away again, and something is deleted meanwhile.
+    // Unreachable again, and an object is deleted meanwhile.
     proxy.cut();
-    let deployment = &everything(&id)[6];
-    assert!(ours.delete(deployment).await.unwrap());
+    let deployment = &installed(&id)[6];
+    assert!(client.delete(deployment).await.unwrap());
     tokio::time::timeout(Duration::from_secs(5), async {
-        while is_there(&ours, deployment).await {
+        while exists(&client, deployment).await {
             tokio::task::yield_now().await;
         }
     })
     .await
     .unwrap();
     proxy.mend();
-    eventually("it is back", async || is_there(&ours, deployment).await).await;
-    stage.take_away(&id, false).await;
+    eventually("it exists again", async || exists(&client, deployment).await).await;
+    stage.delete_cluster(&id, false).await;
     stage.until_gone(&id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_starts_anew_watches_what_is_there() {
+async fn a_restarted_server_repairs_drift() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
-    let (first, ours) = stage(dir.path(), &server, &server.admin(), &id).await;
+    let (first, client) = stage(dir.path(), &server, &server.admin(), &id).await;
     first.until_cluster(&id, Phase::Waiting).await;
     let store = first.end().await;
-    let deployment = &everything(&id)[6];
-    assert!(ours.delete(deployment).await.unwrap());
+    let deployment = &installed(&id)[6];
+    assert!(client.delete(deployment).await.unwrap());
     let (second, _) = stage_on(store, dir.path(), &server, &server.admin(), &id).await;
-    eventually("it is back", async || is_there(&ours, deployment).await).await;
-    assert!(ours.delete(deployment).await.unwrap());
-    eventually("it is back again", async || is_there(&ours, deployment).await).await;
-    second.take_away(&id, false).await;
+    eventually("it exists again", async || exists(&client, deployment).await).await;
+    assert!(client.delete(deployment).await.unwrap());
+    eventually("it exists again after the restart", async || exists(&client, deployment).await)
+        .await;
+    second.delete_cluster(&id, false).await;
     second.until_gone(&id).await;
 }

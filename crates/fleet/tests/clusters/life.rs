@@ -1,5 +1,5 @@
-//! Clusters of which only the agent is known: silent agents, emptying, force, and an existing
-//! agent that speaks the plain contract.
+//! Clusters of which only the agent is known: silent agents, deletion, forced deletion, and an
+//! existing agent that uses the plain contract.
 
 use fleet::model::cluster::Phase;
 
@@ -35,7 +35,7 @@ async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
     stage.agent_reports("one", "False").await;
     let waiting = stage.until_cluster("one", Phase::Waiting).await;
     assert!(!waiting.status.agent_lost);
-    assert_eq!(stage.kafka(&id).await.0, "ready", "what runs is not touched");
+    assert_eq!(stage.kafka(&id).await.0, "ready", "running instances are not affected");
     stage.agent_reports("one", "True").await;
     stage.until_cluster("one", Phase::Ready).await;
     stage.delete(&id).await;
@@ -45,7 +45,7 @@ async fn an_existing_agent_serves_a_cluster_by_the_plain_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
+async fn a_silent_agent_is_marked_lost_until_it_reports_and_nothing_is_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), ONE);
     let stage = Stage::start(dir.path(), |config| {
@@ -59,13 +59,15 @@ async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
-    eventually("the agent is missed", async || {
-        stage.cluster("one").await.unwrap().status.agent_lost
-    })
-    .await;
+    eventually("the agent is lost", async || stage.cluster("one").await.unwrap().status.agent_lost)
+        .await;
     let lost = stage.cluster("one").await.unwrap();
     assert_eq!(lost.phase, Phase::Ready);
-    assert!(lost.status.reason.contains("not been heard of since"), "{}", lost.status.reason);
+    assert!(
+        lost.status.reason.contains("no report from its agent since"),
+        "{}",
+        lost.status.reason
+    );
     assert_eq!(stage.kafka(&id).await.0, "ready");
     stage.agent_reports("one", "True").await;
     let back = stage.cluster("one").await.unwrap();
@@ -73,17 +75,20 @@ async fn a_silent_agent_is_noticed_nothing_is_deleted_and_it_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
+async fn a_deletion_waits_until_the_cluster_is_empty_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let stage = one_ready(dir.path()).await;
     let id = stage.create("demo").await;
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round("one").await;
     stage.until_kafka(&id, "ready").await;
-    stage.take_away("one", false).await;
+    stage.delete_cluster("one", false).await;
     stage.until_cluster("one", Phase::Deprovisioning).await;
-    let says = async || stage.cluster("one").await.unwrap().status.waiting_for;
-    eventually("it says so", async || says().await == "1 instance to be deleted").await;
+    let waiting_for = async || stage.cluster("one").await.unwrap().status.waiting_for;
+    eventually("it waits for the instance", async || {
+        waiting_for().await == "1 instance to be deleted"
+    })
+    .await;
     stage.delete(&id).await;
     stage.until_kafka(&id, "deprovision").await;
     stage.agent_round("one").await;
@@ -92,7 +97,7 @@ async fn a_cluster_goes_only_when_it_is_empty_and_says_what_it_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() {
+async fn a_forced_deletion_fails_removes_or_replaces_the_instances() {
     let dir = tempfile::tempdir().unwrap();
     let file = clusters_file(dir.path(), TWO);
     let stage = Stage::start(dir.path(), |config| config.clusters_file = file).await;
@@ -101,38 +106,38 @@ async fn a_cluster_that_vanished_is_removed_by_force_and_its_instances_follow() 
         stage.agent_reports(cluster, "True").await;
     }
     let used = stage.create("used").await;
-    let going = stage.create("going").await;
-    for id in [&used, &going] {
+    let deleted = stage.create("deleted").await;
+    for id in [&used, &deleted] {
         stage.until_kafka(id, "provisioning").await;
     }
     stage.agent_round("one").await;
-    for id in [&used, &going] {
+    for id in [&used, &deleted] {
         stage.until_kafka(id, "ready").await;
     }
-    let young = stage.create("young").await;
-    stage.until_kafka(&young, "provisioning").await;
-    stage.delete(&going).await;
-    stage.until_kafka(&going, "deprovision").await;
-    stage.take_away("one", true).await;
+    let unused = stage.create("unused").await;
+    stage.until_kafka(&unused, "provisioning").await;
+    stage.delete(&deleted).await;
+    stage.until_kafka(&deleted, "deprovision").await;
+    stage.delete_cluster("one", true).await;
     stage.until_gone("one").await;
-    stage.until_kafka(&going, "gone").await;
+    stage.until_kafka(&deleted, "gone").await;
     stage.until_kafka(&used, "failed").await;
     let (_, status) = stage.kafka(&used).await;
     assert!(status.failed_reason.contains("its cluster one is gone"), "{}", status.failed_reason);
-    eventually("the young one waits for another", async || {
-        let (phase, status) = stage.kafka(&young).await;
+    eventually("the unused one waits for another cluster", async || {
+        let (phase, status) = stage.kafka(&unused).await;
         phase == "provisioning" && status.cluster_id.is_empty()
     })
     .await;
-    // There is another one now.
+    // Now another cluster accepts instances.
     let file =
         clusters_file(dir.path(), &TWO.replace(", schedulable: false", "").replace("one", "three"));
     let store = stage.end().await;
     let stage = Stage::on(store, dir.path(), |config| config.clusters_file = file).await;
-    eventually("it is placed again", async || stage.kafka(&young).await.1.cluster_id == "two")
+    eventually("it is placed again", async || stage.kafka(&unused).await.1.cluster_id == "two")
         .await;
     stage.agent_round("two").await;
-    stage.until_kafka(&young, "ready").await;
+    stage.until_kafka(&unused, "ready").await;
     stage.delete(&used).await;
     stage.until_kafka(&used, "gone").await;
 }

@@ -1,4 +1,4 @@
-//! Clusters: registered, made, terraformed, watched, emptied, gone; on a real API server and with
+//! Clusters: registered, provisioned, installed, watched, deleted; on a real API server and with
 //! the real Terraform. And the agents of both kinds that serve them.
 
 #![expect(clippy::unwrap_used, reason = "a test")]

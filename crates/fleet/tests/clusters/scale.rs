@@ -1,4 +1,4 @@
-//! Clusters that come and go by themselves.
+//! Autoscaled clusters.
 
 use fleet::config::Scaling;
 use fleet::model::cluster::{Cluster, Phase, Provider};
@@ -7,13 +7,13 @@ use kernel::query::ObjectQuery;
 use crate::stage::{Stage, eventually};
 
 async fn clusters(stage: &Stage) -> Vec<Cluster> {
-    let find = ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
-    let page = stage.store.find(&find).await.unwrap();
+    let query = ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
+    let page = stage.store.find(&query).await.unwrap();
     page.objects.iter().map(|object| Cluster::from_object(object).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
+async fn unplaced_instances_create_one_cluster_and_not_two() {
     let dir = tempfile::tempdir().unwrap();
     let stage = Stage::start(dir.path(), |config| {
         config.scaling = Scaling::Auto;
@@ -24,7 +24,7 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     for name in ["a", "b", "c"] {
         ids.push(stage.create(name).await);
     }
-    eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
+    eventually("one is created", async || !clusters(&stage).await.is_empty()).await;
     for id in &ids {
         eventually("it waits", async || stage.kafka(id).await.1.waiting_for.contains("a cluster"))
             .await;
@@ -35,12 +35,13 @@ async fn instances_without_room_ask_for_one_cluster_and_not_for_two() {
     assert_eq!(all[0].spec.instance_types, ["developer"]);
     let id = &all[0].id;
     stage.until_cluster(id, Phase::Provisioning).await;
-    let says = async || stage.cluster(id).await.unwrap().status.reason;
-    eventually("it says what is missing", async || says().await.contains("Terraform")).await;
+    let reason = async || stage.cluster(id).await.unwrap().status.reason;
+    eventually("the reason names what is missing", async || reason().await.contains("Terraform"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_makes_nothing() {
+async fn a_dry_run_creates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let stage = Stage::start(dir.path(), |config| config.scaling = Scaling::Auto).await;
     let id = stage.create("a").await;
@@ -50,7 +51,7 @@ async fn a_dry_run_makes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_made_for_who_waits_and_goes_when_nobody_needs_it() {
+async fn a_cluster_is_created_for_waiting_instances_and_deleted_when_spare() {
     let dir = tempfile::tempdir().unwrap();
     let Some(terraform) = crate::terraform::config(dir.path(), 0, "") else { return };
     let stage = Stage::start(dir.path(), |config| {
@@ -63,17 +64,17 @@ async fn a_cluster_is_made_for_who_waits_and_goes_when_nobody_needs_it() {
     })
     .await;
     let id = stage.create("demo").await;
-    eventually("one is asked for", async || !clusters(&stage).await.is_empty()).await;
+    eventually("one is created", async || !clusters(&stage).await.is_empty()).await;
     let cluster = clusters(&stage).await.remove(0).id;
     stage.until_cluster(&cluster, Phase::Waiting).await;
     stage.agent_reports(&cluster, "True").await;
     stage.until_kafka(&id, "provisioning").await;
     stage.agent_round(&cluster).await;
     stage.until_kafka(&id, "ready").await;
-    // It is full with the second: then there is another, because the first is not under way.
+    // The second instance fills it: another cluster is created, since the first is not in progress.
     let second = stage.create("second").await;
     stage.until_kafka(&second, "provisioning").await;
-    eventually("another is asked for", async || clusters(&stage).await.len() == 2).await;
+    eventually("another is created", async || clusters(&stage).await.len() == 2).await;
     let other = clusters(&stage).await.into_iter().find(|one| one.id != cluster).unwrap().id;
     stage.until_cluster(&other, Phase::Waiting).await;
     stage.agent_reports(&other, "True").await;

@@ -11,7 +11,7 @@ use crate::kubernetes::unique;
 use crate::stage::{Stage, agent_secret, clusters_file, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_a_client_that_comes_back_and_goes_with_its_cluster() {
+async fn an_agents_client_is_repaired_and_deleted_with_its_cluster() {
     let Some(keycloak) = testkit::keycloak() else { return };
     let realm = keycloak.own_realm().await;
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
@@ -35,10 +35,10 @@ async fn an_agent_has_a_client_that_comes_back_and_goes_with_its_cluster() {
     let signs_in = async || realm.sign_in_program(&client, &secret).await.0 == 200;
     eventually("it signs in", signs_in).await;
     let outbound = Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ())).unwrap();
-    let by_hand = Keycloak::new(&config, &outbound).unwrap();
-    by_hand.remove(&client).await.unwrap();
+    let admin = Keycloak::new(&config, &outbound).unwrap();
+    admin.remove(&client).await.unwrap();
     eventually("it signs in again", signs_in).await;
-    stage.take_away(&id, false).await;
+    stage.delete_cluster(&id, false).await;
     stage.until_gone(&id).await;
-    assert!(!signs_in().await, "its client went with it");
+    assert!(!signs_in().await, "its client is deleted with it");
 }

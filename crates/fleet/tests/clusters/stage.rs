@@ -1,4 +1,4 @@
-//! A whole server on a real port: the fleet's domain on SQLite, its workers running.
+//! A whole server on a real port: the fleet's domain on SQLite, with its workers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Stage {
     tasks: TaskTracker,
 }
 
-/// What agents sign in with.
+/// The client id and secret of a cluster's agent.
 pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
     let id = format!("kas-fleetshard-agent-{cluster}");
     let secrets = Secrets::open(&dir.join("fleet-key"), &Ambient::system()).unwrap();
@@ -39,7 +39,7 @@ pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
     (id, secret)
 }
 
-/// A fresh one.
+/// A new store.
 pub fn store(dir: &Path) -> Arc<dyn Store> {
     Arc::new(Sqlite::open(&dir.join("mainstay.db"), kernel::store::uncounted()).unwrap())
 }
@@ -49,15 +49,15 @@ impl Stage {
         Stage::on(store(dir), dir, change).await
     }
 
-    /// On the store that another one left.
+    /// Starts on an existing store.
     pub async fn on(store: Arc<dyn Store>, dir: &Path, change: impl FnOnce(&mut Config)) -> Stage {
         outbound::install_tls();
         let ambient = Ambient::system();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let unwatched: outbound::Observe = Arc::new(|_| {});
+        let ignored: outbound::Observe = Arc::new(|_| {});
         let outbound =
-            Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
+            Outbound::new(outbound::Config::default(), ambient.clone(), ignored).unwrap();
         let trusted = identity::Config::default();
         let identity =
             Identity::start(trusted.clone(), dir, &url, ambient.clone(), &outbound).unwrap();
@@ -85,8 +85,11 @@ impl Stage {
         };
         tasks.spawn(driver.run(stop.clone()));
         let routes = identity::routes().merge(domain.routes());
-        let (ends, config) = (stop.clone(), http::Config { rate_per_s: 0, ..Default::default() });
-        tasks.spawn(async move { http::serve(app, routes, listener, config, ends).await.unwrap() });
+        let (stopped, config) =
+            (stop.clone(), http::Config { rate_per_s: 0, ..Default::default() });
+        tasks.spawn(
+            async move { http::serve(app, routes, listener, config, stopped).await.unwrap() },
+        );
         let signer = Signer::open(&trusted, dir, &url, ambient.clone()).unwrap();
         let token = |who: &Principal| {
             signer.issue(who, "tests", Duration::from_secs(3_600), Kind::Access).unwrap()
@@ -99,7 +102,7 @@ impl Stage {
         Stage { url, store, dir: dir.into(), http, alice, admin, stop, tasks }
     }
 
-    /// As when it is told to stop. Returns what it leaves.
+    /// Shuts down. Returns the store.
     pub async fn end(self) -> Arc<dyn Store> {
         self.stop.cancel();
         self.tasks.close();
@@ -114,20 +117,20 @@ impl Stage {
         if !body.is_null() {
             request = request.json(body);
         }
-        let answer = request.send().await.unwrap();
-        let status = answer.status().as_u16();
-        (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default())
     }
 
-    /// The token of a cluster's agent, by its secret.
+    /// A token for a cluster's agent, by its secret.
     pub async fn agent_token(&self, cluster: &str) -> String {
         let (id, secret) = agent_secret(&self.dir, cluster);
         let form =
             [("grant_type", "client_credentials"), ("client_id", &id), ("client_secret", &secret)];
         let url = format!("{}/oauth/token", self.url);
-        let answer: Value =
+        let response: Value =
             self.http.post(url).form(&form).send().await.unwrap().json().await.unwrap();
-        answer["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        response["access_token"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned()
     }
 
     pub async fn create(&self, name: &str) -> String {
@@ -141,7 +144,7 @@ impl Stage {
         body["id"].as_str().unwrap().to_owned()
     }
 
-    /// An admin suspends it, or lets it go on.
+    /// Suspends or resumes an instance, as an admin.
     pub async fn suspend(&self, id: &str, suspended: bool) {
         let path = format!("/api/kafkas_mgmt/v1/admin/kafkas/{id}");
         let body = json!({ "suspended": suspended });
@@ -155,7 +158,7 @@ impl Stage {
         assert_eq!(status, 202, "{body}");
     }
 
-    /// The status of a Kafka; `gone` when there is none.
+    /// The phase and status of a Kafka; the phase is `gone` once it is deleted.
     pub async fn kafka(&self, id: &str) -> (String, fleet::model::instance::Status) {
         let object = self.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
         let phase = if object.deleted_at.is_some() { "gone".into() } else { object.phase.clone() };
@@ -183,14 +186,14 @@ impl Stage {
             .await;
     }
 
-    /// An admin asks for a cluster to go.
-    pub async fn take_away(&self, id: &str, force: bool) {
+    /// Requests the deletion of a cluster, as an admin.
+    pub async fn delete_cluster(&self, id: &str, force: bool) {
         let path = format!("/api/v1/fleet/clusters/{id}?force={force}");
         let (status, body) = self.call(&self.admin, "DELETE", &path, &Value::Null).await;
         assert_eq!(status, 200, "{body}");
     }
 
-    /// The agent of a cluster says that it is ready, with a version of Kafka.
+    /// Reports a cluster as its agent does, with a version of Kafka.
     pub async fn agent_reports(&self, cluster: &str, ready: &str) {
         let token = self.agent_token(cluster).await;
         let path = format!("/api/kafkas_mgmt/v1/agent-clusters/{cluster}/status");
@@ -204,20 +207,20 @@ impl Stage {
         assert_eq!(status, 204, "{body}");
     }
 
-    /// An agent of the plain contract: asks for everything, and says that all was done.
+    /// Acts as an agent of the plain contract: lists all instances, and reports all as done.
     pub async fn agent_round(&self, cluster: &str) {
         let token = self.agent_token(cluster).await;
         let base = format!("/api/kafkas_mgmt/v1/agent-clusters/{cluster}/kafkas");
         let (status, list) = self.call(&token, "GET", &base, &Value::Null).await;
         assert_eq!((status, &list["kind"]), (200, &json!("ManagedKafkaList")), "{list}");
-        let said = list["items"].as_array().unwrap().iter().map(|item| {
+        let reports = list["items"].as_array().unwrap().iter().map(|item| {
             let deleted = item["spec"]["deleted"] == true;
             let (status, reason) = if deleted { ("False", "Deleted") } else { ("True", "") };
             let ready = json!({ "type": "Ready", "status": status, "reason": reason });
             (item["id"].as_str().unwrap().to_owned(), json!({ "conditions": [ready] }))
         });
-        let said: Value = said.collect::<serde_json::Map<_, _>>().into();
-        let (status, body) = self.call(&token, "PUT", &format!("{base}/status"), &said).await;
+        let reports: Value = reports.collect::<serde_json::Map<_, _>>().into();
+        let (status, body) = self.call(&token, "PUT", &format!("{base}/status"), &reports).await;
         assert_eq!((status, body), (200, Value::Null));
     }
 }
@@ -228,14 +231,14 @@ impl Drop for Stage {
     }
 }
 
-/// A file of clusters.
+/// Writes a clusters file.
 pub fn clusters_file(dir: &Path, text: &str) -> Option<PathBuf> {
     let file = dir.join("clusters.yaml");
     std::fs::write(&file, text).unwrap();
     Some(file)
 }
 
-/// Waits for a condition; fails the test if it does not come about.
+/// Waits for a condition; fails the test if it does not hold in time.
 pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !condition().await {

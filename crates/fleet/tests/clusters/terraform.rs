@@ -11,7 +11,7 @@ use kernel::telemetry::Secret;
 use crate::kubernetes::unique;
 use crate::stage::{Stage, clusters_file, eventually};
 
-/// Writes a line for each time that the thing is made, and one for each time it is removed.
+/// A module that logs a line each time that its resource is created, and one when it is destroyed.
 fn module(dir: &Path, pause_s: u32) -> std::path::PathBuf {
     let module = dir.join("module");
     std::fs::create_dir_all(&module).unwrap();
@@ -72,71 +72,71 @@ fn log(dir: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn wanted() -> TerraformInput {
+fn input() -> TerraformInput {
     TerraformInput { id: "c1".into(), region: "r1".into(), ..TerraformInput::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_made_once_and_removed_once() {
+async fn a_cluster_is_created_once_and_destroyed_once() {
     let dir = tempfile::tempdir().unwrap();
     let Some(config) = config(dir.path(), 0, "text") else { return };
     let terraform = Terraform::new(config.clone(), dir.path().join("work"));
     assert!(terraform.outputs("c1").await.unwrap().is_none());
-    let made = terraform.apply(&wanted()).await.unwrap();
+    let made = terraform.apply(&input()).await.unwrap();
     assert_eq!((made.external_id.as_str(), made.kubeconfig.as_str()), ("ext-c1", "text"));
     assert_eq!(made.dns_name, "apps.c1.r1.example");
-    terraform.apply(&wanted()).await.unwrap();
+    terraform.apply(&input()).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made"]);
     // Another process finds it.
     let other = Terraform::new(config, dir.path().join("work"));
     assert!(other.outputs("c1").await.unwrap().is_some_and(|found| found == made));
-    other.destroy(&wanted(), true).await.unwrap();
-    other.destroy(&wanted(), true).await.unwrap();
+    other.destroy(&input(), true).await.unwrap();
+    other.destroy(&input(), true).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
     assert!(other.outputs("c1").await.unwrap().is_none());
-    other.apply(&wanted()).await.unwrap();
-    assert_eq!(log(dir.path()).len(), 5, "it can be made again");
+    other.apply(&input()).await.unwrap();
+    assert_eq!(log(dir.path()).len(), 5, "it can be created again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_nobody_waits_for_any_more_is_waited_for_by_the_next() {
+async fn a_run_of_a_dead_server_is_waited_for_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let Some(config) = config(dir.path(), 3, "") else { return };
-    let place = dir.path().join("work");
-    let first = Terraform::new(config.clone(), place.clone());
-    let cut = tokio::spawn(async move { first.apply(&wanted()).await.map(drop) });
+    let work = dir.path().join("work");
+    let first = Terraform::new(config.clone(), work.clone());
+    let run = tokio::spawn(async move { first.apply(&input()).await.map(drop) });
     eventually("it began", async || log(dir.path()) == ["began"]).await;
-    cut.abort();
-    assert!(cut.await.unwrap_err().is_cancelled());
-    let second = Terraform::new(config, place);
-    second.apply(&wanted()).await.unwrap();
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+    let second = Terraform::new(config, work);
+    second.apply(&input()).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made"], "one run, one cluster");
-    second.destroy(&wanted(), true).await.unwrap();
+    second.destroy(&input(), true).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_kill_9_of_the_run_itself_the_next_one_converges() {
+async fn after_a_killed_run_the_next_one_converges() {
     let dir = tempfile::tempdir().unwrap();
     let Some(config) = config(dir.path(), 30, "") else { return };
-    let place = dir.path().join("work");
-    let first = Terraform::new(config.clone(), place.clone());
-    let run = tokio::spawn(async move { first.apply(&wanted()).await.map(drop) });
+    let work = dir.path().join("work");
+    let first = Terraform::new(config.clone(), work.clone());
+    let run = tokio::spawn(async move { first.apply(&input()).await.map(drop) });
     eventually("it began", async || log(dir.path()) == ["began"]).await;
-    let record = std::fs::read_to_string(place.join("c1/mainstay-running.json")).unwrap();
+    let record = std::fs::read_to_string(work.join("c1/mainstay-running.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&record).unwrap();
     let kill = format!("kill -s KILL -- -{}", record["pid"]);
     assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     let error = tokio::time::timeout(Duration::from_secs(30), run).await.unwrap().unwrap();
     assert!(error.is_err());
     module(dir.path(), 0);
-    let second = Terraform::new(config, place);
-    second.apply(&wanted()).await.unwrap();
+    let second = Terraform::new(config, work);
+    second.apply(&input()).await.unwrap();
     assert_eq!(log(dir.path()).last().unwrap(), "made");
-    second.destroy(&wanted(), true).await.unwrap();
+    second.destroy(&input(), true).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_without_what_was_given() {
+async fn an_error_does_not_contain_configured_values() {
     let dir = tempfile::tempdir().unwrap();
     let Some(mut config) = config(dir.path(), 0, "hunter2") else { return };
     let main = dir.path().join("module/main.tf");
@@ -145,13 +145,13 @@ async fn what_is_wrong_is_said_without_what_was_given() {
     std::fs::write(&main, text + check).unwrap();
     config.timeout_s = 60;
     let terraform = Terraform::new(config, dir.path().join("work"));
-    let Err(error) = terraform.apply(&wanted()).await else { panic!("it cannot be made") };
+    let Err(error) = terraform.apply(&input()).await else { panic!("it cannot be created") };
     let error = error.to_string();
     assert!(error.contains("no quota") && !error.contains("hunter2"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terraform_cluster_comes_up_waits_for_its_agent_and_goes() {
+async fn a_terraform_cluster_is_created_waits_for_its_agent_and_is_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let Some(terraform) = config(dir.path(), 0, "") else { return };
     let file = clusters_file(
@@ -168,13 +168,13 @@ async fn a_terraform_cluster_comes_up_waits_for_its_agent_and_goes() {
     assert_eq!(made.spec.dns_name, "apps.made.r1.example");
     stage.agent_reports("made", "True").await;
     stage.until_cluster("made", Phase::Ready).await;
-    stage.take_away("made", false).await;
+    stage.delete_cluster("made", false).await;
     stage.until_gone("made").await;
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_terraform_made_is_terraformed_by_the_kubeconfig_that_it_gives() {
+async fn the_agent_is_installed_with_the_kubeconfig_of_the_module() {
     let Some(server) = testkit::kubernetes() else { return };
     let (dir, id) = (tempfile::tempdir().unwrap(), unique());
     let admin = server.admin();
@@ -189,18 +189,18 @@ async fn what_terraform_made_is_terraformed_by_the_kubeconfig_that_it_gives() {
     })
     .await;
     stage.until_cluster(&id, Phase::Waiting).await;
-    let ours = KubeClient::from_kubeconfig(admin.kubeconfig(), None).await.unwrap();
+    let client = KubeClient::from_kubeconfig(admin.kubeconfig(), None).await.unwrap();
     let deployment = ObjectRef::new("apps/v1", "Deployment", &id, "mainstay-agent");
-    assert!(ours.delete(&deployment).await.unwrap(), "the agent is there");
-    eventually("it is back", async || ours.get(&deployment).await.unwrap().is_some()).await;
+    assert!(client.delete(&deployment).await.unwrap(), "the agent is installed");
+    eventually("it exists again", async || client.get(&deployment).await.unwrap().is_some()).await;
     let stored = stage.store.object(&fleet::model::cluster::key(&id)).await.unwrap().unwrap();
     assert!(!stored.status.text().contains("certificate"), "the kubeconfig is not stored");
-    stage.take_away(&id, false).await;
+    stage.delete_cluster(&id, false).await;
     stage.until_gone(&id).await;
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
-    // The API server is shared: it was not Terraform's to remove.
+    // The API server is shared, and Terraform did not create it.
     let rbac = "rbac.authorization.k8s.io/v1";
     for (api, kind) in [("v1", "Namespace"), (rbac, "ClusterRole"), (rbac, "ClusterRoleBinding")] {
-        ours.delete(&ObjectRef::new(api, kind, "", &id)).await.unwrap();
+        client.delete(&ObjectRef::new(api, kind, "", &id)).await.unwrap();
     }
 }

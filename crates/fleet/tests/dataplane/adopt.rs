@@ -1,4 +1,4 @@
-//! The server comes and goes; the instances stay.
+//! Instances outlive the server, and the next server adopts them.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,13 +14,13 @@ use crate::program::{line, script, spec};
 use crate::support::{Plane, edit_record, eventually, get, is_alive, kill, record};
 
 #[tokio::test]
-async fn the_next_server_adopts_what_runs_and_watches_over_it() {
+async fn the_next_server_adopts_and_supervises_running_instances() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     let (port, facts) = plane.until_ready("a").await;
     let pid = plane.pid("a");
-    let plane = plane.again(async |_| assert_eq!(get(port, "/").await, "This is a.\n")).await;
-    // Known as ready at once: nobody who asks sees it fall back.
+    let plane = plane.restart(async |_| assert_eq!(get(port, "/").await, "This is a.\n")).await;
+    // Ready at once: no client sees it fall back to starting.
     assert_eq!(plane.supervisor.state("a"), State::Ready { port, facts });
     assert_eq!(plane.pid("a"), pid);
     plane.supervisor.run(spec("a", "http")).await.unwrap();
@@ -30,13 +30,13 @@ async fn the_next_server_adopts_what_runs_and_watches_over_it() {
 }
 
 #[tokio::test]
-async fn what_died_while_the_server_was_away_is_started_again() {
+async fn an_instance_that_died_without_a_server_is_restarted() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     let (port, _) = plane.until_ready("a").await;
     let pid = plane.pid("a");
     let plane = plane
-        .again(async |_| {
+        .restart(async |_| {
             kill("-KILL", pid);
             eventually("it is dead", || (!is_alive(pid)).then_some(())).await;
         })
@@ -70,53 +70,53 @@ async fn instances_outlive_a_killed_server() {
     let (port, _) = plane.until_ready("orphan").await;
     assert_eq!(u64::from(plane.pid("orphan")), pid);
     assert_eq!(get(port, "/").await, "This is orphan.\n");
-    // It is not our child, and yet its end is noticed.
+    // It is not our child, yet its exit is detected.
     plane.kill_and_wait("orphan").await;
     plane.close().await;
 }
 
 #[tokio::test]
-async fn a_stranger_with_a_number_of_ours_is_left_alone() {
+async fn another_process_with_a_recorded_pid_is_not_touched() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     plane.until_ready("a").await;
     let pid = plane.pid("a");
-    let stranger = Stranger::start();
-    let number = stranger.0.id();
+    let other = OtherProcess::start();
+    let reused = other.0.id();
     let plane = plane
-        .again(async |root| {
+        .restart(async |root| {
             kill("-KILL", pid);
             eventually("it is dead", || (!is_alive(pid)).then_some(())).await;
-            reuse(root, number);
+            reuse(root, reused);
         })
         .await;
     plane.until_ready("a").await;
-    assert_ne!(plane.pid("a"), number);
-    let plane = plane.again(async |root| reuse(root, number)).await;
+    assert_ne!(plane.pid("a"), reused);
+    let plane = plane.restart(async |root| reuse(root, reused)).await;
     plane.close().await;
-    assert!(is_alive(number));
+    assert!(is_alive(reused));
 }
 
-/// As if the kernel had given the number to someone else since.
-fn reuse(root: &Path, number: u32) {
+/// Edits the record as if the kernel had given the pid to another process since.
+fn reuse(root: &Path, pid: u32) {
     edit_record(root, "a", |record| {
         let process = &mut record["attempt"]["process"];
-        process["pid"] = json!(number);
+        process["pid"] = json!(pid);
         let born = process["born"].as_str().unwrap();
         process["born"] = json!(format!("{}/1", born.split_once('/').unwrap().0));
     });
 }
 
-struct Stranger(Child);
+struct OtherProcess(Child);
 
-impl Stranger {
-    fn start() -> Stranger {
+impl OtherProcess {
+    fn start() -> OtherProcess {
         use std::os::unix::process::CommandExt;
-        Stranger(Command::new("sleep").arg("300").process_group(0).spawn().unwrap())
+        OtherProcess(Command::new("sleep").arg("300").process_group(0).spawn().unwrap())
     }
 }
 
-impl Drop for Stranger {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -124,13 +124,13 @@ impl Drop for Stranger {
 }
 
 #[tokio::test]
-async fn a_process_of_another_birth_than_recorded_is_not_adopted_but_known_by_its_mark() {
+async fn a_process_with_another_start_time_is_not_adopted_but_found_by_its_mark() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     let (port, _) = plane.until_ready("a").await;
     let pid = plane.pid("a");
     let plane = plane
-        .again(async |root| {
+        .restart(async |root| {
             edit_record(root, "a", |record| record["attempt"]["process"]["born"] = json!("x/1"));
         })
         .await;
@@ -141,13 +141,13 @@ async fn a_process_of_another_birth_than_recorded_is_not_adopted_but_known_by_it
 }
 
 #[tokio::test]
-async fn a_server_that_died_between_mark_and_number_leaves_no_second_process() {
+async fn a_server_that_died_before_recording_the_pid_leaves_no_second_process() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     plane.until_ready("a").await;
     let pid = plane.pid("a");
     let plane = plane
-        .again(async |root| {
+        .restart(async |root| {
             edit_record(root, "a", |record| record["attempt"]["process"] = json!(null));
         })
         .await;
@@ -163,15 +163,15 @@ async fn a_half_removed_instance_is_removed_by_the_next_server() {
     plane.until_ready("a").await;
     let pid = plane.pid("a");
     let plane = plane
-        .again(async |root| edit_record(root, "a", |record| record["intent"] = json!("remove")))
+        .restart(async |root| edit_record(root, "a", |record| record["intent"] = json!("remove")))
         .await;
-    eventually("it is forgotten", || plane.supervisor.ids().is_empty().then_some(())).await;
+    eventually("it is removed", || plane.supervisor.ids().is_empty().then_some(())).await;
     assert!(!is_alive(pid));
     plane.close().await;
 }
 
 #[tokio::test]
-async fn a_damaged_record_ends_what_ran_and_can_be_run_or_removed() {
+async fn a_damaged_record_stops_its_processes_and_can_be_run_or_removed() {
     let plane = Plane::open().await;
     for id in ["damaged-one", "damaged-two"] {
         plane.supervisor.run(script(id, "echo up; sleep 60", line("up"))).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_damaged_record_ends_what_ran_and_can_be_run_or_removed() {
     }
     let pids = ["damaged-one", "damaged-two"].map(|id| plane.pid(id));
     let plane = plane
-        .again(async |root| {
+        .restart(async |root| {
             for id in ["damaged-one", "damaged-two"] {
                 std::fs::write(root.join(format!("{id}.json")), "{\"wanted\":").unwrap();
             }
@@ -200,6 +200,6 @@ async fn two_servers_do_not_share_a_directory() {
     let second = Supervisor::open(plane.root.clone(), Ambient::system(), tasks, stop).await;
     let error = second.err().unwrap().to_string();
     assert!(error.contains("another server"), "{error}");
-    assert!(began.elapsed() >= Duration::from_secs(5), "the first may be about to end");
+    assert!(began.elapsed() >= Duration::from_secs(5), "the first may be about to stop");
     plane.close().await;
 }

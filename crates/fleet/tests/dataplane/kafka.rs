@@ -1,5 +1,5 @@
-//! A Kafka instance as its clients see it: the mock cluster, and the real broker where its jars
-//! are installed.
+//! A Kafka instance as its clients see it: the mock cluster, and the real broker where its jars are
+//! installed.
 
 use std::io::Write;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn kafka(env: &[(&str, &str)]) -> ProcessSpec {
     spec
 }
 
-/// Without Java, whatever this machine has.
+/// Without Java, even if this machine has it.
 fn mock() -> ProcessSpec {
     let nothing = ["MAINSTAY_KAFKA_HOME", "KAFKA_HOME", "JAVA_HOME"].map(|name| (name, ""));
     kafka(&[&nothing[..], &[("PATH", "/nowhere")]].concat())
@@ -64,7 +64,7 @@ async fn without_java_the_mock_cluster_serves_and_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_wrong_home_is_named_and_data_is_never_hidden_behind_a_mock() {
+async fn an_error_names_a_wrong_home_and_a_mock_never_hides_data() {
     let plane = Plane::open().await;
     plane.supervisor.run(kafka(&[("MAINSTAY_KAFKA_HOME", "/nowhere")])).await.unwrap();
     plane.until_failed("k", &["MAINSTAY_KAFKA_HOME", "/nowhere"], 0).await;
@@ -104,14 +104,14 @@ async fn a_real_broker_keeps_its_messages_when_it_is_killed() {
     produce(port, "to be kept").await;
     assert_eq!(plane.kill_and_wait("k").await.0, port);
     assert_eq!(consume(port).await, "to be kept");
-    // Asked to end, it ends in order, and it goes on where it was.
+    // Suspended, it shuts down cleanly, and continues after the restart.
     plane.supervisor.suspend("k").await.unwrap();
-    let plane = plane.again(async |_| ()).await;
+    let plane = plane.restart(async |_| ()).await;
     plane.supervisor.run(kafka(&[("MAINSTAY_KAFKA_HOME", jars.to_str().unwrap())])).await.unwrap();
     let (port, _) = plane.until_ready("k").await;
     produce(port, "and more").await;
     assert_eq!(consume(port).await, "and more", "the group has read the first");
-    // Java alone dies: its parent goes with it, and both come back.
+    // Java alone dies: its parent exits, and both are restarted.
     let before = plane.pid("k");
     let java = std::process::Command::new("pgrep").args(["-P", &before.to_string()]).output();
     let java = String::from_utf8(java.unwrap().stdout).unwrap().trim().parse().unwrap();

@@ -1,5 +1,5 @@
-//! The local data plane, with real processes. This very binary is also the program that most
-//! instances run: see `program`.
+//! The local data plane, with real processes. This binary is also the program of most instances: see
+//! `program`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod adopt;

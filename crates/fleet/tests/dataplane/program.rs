@@ -1,5 +1,5 @@
-//! What instances run here, told by the environment. libtest's own arguments choose it, so that
-//! no other binary is needed.
+//! The programs of the tests' instances, selected by the environment. libtest's own arguments start
+//! them, so that no other binary is needed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub fn spec(id: &str, program: &str) -> ProcessSpec {
     }
 }
 
-/// An instance of a shell's script.
+/// An instance that runs a shell script.
 pub fn script(id: &str, script: &str, ready: Readiness) -> ProcessSpec {
     ProcessSpec {
         id: id.to_owned(),
@@ -58,7 +58,7 @@ async fn run() {
         }
         other => panic!("no program {other}"),
     };
-    // As the real binary ends, without a test's own words.
+    // Exits as the real binary does, without the output of a test.
     if let Err(error) = done {
         eprintln!("{error}");
         std::process::exit(1);

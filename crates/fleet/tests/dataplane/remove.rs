@@ -1,4 +1,4 @@
-//! Nothing of a removed instance is left.
+//! A removed instance leaves nothing behind.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,14 +8,14 @@ use fleet::dataplane::local::{ProcessSpec, Readiness, State};
 use crate::program::{line, script, spec};
 use crate::support::{Plane, files_in, is_alive, kill};
 
-/// A process, its child, a grandchild, and one that has left for a session of its own.
+/// A process, its child, a grandchild, and one in a session of its own.
 const FAMILY: &str = "sh -c 'sleep 300 & echo $! > grandchild; wait' & echo $! > child;
     setsid sh -c 'echo $$ > deserter; exec sleep 300' &
     while ! [ -s grandchild ] || ! [ -s deserter ]; do sleep 0.01; done; echo all here; wait";
 
 fn family(dir: &Path) -> Vec<u32> {
-    let number = |name| std::fs::read_to_string(dir.join(name)).unwrap().trim().parse().unwrap();
-    ["child", "grandchild", "deserter"].map(number).to_vec()
+    let pid = |name| std::fs::read_to_string(dir.join(name)).unwrap().trim().parse().unwrap();
+    ["child", "grandchild", "deserter"].map(pid).to_vec()
 }
 
 #[tokio::test]
@@ -39,28 +39,28 @@ async fn a_removed_instance_leaves_no_process_no_file_and_no_listener() {
 }
 
 #[tokio::test]
-async fn what_an_adopted_process_started_goes_with_it() {
+async fn descendants_of_an_adopted_process_are_stopped_with_it() {
     let plane = Plane::open().await;
     plane.supervisor.run(script("a", FAMILY, line("all here"))).await.unwrap();
     plane.until_ready("a").await;
     let pids = family(&plane.root.join("a"));
-    let plane = plane.again(async |_| ()).await;
+    let plane = plane.restart(async |_| ()).await;
     plane.supervisor.remove("a").await.unwrap();
     assert!(!pids.into_iter().any(is_alive));
     plane.close().await;
 }
 
 #[tokio::test]
-async fn what_a_dead_process_left_is_ended_before_the_next_starts() {
+async fn descendants_of_a_dead_process_are_stopped_before_the_next_starts() {
     let plane = Plane::open().await;
     plane.supervisor.run(script("a", FAMILY, line("all here"))).await.unwrap();
     plane.until_ready("a").await;
     let pids = family(&plane.root.join("a"));
     plane.kill_and_wait("a").await;
     assert!(!pids.into_iter().any(is_alive));
-    // The same if nobody looked when it died.
+    // The same if no server ran when it died.
     let (pid, pids) = (plane.pid("a"), family(&plane.root.join("a")));
-    let plane = plane.again(async |_| kill("-KILL", pid)).await;
+    let plane = plane.restart(async |_| kill("-KILL", pid)).await;
     plane.until("a", |_| plane.supervisor.pid("a").filter(|now| *now != pid)).await;
     assert!(!pids.into_iter().any(is_alive));
     plane.until_ready("a").await;
@@ -68,7 +68,7 @@ async fn what_a_dead_process_left_is_ended_before_the_next_starts() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_listen_is_killed_in_the_end() {
+async fn a_process_that_ignores_sigterm_is_killed() {
     let plane = Plane::open().await;
     let stubborn = "trap '' TERM; echo here I stay; while true; do sleep 0.1; done";
     let stubborn = ProcessSpec { stop_s: 1, ..script("a", stubborn, line("stay")) };
@@ -83,7 +83,7 @@ async fn one_that_does_not_listen_is_killed_in_the_end() {
 }
 
 #[tokio::test]
-async fn one_that_listens_has_time_to_put_things_in_order() {
+async fn a_process_that_handles_sigterm_has_time_to_exit() {
     let plane = Plane::open().await;
     let orderly = "trap 'sleep 0.3; echo in order > state; exit 0' TERM; echo up;
         while true; do sleep 0.05; done";
@@ -95,12 +95,12 @@ async fn one_that_listens_has_time_to_put_things_in_order() {
 }
 
 #[tokio::test]
-async fn one_that_never_became_ready_can_be_removed_at_any_moment() {
+async fn an_instance_that_was_never_ready_can_be_removed_at_any_time() {
     let plane = Plane::open().await;
     for (id, command) in [("a", "exit 1"), ("b", "sleep 300"), ("c", "echo; exit 1")] {
         plane.supervisor.run(script(id, command, Readiness::Tcp)).await.unwrap();
         plane.supervisor.remove(id).await.unwrap();
-        // And made again, under the same name.
+        // Created again, under the same name.
         plane.supervisor.run(script(id, command, Readiness::Tcp)).await.unwrap();
     }
     plane.until_failed("a", &["exit status: 1"], 1).await;

@@ -1,4 +1,4 @@
-//! An instance runs, is started again when it dies, and says why when it cannot.
+//! An instance runs, is restarted when it dies, and reports why it cannot.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use crate::program::{line, script, spec};
 use crate::support::{Plane, get};
 
 #[tokio::test]
-async fn a_killed_process_is_started_again_and_ready_on_the_same_port() {
+async fn a_killed_process_is_restarted_and_ready_on_the_same_port() {
     let plane = Plane::open().await;
     let ready = Readiness::Http { path: "/healthz".into() };
     plane.supervisor.run(ProcessSpec { ready, ..spec("a", "http") }).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_killed_process_is_started_again_and_ready_on_the_same_port() {
 }
 
 #[tokio::test]
-async fn the_same_again_changes_nothing_and_another_command_restarts() {
+async fn the_same_spec_changes_nothing_and_another_environment_restarts() {
     let plane = Plane::open().await;
     let first = spec("a", "http");
     plane.supervisor.run(first.clone()).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_command_that_does_not_exist_fails_until_it_is_corrected() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_at_once_fails_with_its_last_words_and_is_tried_ever_more_rarely() {
+async fn a_process_that_exits_at_once_fails_with_its_output_and_backs_off() {
     let plane = Plane::open().await;
     let began = std::time::Instant::now();
     let broken = script("a", "echo the disk is on fire; exit 3", Readiness::Tcp);
@@ -72,7 +72,7 @@ async fn a_process_that_ends_at_once_fails_with_its_last_words_and_is_tried_ever
 }
 
 #[tokio::test]
-async fn what_is_not_ready_in_time_fails_and_is_tried_again() {
+async fn an_instance_that_is_not_ready_in_time_fails_and_is_retried() {
     let plane = Plane::open().await;
     let slow = "if [ -e tried ]; then echo here we go; fi; touch tried; sleep 60";
     let slow = ProcessSpec { start_s: 1, ..script("a", slow, line("here we go")) };
@@ -84,7 +84,7 @@ async fn what_is_not_ready_in_time_fails_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn one_that_is_ready_and_dies_again_and_again_counts_as_failed() {
+async fn an_instance_that_keeps_crashing_after_readiness_fails() {
     let plane = Plane::open().await;
     let relapsing = script("a", "echo ready; sleep 0.5; echo relapse", line("ready"));
     plane.supervisor.run(relapsing).await.unwrap();
@@ -104,8 +104,8 @@ async fn a_suspended_instance_keeps_its_data_and_its_port() {
     assert_eq!(plane.supervisor.state("a"), State::Gone);
     assert_eq!((plane.supervisor.ids(), plane.supervisor.pid("a")), (vec!["a".into()], None));
     drop(TcpListener::bind(("127.0.0.1", port)).expect("nobody listens"));
-    // It also sleeps through a restart of the server.
-    let plane = plane.again(async |_| ()).await;
+    // It also stays suspended through a restart of the server.
+    let plane = plane.restart(async |_| ()).await;
     assert_eq!(plane.supervisor.state("a"), State::Gone);
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     assert_eq!(plane.until_ready("a").await.0, port);
@@ -114,12 +114,12 @@ async fn a_suspended_instance_keeps_its_data_and_its_port() {
 }
 
 #[tokio::test]
-async fn a_port_that_someone_took_meanwhile_is_replaced() {
+async fn a_port_that_another_process_uses_is_replaced() {
     let plane = Plane::open().await;
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     let (port, _) = plane.until_ready("a").await;
     plane.supervisor.suspend("a").await.unwrap();
-    let _thief = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let _other = TcpListener::bind(("127.0.0.1", port)).unwrap();
     plane.supervisor.run(spec("a", "http")).await.unwrap();
     let (other, _) = plane.until_ready("a").await;
     assert_ne!(other, port);
@@ -146,7 +146,7 @@ async fn instances_do_not_share_ports() {
 }
 
 #[tokio::test]
-async fn the_servers_environment_is_not_the_instances() {
+async fn instances_do_not_inherit_the_servers_environment() {
     let plane = Plane::open().await;
     // Cargo sets it for tests: it stands for a secret of the server.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
@@ -154,31 +154,31 @@ async fn the_servers_environment_is_not_the_instances() {
     instance.env.insert("WHERE".into(), "${dir} ${id}".into());
     plane.supervisor.run(instance).await.unwrap();
     plane.until_ready("a").await;
-    let said = plane.supervisor.tail("a", 100);
+    let output = plane.supervisor.tail("a", 100);
     let dir = plane.root.join("a");
-    assert!(said.contains(&format!("WHERE={} a", dir.display())), "{said:?}");
-    assert!(said.contains(&dir.display().to_string()), "{said:?}");
-    assert!(said.iter().any(|line| line.starts_with("PATH=")), "{said:?}");
-    assert!(!said.iter().any(|line| line.contains("CARGO")), "{said:?}");
+    assert!(output.contains(&format!("WHERE={} a", dir.display())), "{output:?}");
+    assert!(output.contains(&dir.display().to_string()), "{output:?}");
+    assert!(output.iter().any(|line| line.starts_with("PATH=")), "{output:?}");
+    assert!(!output.iter().any(|line| line.contains("CARGO")), "{output:?}");
     plane.close().await;
 }
 
 #[tokio::test]
-async fn a_fact_about_the_port_wins_and_bad_facts_are_named() {
+async fn a_reported_port_wins_and_invalid_facts_are_an_error() {
     let plane = Plane::open().await;
     let honest = r#"echo '{"port": "4711", "note": "elsewhere"}' > facts.json; echo hi; sleep 60"#;
     plane.supervisor.run(script("a", honest, line("hi"))).await.unwrap();
     let (port, facts) = plane.until_ready("a").await;
     assert_eq!((port, facts["note"].as_str()), (4711, "elsewhere"));
-    let wrong = r#"echo '{"port": 4711}' > facts.json; echo hi; sleep 60"#;
-    let wrong = ProcessSpec { start_s: 1, ..script("a", wrong, line("hi")) };
-    plane.supervisor.run(wrong).await.unwrap();
+    let invalid = r#"echo '{"port": 4711}' > facts.json; echo hi; sleep 60"#;
+    let invalid = ProcessSpec { start_s: 1, ..script("a", invalid, line("hi")) };
+    plane.supervisor.run(invalid).await.unwrap();
     plane.until_failed("a", &["facts.json is not a flat map of strings"], 0).await;
     plane.close().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_instance_is_refused() {
+async fn invalid_specs_are_refused() {
     let plane = Plane::open().await;
     let good = script("a", "sleep 60", Readiness::Tcp);
     let bad = [

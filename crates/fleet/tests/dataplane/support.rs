@@ -1,4 +1,4 @@
-//! A supervisor in a directory of its own, and what a test asks it.
+//! A supervisor in a directory of its own, and what tests wait for.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Two cores are shared with other tests, and Java takes its time.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Two cores are shared with other tests, and Java is slow to start.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Plane {
     pub supervisor: Supervisor,
@@ -23,7 +23,7 @@ pub struct Plane {
     _files: Option<Files>,
 }
 
-/// Also when a test fails, nothing of it goes on running.
+/// Kills the processes of a test that failed.
 struct Files(tempfile::TempDir);
 
 impl Drop for Files {
@@ -57,8 +57,8 @@ impl Plane {
         Plane { supervisor: supervisor.await.unwrap(), root, tasks, stop, _files: None }
     }
 
-    /// Stops the server, lets something happen, and starts the next one.
-    pub async fn again(self, meanwhile: impl AsyncFnOnce(&Path)) -> Plane {
+    /// Stops the server, runs `meanwhile`, and starts the next one.
+    pub async fn restart(self, meanwhile: impl AsyncFnOnce(&Path)) -> Plane {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -80,20 +80,20 @@ impl Plane {
         self.tasks.wait().await;
     }
 
-    pub async fn until<T>(&self, id: &str, is: impl Fn(State) -> Option<T>) -> T {
+    pub async fn until<T>(&self, id: &str, check: impl Fn(State) -> Option<T>) -> T {
         let mut changes = self.supervisor.changes();
         let waiting = async {
             loop {
-                if let Some(found) = is(self.supervisor.state(id)) {
+                if let Some(found) = check(self.supervisor.state(id)) {
                     return found;
                 }
                 changes.recv().await.unwrap();
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(found) => found,
             Err(_) => panic!(
-                "{id} stays {:?}; it says {:?}",
+                "{id} stays {:?}; its output is {:?}",
                 self.supervisor.state(id),
                 self.supervisor.tail(id, 20)
             ),
@@ -108,7 +108,7 @@ impl Plane {
         .await
     }
 
-    /// With a reason in which all of these words are, and after so many restarts.
+    /// Waits until it has failed, with these words in the reason, and after so many restarts.
     pub async fn until_failed(&self, id: &str, words: &[&str], after: u32) {
         self.until(id, |state| match state {
             State::Failed { reason, restarts } if restarts >= after => {
@@ -126,7 +126,7 @@ impl Plane {
         self.supervisor.pid(id).unwrap()
     }
 
-    /// SIGKILL, and then ready again as another process.
+    /// Kills it, and waits until another process of it is ready.
     pub async fn kill_and_wait(&self, id: &str) -> (u16, BTreeMap<String, String>) {
         let before = self.pid(id);
         kill("-KILL", before);
@@ -166,7 +166,7 @@ pub fn kill(signal: &str, pid: u32) {
     assert!(status.unwrap().success(), "kill {signal} {pid}");
 }
 
-/// Not a zombie, which only waits to be asked for.
+/// Whether it runs; a zombie does not.
 pub fn is_alive(pid: u32) -> bool {
     let arguments = ["-o", "stat=", "-p", &pid.to_string()];
     let ps = std::process::Command::new("ps").args(arguments).output().unwrap();
@@ -174,14 +174,14 @@ pub fn is_alive(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits for what no one announces.
+/// Polls for a condition that nothing announces.
 pub async fn eventually<T>(what: &str, check: impl Fn() -> Option<T>) -> T {
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(tokio::time::Instant::now() < until, "never: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -190,7 +190,7 @@ pub async fn get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response.split_once("\r\n\r\n").unwrap().1.to_owned()
 }

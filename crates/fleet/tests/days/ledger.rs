@@ -1,13 +1,28 @@
-//! What all instances hold, from the store itself: held against every counter.
+//! What all instances hold, from the store itself, compared with every counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::model::instance::{Instance, Phase};
-use kernel::{ObjectQuery, Store};
+use kernel::{Key, ObjectQuery, Store};
+use serde_json::Value;
 
-/// Every instance of a kind, and whether it is history.
+use crate::stage::{KAFKA, Stage};
+
+/// A Kafka as it is stored.
+pub async fn instance(stage: &Stage, id: &str) -> Instance {
+    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
+    Instance::from_object(&object).unwrap()
+}
+
+pub async fn delete(stage: &Stage, id: &str) {
+    let path = KAFKA.path(&format!("/{id}?async=true"));
+    let response = stage.call("alice", "DELETE", &path, &Value::Null).await;
+    assert_eq!(response.status, 202, "{}", response.text);
+}
+
+/// Every instance of a kind, and whether it is deleted.
 pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
-    let mut find = ObjectQuery {
+    let mut query = ObjectQuery {
         kind: Some(kind.into()),
         deleted: true,
         limit: 500,
@@ -15,13 +30,13 @@ pub async fn instances(store: &dyn Store, kind: &str) -> Vec<(Instance, bool)> {
     };
     let mut all = Vec::new();
     loop {
-        let page = store.find(&find).await.unwrap();
+        let page = store.find(&query).await.unwrap();
         let read = |object: &kernel::Object| {
             (Instance::from_object(object).unwrap(), object.deleted_at.is_some())
         };
         all.extend(page.objects.iter().map(read));
-        find.after = page.next;
-        if find.after.is_none() {
+        query.after = page.next;
+        if query.after.is_none() {
             return all;
         }
     }
@@ -32,9 +47,9 @@ pub async fn live(store: &dyn Store, kind: &str) -> Vec<Instance> {
     all.filter(|(_, gone)| !gone).map(|(instance, _)| instance).collect()
 }
 
-/// Every counter that any instance ever held is at what live instances hold, and no two of them
-/// have one name or one host.
-pub async fn is_right(store: &dyn Store, kinds: &[&str]) {
+/// Checks that every counter that an instance ever held is at what live instances hold, and that no two
+/// of them share a name or a host.
+pub async fn check(store: &dyn Store, kinds: &[&str]) {
     let mut held = BTreeMap::<String, i64>::new();
     let (mut names, mut hosts, mut with_host) = (BTreeSet::new(), BTreeSet::new(), 0);
     for kind in kinds {
@@ -63,7 +78,7 @@ pub async fn is_right(store: &dyn Store, kinds: &[&str]) {
             continue;
         }
         let used = stored.map_or(0, |counter| counter.used);
-        assert_eq!(used, held, "{counter}: it says {used}, and live instances hold {held}");
+        assert_eq!(used, held, "{counter}: {used} are used, and live instances hold {held}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Bad days: everyone at once at the edge of a limit, agents that lie, systems that are away,
-//! clusters that vanish, rules that change. Afterwards everything is as it should be.
+//! Fault scenarios: concurrent requests at every limit, hostile agents, unreachable systems, vanished
+//! clusters, changed catalogues. Afterwards everything must be consistent.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -8,14 +8,14 @@
 mod agent;
 #[path = "../api/callers.rs"]
 mod callers;
+mod catalogue;
 #[path = "../api/files.rs"]
 mod files;
+mod hostile_agent;
 mod ledger;
-mod liar;
 mod outage;
 mod outside;
 mod race;
-mod rules;
 #[path = "../api/stage.rs"]
 #[expect(dead_code, reason = "the tests of the API use the rest")]
 mod stage;

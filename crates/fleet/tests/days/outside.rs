@@ -1,5 +1,5 @@
-//! The systems outside, each real and behind a network that a test can cut; and what is left in
-//! them, held against what live instances need.
+//! The external systems, each real and behind a network that a test can cut; and their content,
+//! compared with what live instances need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use testkit::servers::http::answer;
 use crate::ledger;
 use crate::stage::{KAFKA, Stage, eventually};
 
-/// A Keycloak's realm and a Route 53's zone of this test's own.
+/// A Keycloak realm and a Route 53 zone of this test's own.
 pub struct Outside {
     pub realm: Realm,
     pub sso: Proxy,
     pub dns: Proxy,
     zone: Zone,
     route53: aws_sdk_route53::Client,
-    /// The clients that were there before.
+    /// The clients that existed before.
     others: BTreeSet<String>,
 }
 
-/// Where a URL leads.
+/// The host and port of a URL.
 fn address(url: &str) -> String {
     url.trim_start_matches("http://").trim_end_matches('/').to_owned()
 }
@@ -51,7 +51,7 @@ impl Outside {
         })
     }
 
-    /// What is outside is compared every second.
+    /// The systems are compared every second.
     pub fn configure(&self, config: &mut Config) {
         config.timeouts.recheck_s = 1;
         config.domain = self.zone.name.trim_end_matches('.').into();
@@ -67,7 +67,7 @@ impl Outside {
         config.dns.secret_access_key = "test".into();
     }
 
-    /// The clients that were not there before.
+    /// The clients that did not exist before.
     pub async fn clients(&self) -> BTreeSet<String> {
         clients(&self.realm).await.difference(&self.others).cloned().collect()
     }
@@ -85,7 +85,7 @@ impl Outside {
         sets.into_iter().filter(|set| set.r#type == RrType::Cname).collect()
     }
 
-    /// Every name of the zone, and where it leads.
+    /// Every name of the zone, and its target.
     pub async fn records(&self) -> BTreeMap<String, String> {
         let record = |set: ResourceRecordSet| {
             let plain = |name: &str| name.trim_end_matches('.').to_owned();
@@ -105,12 +105,12 @@ impl Outside {
         request.change_batch(batch).send().await.unwrap();
     }
 
-    /// Exactly what live instances and clusters need is there, comes to be there, and is counted.
-    pub async fn comes_right(&self, stage: &Stage) {
+    /// Waits until exactly what live instances and clusters need exists outside, and checks the counters.
+    pub async fn until_consistent(&self, stage: &Stage) {
         let live = ledger::live(&*stage.store, "kafka").await;
-        let find =
+        let query =
             ObjectQuery { kind: Some("cluster".into()), limit: 100, ..ObjectQuery::default() };
-        let clusters = stage.store.find(&find).await.unwrap().objects;
+        let clusters = stage.store.find(&query).await.unwrap().objects;
         let agents = clusters.iter().map(|cluster| agent_client_id(cluster.key.id()));
         let needed: BTreeSet<String> =
             live.iter().map(|instance| canary_client_id(&instance.id)).chain(agents).collect();
@@ -121,7 +121,7 @@ impl Outside {
             routes.map(|route| (route.domain.clone(), route.router.clone())).collect();
         eventually("exactly the names that are needed", async || self.records().await == needed)
             .await;
-        ledger::is_right(&*stage.store, &["kafka"]).await;
+        ledger::check(&*stage.store, &["kafka"]).await;
     }
 }
 
@@ -131,10 +131,9 @@ async fn clients(realm: &Realm) -> BTreeSet<String> {
     all.as_array().unwrap().iter().map(id).collect()
 }
 
-/// Waits until someone has tried to do something for an instance, and could not.
-pub async fn until_it_fails(store: &dyn Store, id: &str) {
+/// Waits until a step for an instance has failed.
+pub async fn until_failing(store: &dyn Store, id: &str) {
     let key = Some(Key::new(KAFKA.name, id));
     let filter = WorkFilter { key, failing: true, ..WorkFilter::default() };
-    eventually("it was tried in vain", async || !store.work(&filter, 1).await.unwrap().is_empty())
-        .await;
+    eventually("a step failed", async || !store.work(&filter, 1).await.unwrap().is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! Everyone at once, through three servers, at the edge of every limit.
+//! Concurrent requests through three servers, at every limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::stage::{Answer, KAFKA, Stage, eventually, put_cluster};
 
 /// Units of each limit.
 const QUOTA: usize = 300;
-const ROOM: [usize; 2] = [130, 70];
+const CAPACITY: [usize; 2] = [130, 70];
 const REGION: usize = 150;
 const TRIALS: usize = 7;
 
-/// Requests that one server answers at a time.
-const AT_ONCE: usize = 300;
+/// Requests that one server handles at a time.
+const CONCURRENCY: usize = 300;
 
 const PROVIDERS: &str = "
 supported_providers:
@@ -35,7 +35,7 @@ supported_providers:
       - { name: ap-south-1, supported_instance_type: { standard: { limit: 150 } } }
 ";
 
-/// The clusters of the region that has little room, and the one of the region with a limit.
+/// The clusters of the region with little capacity, and the one of the region with a limit.
 const SMALL: [&str; 2] = ["small1", "small2"];
 const LARGE: &str = "large";
 
@@ -50,47 +50,46 @@ fn limits(config: &mut Config) {
 }
 
 async fn more_clusters(stage: &Stage) {
-    for (id, room) in SMALL.into_iter().zip(ROOM) {
+    for (id, capacity) in SMALL.into_iter().zip(CAPACITY) {
         put_cluster(&stage.app, id, id, |spec| {
             spec.region = "eu-west-1".into();
-            spec.limit = Some(room as i64);
+            spec.limit = Some(capacity as i64);
         })
         .await;
     }
     put_cluster(&stage.app, LARGE, LARGE, |spec| spec.region = "ap-south-1".into()).await;
 }
 
-/// Someone who asks for more than there is.
+/// A user who requests more than the limit.
 #[derive(Clone, Copy)]
 struct Crowd {
     who: &'static str,
     region: &'static str,
     limit: usize,
-    /// What those are told who come too late.
+    /// The error code beyond the limit.
     code: u32,
 }
 
 const CROWDS: [Crowd; 4] = [
     Crowd { who: "race", region: "us-east-1", limit: QUOTA, code: 5 },
-    Crowd { who: "alice", region: "eu-west-1", limit: ROOM[0] + ROOM[1], code: 24 },
+    Crowd { who: "alice", region: "eu-west-1", limit: CAPACITY[0] + CAPACITY[1], code: 24 },
     Crowd { who: "bob", region: "ap-south-1", limit: REGION, code: 24 },
     Crowd { who: "mallory", region: "us-east-1", limit: TRIALS, code: 24 },
 ];
 
-/// What came of one request, and where it was in the order of all beginnings and ends.
-struct Turn {
+/// The result of one request, and its place in the order of all beginnings and ends.
+struct RequestResult {
     begun: u64,
     ended: u64,
     accepted: bool,
 }
 
-/// As a client does that is told to come again: on a busy machine the store may have no place for
-/// one more within its patience, and then nothing was done.
+/// Retries while the store is overloaded: then nothing was done.
 async fn call(stage: &Stage, who: &str, method: &str, path: &str, body: &Value) -> Answer {
     loop {
-        let answer = stage.call(who, method, path, body).await;
-        if answer.status != 503 {
-            return answer;
+        let response = stage.call(who, method, path, body).await;
+        if response.status != 503 {
+            return response;
         }
     }
 }
@@ -109,7 +108,7 @@ async fn used(store: &dyn Store, counter: &str) -> i64 {
 async fn send_all(
     stages: &[Arc<Stage>],
     requests: Vec<(usize, &'static str, Value)>,
-) -> BTreeMap<usize, Vec<(Turn, u16, u32)>> {
+) -> BTreeMap<usize, Vec<(RequestResult, u16, u32)>> {
     let clock = Arc::new(AtomicU64::new(0));
     let all = Arc::new(Mutex::new(BTreeMap::<usize, Vec<_>>::new()));
     let mut shares: Vec<Vec<_>> = stages.iter().map(|_| Vec::new()).collect();
@@ -122,14 +121,14 @@ async fn send_all(
             let one = async |(crowd, who, body): (usize, &'static str, Value)| {
                 let begun = clock.fetch_add(1, Ordering::SeqCst);
                 let path = KAFKA.path("?async=true");
-                let answer = call(&stage, who, "POST", &path, &body).await;
+                let response = call(&stage, who, "POST", &path, &body).await;
                 let ended = clock.fetch_add(1, Ordering::SeqCst);
-                assert!([202, 403, 409].contains(&answer.status), "{}", answer.text);
-                let turn = Turn { begun, ended, accepted: answer.status == 202 };
-                let (status, code) = (answer.status, answer.code());
-                all.lock().entry(crowd).or_default().push((turn, status, code));
+                assert!([202, 403, 409].contains(&response.status), "{}", response.text);
+                let result = RequestResult { begun, ended, accepted: response.status == 202 };
+                let (status, code) = (response.status, response.code());
+                all.lock().entry(crowd).or_default().push((result, status, code));
             };
-            futures::stream::iter(share).for_each_concurrent(AT_ONCE, one).await;
+            futures::stream::iter(share).for_each_concurrent(CONCURRENCY, one).await;
         })
     };
     let tasks: Vec<_> = stages.iter().zip(shares).map(share).collect();
@@ -139,29 +138,33 @@ async fn send_all(
     std::mem::take(&mut *all.lock())
 }
 
-/// Exactly as many as there is room for are accepted. Nothing is given back meanwhile, so whoever
-/// is told that there is no room is told so after the last one that got some had asked.
-fn nobody_is_wronged(crowd: Crowd, turns: &[(Turn, u16, u32)]) {
-    let accepted = turns.iter().filter(|(turn, ..)| turn.accepted).count();
+/// Checks that exactly as many as the limit are accepted. Nothing is released meanwhile, so every refusal
+/// must end after the last accepted request began.
+fn check_results(crowd: Crowd, results: &[(RequestResult, u16, u32)]) {
+    let accepted = results.iter().filter(|(result, ..)| result.accepted).count();
     assert_eq!(accepted, crowd.limit, "{}", crowd.who);
-    let last = turns.iter().filter(|(turn, ..)| turn.accepted).map(|(turn, ..)| turn.begun).max();
-    for (turn, status, code) in turns.iter().filter(|(turn, ..)| !turn.accepted) {
+    let last = results
+        .iter()
+        .filter(|(result, ..)| result.accepted)
+        .map(|(result, ..)| result.begun)
+        .max();
+    for (result, status, code) in results.iter().filter(|(result, ..)| !result.accepted) {
         assert_eq!((*status, *code), (403, crowd.code), "{}", crowd.who);
-        let early = last.is_some_and(|last| turn.ended < last);
-        assert!(!early, "{} was refused while there was room", crowd.who);
+        let early = last.is_some_and(|last| result.ended < last);
+        assert!(!early, "{} was refused below the limit", crowd.who);
     }
 }
 
-async fn everyone_at_once(stages: &[Arc<Stage>], each: usize) {
+async fn race(stages: &[Arc<Stage>], each: usize) {
     more_clusters(&stages[0]).await;
     let request = |i: usize| {
         let (number, crowd) = (i % CROWDS.len(), CROWDS[i % CROWDS.len()]);
         (number, crowd.who, json!({ "name": format!("n{i}"), "region": crowd.region }))
     };
-    let turns = send_all(stages, (0..each * CROWDS.len()).map(request).collect()).await;
+    let results = send_all(stages, (0..each * CROWDS.len()).map(request).collect()).await;
     for (number, crowd) in CROWDS.into_iter().enumerate() {
-        assert_eq!(turns[&number].len(), each);
-        nobody_is_wronged(crowd, &turns[&number]);
+        assert_eq!(results[&number].len(), each);
+        check_results(crowd, &results[&number]);
     }
     let store = &*stages[0].store;
     let used = async |counter: String| used(store, &counter).await;
@@ -169,14 +172,14 @@ async fn everyone_at_once(stages: &[Arc<Stage>], each: usize) {
         used(format!("fleet/quota/kafka/org/{SMALL_ORG}/standard/standard")).await,
         QUOTA as i64
     );
-    for (id, room) in SMALL.into_iter().zip(ROOM) {
-        assert_eq!(used(format!("fleet/capacity/{id}")).await, room as i64);
+    for (id, capacity) in SMALL.into_iter().zip(CAPACITY) {
+        assert_eq!(used(format!("fleet/capacity/{id}")).await, capacity as i64);
     }
     assert_eq!(used("fleet/region/kafka/aws/ap-south-1/standard".into()).await, REGION as i64);
     assert_eq!(used(format!("fleet/trial/kafka/{OTHER_ORG}/mallory")).await, TRIALS as i64);
     let live = ledger::live(store, "kafka").await;
     assert_eq!(live.len(), CROWDS.iter().map(|crowd| crowd.limit).sum::<usize>());
-    ledger::is_right(store, &["kafka"]).await;
+    ledger::check(store, &["kafka"]).await;
 }
 
 async fn three_on_postgres() -> Option<Vec<Arc<Stage>>> {
@@ -186,53 +189,54 @@ async fn three_on_postgres() -> Option<Vec<Arc<Stage>>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_ten_thousand_at_once_exactly_as_many_get_one_as_there_is_room_for() {
+async fn of_ten_thousand_concurrent_requests_exactly_the_limits_are_accepted() {
     let Some(stages) = three_on_postgres().await else { return };
-    everyone_at_once(&stages, 2_500).await;
+    race(&stages, 2_500).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_server_on_sqlite_is_as_exact() {
+async fn a_single_server_on_sqlite_accepts_exactly_the_limits() {
     let stage = Stage::on(stores::sqlite().await.unwrap(), limits).await;
-    everyone_at_once(&[Arc::new(stage)], 750).await;
+    race(&[Arc::new(stage)], 750).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_five_hundred_who_want_one_name_one_gets_it() {
+async fn of_five_hundred_requests_for_one_name_one_is_accepted() {
     let Some(stages) = three_on_postgres().await else { return };
     let request = |i: usize| {
         (0, if i.is_multiple_of(2) { "alice" } else { "bob" }, json!({ "name": "demo" }))
     };
-    let turns = send_all(&stages, (0..500).map(request).collect()).await;
-    let (yes, no): (Vec<_>, Vec<_>) = turns[&0].iter().partition(|(turn, ..)| turn.accepted);
-    assert_eq!((yes.len(), no.len()), (1, 499));
-    assert!(no.iter().all(|(_, status, code)| (*status, *code) == (409, 36)));
+    let results = send_all(&stages, (0..500).map(request).collect()).await;
+    let (accepted, refused): (Vec<_>, Vec<_>) =
+        results[&0].iter().partition(|(result, ..)| result.accepted);
+    assert_eq!((accepted.len(), refused.len()), (1, 499));
+    assert!(refused.iter().all(|(_, status, code)| (*status, *code) == (409, 36)));
     assert_eq!(ledger::live(&*stages[0].store, "kafka").await.len(), 1);
-    ledger::is_right(&*stages[0].store, &["kafka"]).await;
+    ledger::check(&*stages[0].store, &["kafka"]).await;
 }
 
-/// Instances that take two units and one, and go again while others come.
-async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
+/// Creates instances of one and two units, and deletes them while others are created.
+async fn create_and_delete(stages: &[Arc<Stage>], rounds: usize) {
     let clock = AtomicU64::new(0);
-    let over = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
     let store = &*stages[0].store;
     let quota = format!("fleet/quota/kafka/org/{SMALL_ORG}/standard/standard");
     let customer = async |i: usize| {
         let stage = &stages[i % stages.len()];
         for round in 0..rounds {
-            // Three of these share each name.
+            // Three customers share each name.
             let name = format!("n{}-{round}", i / 3);
             let plan = if i.is_multiple_of(5) { "standard.x2" } else { "standard.x1" };
             let body = json!({ "name": name, "plan": plan });
-            let made = call(stage, "race", "POST", &KAFKA.path("?async=true"), &body).await;
-            let refused = [(403, 5), (409, 36)].contains(&(made.status, made.code()));
-            assert!(made.status == 202 || refused, "{}", made.text);
-            if made.status == 202 && round + 1 < rounds {
-                let id = made.body["id"].as_str().unwrap();
+            let created = call(stage, "race", "POST", &KAFKA.path("?async=true"), &body).await;
+            let refused = [(403, 5), (409, 36)].contains(&(created.status, created.code()));
+            assert!(created.status == 202 || refused, "{}", created.text);
+            if created.status == 202 && round + 1 < rounds {
+                let id = created.body["id"].as_str().unwrap();
                 let other = &stages[(i + 1) % stages.len()];
                 let path = KAFKA.path(&format!("/{id}?async=true"));
-                let gone = call(other, "race", "DELETE", &path, &Value::Null).await;
-                assert_eq!(gone.status, 202, "{}", gone.text);
+                let deleted = call(other, "race", "DELETE", &path, &Value::Null).await;
+                assert_eq!(deleted.status, 202, "{}", deleted.text);
             }
             let used = used(store, &quota).await;
             assert!((0..=QUOTA as i64).contains(&used), "{used} of {QUOTA} are used");
@@ -240,11 +244,11 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
         }
     };
     let customers = async {
-        futures::stream::iter(0..3 * QUOTA).for_each_concurrent(AT_ONCE, customer).await;
-        over.store(1, Ordering::SeqCst);
+        futures::stream::iter(0..3 * QUOTA).for_each_concurrent(CONCURRENCY, customer).await;
+        done.store(1, Ordering::SeqCst);
     };
     let agent = async {
-        while over.load(Ordering::SeqCst) == 0 {
+        while done.load(Ordering::SeqCst) == 0 {
             stages[0].agent(KAFKA).round().await;
             tokio::task::yield_now().await;
         }
@@ -256,7 +260,7 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
         live.iter().all(|instance| instance.phase.label() == "ready")
     })
     .await;
-    ledger::is_right(store, &["kafka"]).await;
+    ledger::check(store, &["kafka"]).await;
     let used = used(store, &quota).await;
     let live = ledger::live(store, "kafka").await;
     assert_eq!(used, live.iter().map(|instance| instance.spec.units).sum::<i64>());
@@ -264,19 +268,19 @@ async fn comings_and_goings(stages: &[Arc<Stage>], rounds: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_and_goes_leaves_nothing_counted() {
+async fn counters_match_after_creating_and_deleting() {
     let Some(stages) = three_on_postgres().await else { return };
-    comings_and_goings(&stages, 3).await;
+    create_and_delete(&stages, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_and_goes_leaves_nothing_counted_on_sqlite() {
+async fn counters_match_after_creating_and_deleting_on_sqlite() {
     let stage = Stage::on(stores::sqlite().await.unwrap(), limits).await;
-    comings_and_goings(&[Arc::new(stage)], 2).await;
+    create_and_delete(&[Arc::new(stage)], 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_free_again_is_free_for_whoever_asks_next_and_wherever() {
+async fn released_capacity_and_names_are_available_at_every_server_at_once() {
     let Some(stages) = three_on_postgres().await else { return };
     let store = &stages[0].store;
     let path = format!("/api/v1/fleet/clusters/{CLUSTER}");
@@ -287,16 +291,16 @@ async fn what_is_free_again_is_free_for_whoever_asks_next_and_wherever() {
     }
     let key = |id: &str| kernel::Key::new(KAFKA.name, id);
     for i in 0..40 {
-        // The only room there is, and always the same name.
-        let (made_at, gone_at) = (&stages[i % 3], &stages[(i + 1) % 3]);
-        let id = made_at.create(KAFKA, "alice", "demo").await;
+        // The only unit of capacity, and always the same name.
+        let (creating, deleting) = (&stages[i % 3], &stages[(i + 1) % 3]);
+        let id = creating.create(KAFKA, "alice", "demo").await;
         let path = KAFKA.path(&format!("/{id}?async=true"));
-        assert_eq!(gone_at.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+        assert_eq!(deleting.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
         eventually("it is gone", async || {
-            gone_at.agent(KAFKA).round().await;
+            deleting.agent(KAFKA).round().await;
             store.object(&key(&id)).await.unwrap().unwrap().deleted_at.is_some()
         })
         .await;
     }
-    ledger::is_right(&**store, &["kafka"]).await;
+    ledger::check(&**store, &["kafka"]).await;
 }

@@ -1,4 +1,4 @@
-//! Quota, terms and accounts, against a service that the test plays.
+//! Quota, terms and accounts, against a mock service.
 
 use fleet::model::quota::Quota;
 use fleet::ports::ams::{Account, Ams, Config, Http, Reservation};
@@ -64,12 +64,12 @@ async fn quota_is_that_of_the_product_and_the_billing_model() {
     }
     ams.quota(ORG, "RHOSAK", "standard").await.unwrap();
     let asked = server.world.lock().asked.clone();
-    // Of two organisations and one that is not there; the rest is remembered, or is no name.
+    // Two organisations and a missing one; the others are cached, or are not valid names.
     assert_eq!(asked["organizations"], 3, "{asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_reserved_counts_until_it_is_released() {
+async fn a_reservation_counts_until_it_is_released() {
     let server = server().await;
     let ams = ams(&server);
     let first = ams.reserve(&reservation("i1", 1)).await.unwrap().unwrap();
@@ -86,14 +86,14 @@ async fn what_is_reserved_counts_until_it_is_released() {
     ams.release(&first).await.unwrap();
     ams.release("").await.unwrap();
     ams.release("never-there").await.unwrap();
-    // The old subscription is still known, as deprovisioned: it holds nothing.
+    // The old subscription still exists, as deprovisioned: it holds nothing.
     let new = ams.reserve(&reservation("i1", 1)).await.unwrap().unwrap();
     assert_ne!(new, first);
     assert_eq!(server.world.lock().subscriptions.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_says_everything_that_is_billed() {
+async fn a_request_has_everything_that_is_billed() {
     let server = server().await;
     let paid = Reservation {
         billing_model: "marketplace".into(),
@@ -129,7 +129,7 @@ async fn a_request_says_everything_that_is_billed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_leaves_one_subscription_and_not_two() {
+async fn a_lost_response_leaves_one_subscription_and_not_two() {
     let server = server().await;
     let ams = ams(&server);
     server.world.lock().mood = Mood::LosesAnswers;
@@ -144,7 +144,7 @@ async fn a_lost_answer_leaves_one_subscription_and_not_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_told_from_being_busy() {
+async fn a_refusal_is_distinguished_from_throttling() {
     let server = server().await;
     let ams = ams(&server);
     server.world.lock().mood = Mood::RefusesWith429;
@@ -154,7 +154,7 @@ async fn a_refusal_is_told_from_being_busy() {
     let error = ams.reserve(&reservation("i1", 1)).await.unwrap_err();
     assert_eq!(error.class(), Class::Transient);
     assert!(whole(&error).contains("slow down"), "{error:?}");
-    assert_eq!(server.world.lock().asked["cluster_authorizations"], 4, "busy is asked again");
+    assert_eq!(server.world.lock().asked["cluster_authorizations"], 4, "throttling is retried");
     server.world.lock().mood = Mood::Well;
     assert!(ams.reserve(&reservation("i1", 1)).await.unwrap().is_some());
 }
@@ -189,7 +189,7 @@ async fn an_account_is_found_by_its_name_with_its_organisation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_names_the_service_and_what_would_help() {
+async fn an_error_names_the_service_and_the_setting_to_check() {
     let server = server().await;
     let config = Config { url: server.url.clone(), token: "wrong".into(), timeout_s: 5 };
     let stranger = Http::new(&config, &outbound()).unwrap();
@@ -199,9 +199,9 @@ async fn an_error_names_the_service_and_what_would_help() {
         stranger.release("s1").await.unwrap_err(),
         stranger.open_terms("alice", "ocm", "onlineService").await.unwrap_err(),
     ] {
-        let said = whole(&error);
-        assert!(said.contains("AMS is unavailable") && said.contains("check ams.token"), "{said}");
-        assert!(!said.contains("wrong"), "{said}");
+        let text = whole(&error);
+        assert!(text.contains("AMS is unavailable") && text.contains("check ams.token"), "{text}");
+        assert!(!text.contains("wrong"), "{text}");
     }
     let lost = Config { url: format!("{}/nowhere", server.url), token: TOKEN.into(), timeout_s: 5 };
     let error = Http::new(&lost, &outbound()).unwrap().account("alice").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Route 53: moto, and the strict one, which refuses what the real one refuses.
+//! Route 53: moto, and a strict mock, which refuses what the real one refuses.
 
 use aws_sdk_route53::types::{
     Change, ChangeAction, ChangeBatch, ResourceRecord, ResourceRecordSet, RrType,
@@ -35,7 +35,7 @@ fn names(records: &[Record]) -> Vec<String> {
 }
 
 /// What any Route 53 must do.
-async fn records_come_change_and_go(endpoint: &str) {
+async fn records_are_created_updated_and_removed(endpoint: &str) {
     let zone = zone(&client(endpoint)).await;
     let dns = dns(endpoint, &zone);
     let first = [
@@ -57,14 +57,14 @@ async fn records_come_change_and_go(endpoint: &str) {
     dns.upsert(&second).await.unwrap();
     assert_eq!(dns.find(&all).await.unwrap(), second);
 
-    // Of a neighbour, which stays.
+    // Another instance's record, which stays.
     let other = [record("demo2", &zone, "router.cluster-1.example")];
     dns.upsert(&other).await.unwrap();
     dns.remove(&first).await.unwrap();
     assert!(dns.find(&all).await.unwrap().is_empty());
     dns.remove(&first).await.unwrap();
     assert_eq!(dns.find(&names(&other)).await.unwrap(), other);
-    // Some are there and some are not.
+    // Some exist and some do not.
     dns.upsert(&first[..1]).await.unwrap();
     dns.remove(&first).await.unwrap();
     assert!(dns.find(&all).await.unwrap().is_empty());
@@ -75,9 +75,9 @@ async fn records_come_change_and_go(endpoint: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_come_change_and_go_in_moto() {
+async fn records_are_created_updated_and_removed_in_moto() {
     let Some(moto) = testkit::route53() else { return };
-    records_come_change_and_go(moto.endpoint()).await;
+    records_are_created_updated_and_removed(moto.endpoint()).await;
     let zone = moto.zone().await;
     let dns = dns(moto.endpoint(), &zone);
     let change = dns.upsert(&[record("demo", &zone, "router.example")]).await.unwrap();
@@ -85,13 +85,13 @@ async fn records_come_change_and_go_in_moto() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_come_change_and_go_in_the_strict_one() {
+async fn records_are_created_updated_and_removed_in_the_strict_mock() {
     let strict = Strict::start().await;
-    records_come_change_and_go(strict.endpoint()).await;
+    records_are_created_updated_and_removed(strict.endpoint()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_waited_for_until_it_is_everywhere() {
+async fn a_change_is_in_sync_once_it_is_everywhere() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let dns = dns(strict.endpoint(), &zone);
@@ -101,11 +101,11 @@ async fn a_change_is_waited_for_until_it_is_everywhere() {
     assert!(dns.in_sync(&change).await.unwrap());
     let later = dns.upsert(&[record("demo", &zone, "other.example")]).await.unwrap();
     assert!(!dns.in_sync(&format!("{change},{later}")).await.unwrap());
-    assert!(dns.in_sync("C999").await.unwrap(), "what is forgotten is long done");
+    assert!(dns.in_sync("C999").await.unwrap(), "an unknown change is long done");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_records_than_a_batch_takes_are_several_batches() {
+async fn too_many_records_for_a_batch_are_split() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let dns = dns(strict.endpoint(), &zone);
@@ -120,7 +120,7 @@ async fn more_records_than_a_batch_takes_are_several_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn being_told_to_wait_is_no_failure_until_it_lasts() {
+async fn throttling_is_retried_until_it_persists() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let dns = dns(strict.endpoint(), &zone);
@@ -132,15 +132,15 @@ async fn being_told_to_wait_is_no_failure_until_it_lasts() {
     strict.throttle(100);
     let error = dns.remove(&records).await.unwrap_err();
     assert_eq!(error.class(), Class::Transient);
-    assert!(whole(&error).contains("Route 53 is unavailable: it is busy: Throttling"), "{error:?}");
+    assert!(whole(&error).contains("Route 53 is unavailable: throttled: Throttling"), "{error:?}");
     strict.throttle(0);
-    // Being busy does not open the breaker.
+    // Throttling does not open the circuit breaker.
     dns.remove(&records).await.unwrap();
     assert!(strict.records().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_a_name_is_spelt_does_not_matter() {
+async fn names_are_compared_regardless_of_spelling() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let dns = dns(strict.endpoint(), &zone);
@@ -158,15 +158,15 @@ async fn how_a_name_is_spelt_does_not_matter() {
         dns.find(std::slice::from_ref(&odd.name)).await.unwrap(),
         [Record { name: odd.name.clone(), ..plain.clone() }]
     );
-    let torn = Record { target: "elsewhere.example".into(), ..odd.clone() };
-    let error = dns.upsert(&[plain, torn]).await.unwrap_err();
-    assert!(whole(&error).contains("cannot lead to"), "{error:?}");
+    let conflicting = Record { target: "elsewhere.example".into(), ..odd.clone() };
+    let error = dns.upsert(&[plain, conflicting]).await.unwrap_err();
+    assert!(whole(&error).contains("cannot have the targets"), "{error:?}");
     dns.remove(&[odd]).await.unwrap();
     assert!(strict.records().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_somebody_changed_by_hand_is_removed_all_the_same() {
+async fn a_record_that_was_edited_by_hand_is_removed_as_well() {
     let strict = Strict::start().await;
     let hand = client(strict.endpoint());
     let zone = zone(&hand).await;
@@ -190,7 +190,7 @@ async fn a_record_that_somebody_changed_by_hand_is_removed_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn removing_the_same_from_many_sides_at_once_succeeds_on_all() {
+async fn concurrent_removals_of_the_same_records_all_succeed() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let dns = dns(strict.endpoint(), &zone);
@@ -206,15 +206,15 @@ async fn removing_the_same_from_many_sides_at_once_succeeds_on_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_names_the_system_and_what_would_help() {
+async fn an_error_names_the_system_and_the_setting_to_check() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let wrong = Zone { id: "Z404".into(), name: zone.name.clone() };
     let records = [record("demo", &zone, "router.example")];
     let error = dns(strict.endpoint(), &wrong).upsert(&records).await.unwrap_err();
-    let said = whole(&error);
-    assert!(said.contains("Route 53") && said.contains("Z404"), "{said}");
-    assert!(said.contains("dns.zone_id"), "{said}");
+    let text = whole(&error);
+    assert!(text.contains("Route 53") && text.contains("Z404"), "{text}");
+    assert!(text.contains("dns.zone_id"), "{text}");
 
     let elsewhere = [Record { name: "demo.elsewhere.example".into(), target: "a.example".into() }];
     let error = dns(strict.endpoint(), &zone).upsert(&elsewhere).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The fleet's ports against the real systems, or the nearest thing that can be had.
+//! The fleet's ports against the real systems, or the nearest available substitute.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ fn outbound() -> Outbound {
     Outbound::new(Config::default(), Ambient::system(), Arc::new(|_| ())).unwrap()
 }
 
-/// The message of an error with everything below it.
+/// The message of an error with its sources.
 fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

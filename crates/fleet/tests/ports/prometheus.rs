@@ -1,4 +1,4 @@
-//! Metrics from a real Prometheus. The namespaces of a cluster play the instances.
+//! Metrics from a real Prometheus. The namespaces of a cluster stand for instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ fn port(url: &str) -> Prometheus {
     Prometheus::new(&config, &outbound()).unwrap()
 }
 
-fn of(namespace: &str) -> Selector {
+fn selector(namespace: &str) -> Selector {
     Selector {
         metrics: vec![MEMORY.into(), PODS.into()],
         labels: vec![("namespace".into(), namespace.into())],
@@ -44,10 +44,10 @@ fn named<'a>(series: &'a [Series], name: &str) -> Vec<&'a Series> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_come_back_of_the_instance_and_of_no_other() {
+async fn only_the_series_of_the_instance_are_read() {
     let Some(server) = testkit::prometheus() else { return };
     let [mine, other] = ["mine", "mine2"].map(|name| server.name(name));
-    // Names that would be something else if they were not quoted.
+    // A name that would be PromQL if it were not quoted.
     let odd = format!("{mine}\"}} or {{namespace=~\".*\\\n");
     let namespaces = vec![instance(&mine, 7.0), instance(&other, 8.0), instance(&odd, 9.0)];
     let history = History { end_s: now_s(), length_s: 600, step_s: 60 };
@@ -55,7 +55,7 @@ async fn values_come_back_of_the_instance_and_of_no_other() {
     let metrics = port(server.server.get(""));
 
     for (name, memory) in [(&mine, 7.0), (&other, 8.0), (&odd, 9.0)] {
-        let found = metrics.instant(&of(name)).await.unwrap();
+        let found = metrics.instant(&selector(name)).await.unwrap();
         assert!(found.iter().all(|one| one.labels["namespace"] == *name), "{found:?}");
         assert_eq!(named(&found, PODS).len(), 2);
         let used = named(&found, MEMORY);
@@ -68,7 +68,7 @@ async fn values_come_back_of_the_instance_and_of_no_other() {
     }
 
     let hidden = [("container".to_owned(), "can.*".to_owned())];
-    let some = Selector { without: hidden.to_vec(), ..of(&mine) };
+    let some = Selector { without: hidden.to_vec(), ..selector(&mine) };
     let found = metrics.instant(&some).await.unwrap();
     let left: BTreeSet<&str> =
         named(&found, MEMORY).iter().map(|one| one.labels["container"].as_str()).collect();
@@ -93,7 +93,7 @@ async fn a_hostile_value_finds_nothing() {
     let namespaces = vec![instance(&mine, 7.0)];
     server.write(&Cluster { seed: 1, namespaces }, history).await;
     let metrics = port(server.server.get(""));
-    assert!(!metrics.instant(&of(&mine)).await.unwrap().is_empty());
+    assert!(!metrics.instant(&selector(&mine)).await.unwrap().is_empty());
     for hostile in [
         ".*",
         ".+",
@@ -116,28 +116,28 @@ async fn a_hostile_value_finds_nothing() {
         &mine.to_uppercase(),
         &"x".repeat(100_000),
     ] {
-        let found = metrics.instant(&of(hostile)).await;
+        let found = metrics.instant(&selector(hostile)).await;
         let found = found.unwrap_or_else(|error| panic!("{hostile}: {}", whole(&error)));
         assert!(found.is_empty(), "{hostile}: {found:?}");
-        let range = metrics.range(&of(hostile), now_s() - 60, now_s(), 30).await.unwrap();
+        let range = metrics.range(&selector(hostile), now_s() - 60, now_s(), 30).await.unwrap();
         assert!(range.is_empty(), "{hostile}");
     }
-    let nothing = Selector { metrics: Vec::new(), ..of(&mine) };
+    let nothing = Selector { metrics: Vec::new(), ..selector(&mine) };
     assert!(metrics.instant(&nothing).await.unwrap().is_empty());
-    let everyone = Selector { labels: Vec::new(), ..of(&mine) };
+    let everyone = Selector { labels: Vec::new(), ..selector(&mine) };
     assert_eq!(metrics.instant(&everyone).await.unwrap_err().class(), Class::Terminal);
-    let no_metric = Selector { metrics: vec!["up or vector(1)".into()], ..of(&mine) };
+    let no_metric = Selector { metrics: vec!["up or vector(1)".into()], ..selector(&mine) };
     assert_eq!(metrics.instant(&no_metric).await.unwrap_err().class(), Class::Invalid);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_can_be_scraped() {
+async fn the_exposition_can_be_scraped() {
     let Some(server) = testkit::prometheus() else { return };
     let mine = server.name("mi\"ne\\");
     let history = History { end_s: now_s(), length_s: 120, step_s: 60 };
     let namespaces = vec![instance(&mine, 3.0 * 1024.0 * 1024.0)];
     server.write(&Cluster { seed: 1, namespaces }, history).await;
-    let found = port(server.server.get("")).instant(&of(&mine)).await.unwrap();
+    let found = port(server.server.get("")).instant(&selector(&mine)).await.unwrap();
     let help = BTreeMap::from([(MEMORY.to_owned(), "In use".to_owned())]);
     let text = exposition(&found, &help);
     assert!(text.contains(&format!("# HELP {MEMORY} In use\n# TYPE {MEMORY} gauge\n")), "{text}");
@@ -150,30 +150,30 @@ async fn what_is_written_can_be_scraped() {
     tokio::io::AsyncWriteExt::write_all(&mut stdin, text.as_bytes()).await.unwrap();
     drop(stdin);
     let output = child.wait_with_output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    // 1: it cannot be read. 3: it can, and names could be better.
-    assert!(matches!(output.status.code(), Some(0 | 3)), "{said}\n{text}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // 1: it cannot be parsed. 3: it can, with style warnings.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{errors}\n{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_names_prometheus_and_what_would_help() {
+async fn an_error_names_prometheus_and_the_setting_to_check() {
     let Some(server) = testkit::prometheus() else { return };
     let metrics = port(server.server.get(""));
     for (start_s, end_s, step_s) in [(0, 259_200, 1), (0, 60, 0), (60, 0, 1)] {
-        let error = metrics.range(&of("x"), start_s, end_s, step_s).await.unwrap_err();
+        let error = metrics.range(&selector("x"), start_s, end_s, step_s).await.unwrap_err();
         assert_eq!(error.class(), Class::Invalid);
         assert!(error.to_string().starts_with("interval: "), "{error}");
     }
-    // The most that is let through is let through there too.
+    // The most points that are allowed here are allowed by Prometheus too.
     let now = now_s();
-    assert!(metrics.range(&of("x"), now - 10_999, now, 1).await.unwrap().is_empty());
-    assert!(metrics.range(&of("x"), now - 259_200, now, 24).await.unwrap().is_empty());
+    assert!(metrics.range(&selector("x"), now - 10_999, now, 1).await.unwrap().is_empty());
+    assert!(metrics.range(&selector("x"), now - 259_200, now, 24).await.unwrap().is_empty());
 
     let lost = port(&format!("{}/nowhere", server.server.get("")));
-    let error = lost.instant(&of("x")).await.unwrap_err();
-    let said = whole(&error);
-    assert!(said.contains("Prometheus") && said.contains("check prometheus.url"), "{said}");
-    let away = port("http://127.0.0.1:9").instant(&of("x")).await.unwrap_err();
+    let error = lost.instant(&selector("x")).await.unwrap_err();
+    let text = whole(&error);
+    assert!(text.contains("Prometheus") && text.contains("check prometheus.url"), "{text}");
+    let away = port("http://127.0.0.1:9").instant(&selector("x")).await.unwrap_err();
     assert_eq!(away.class(), Class::Transient);
     let bad = Config { url: "nonsense".into(), ..Config::default() };
     assert_eq!(Prometheus::new(&bad, &outbound()).err().unwrap().class(), Class::Invalid);

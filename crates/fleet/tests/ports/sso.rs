@@ -52,7 +52,7 @@ fn account() -> Client {
     }
 }
 
-/// What a token of the client says, if it gets one.
+/// The claims of the client's token, if it gets one.
 async fn claims(realm: &Realm, client: &Client) -> Option<Value> {
     let (status, body) = realm.sign_in_program(&client.id, &client.secret).await;
     if status != 200 {
@@ -63,7 +63,7 @@ async fn claims(realm: &Realm, client: &Client) -> Option<Value> {
     Some(serde_json::from_slice(&claims).unwrap())
 }
 
-/// The client of this name, as the admin API tells of it.
+/// The client in the admin API.
 async fn stored(realm: &Realm, client: &str) -> Vec<Value> {
     let request = realm.admin(Method::GET, &format!("clients?clientId={client}")).await;
     answer(request).await.as_array().unwrap().clone()
@@ -79,7 +79,7 @@ async fn change_by_hand(realm: &Realm, client: &str, change: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_made_once_and_its_tokens_say_whose_it_is() {
+async fn a_client_is_created_once_and_its_tokens_name_its_organisation() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.own_realm().await;
     let sso = keycloak(&realm);
@@ -110,7 +110,7 @@ async fn a_client_is_made_once_and_its_tokens_say_whose_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_deleted_by_hand_comes_back_with_the_same_secret() {
+async fn a_client_deleted_by_hand_is_created_again_with_the_same_secret() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.own_realm().await;
     let sso = keycloak(&realm);
@@ -126,7 +126,7 @@ async fn a_client_deleted_by_hand_comes_back_with_the_same_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_changed_by_hand_is_seen_and_made_good() {
+async fn every_drift_is_detected_and_repaired() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.own_realm().await;
     let sso = keycloak(&realm);
@@ -165,7 +165,7 @@ async fn a_new_secret_replaces_the_old_one_and_the_owner_can_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_of_the_realm_are_given_and_given_back() {
+async fn realm_roles_are_assigned_and_restored() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.own_realm().await;
     let sso = keycloak(&realm);
@@ -195,17 +195,17 @@ async fn roles_of_the_realm_are_given_and_given_back() {
 
     let hopeful = Client { roles: vec!["no-such-role".into()], ..agent };
     let error = sso.ensure(&hopeful).await.unwrap_err();
-    assert!(whole(&error).contains("no role no-such-role; make it there"), "{error:?}");
+    assert!(whole(&error).contains("no role no-such-role; create it there"), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_make_one_client_with_one_token_of_ours() {
+async fn concurrent_callers_create_one_client_with_one_admin_token() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.own_realm().await;
     let grants = Arc::new(AtomicU32::new(0));
     let counted = grants.clone();
-    let observe: Observe = Arc::new(move |seen| {
-        if seen.operation == "token" {
+    let observe: Observe = Arc::new(move |call| {
+        if call.operation == "token" {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -220,29 +220,29 @@ async fn many_at_once_make_one_client_with_one_token_of_ours() {
     assert_eq!(stored(&realm, &client.id).await.len(), 1);
     assert_eq!(grants.load(Ordering::Relaxed), 1);
 
-    // The realm's tokens live for a minute, or what is left of it when the answer is written: one is
+    // The realm's tokens live for a minute, or what is left of it when the response is written: one is
     // renewed ten seconds before that.
     now.store(45_000, Ordering::Relaxed);
     assert!(sso.matches(&client).await.unwrap());
     assert_eq!(grants.load(Ordering::Relaxed), 1);
     now.store(51_000, Ordering::Relaxed);
     let all = futures::future::join_all((0..8).map(|_| sso.matches(&client))).await;
-    assert!(all.iter().all(|so| matches!(so, Ok(true))), "{all:?}");
+    assert!(all.iter().all(|result| matches!(result, Ok(true))), "{all:?}");
     assert_eq!(grants.load(Ordering::Relaxed), 2);
 
-    // By our clock the next token is always young: only Keycloak's refusal renews it.
+    // By our clock the next token is always valid: only Keycloak's refusal renews it.
     let brief = json!({"attributes": {"access.token.lifespan": "2"}});
     change_by_hand(&realm, "fleet-manager", brief).await;
     now.store(200_000, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while grants.load(Ordering::Relaxed) < 4 {
         assert!(sso.matches(&client).await.unwrap());
-        assert!(begun.elapsed() < Duration::from_secs(30), "its token does not end");
+        assert!(begun.elapsed() < Duration::from_secs(30), "its token does not expire");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_names_keycloak_and_what_would_help() {
+async fn an_error_names_keycloak_and_the_setting_to_check() {
     let Some(server) = testkit::keycloak() else { return };
     let realm = server.realm();
     let good = config(&realm);
@@ -262,10 +262,10 @@ async fn an_error_names_keycloak_and_what_would_help() {
     for (config, help) in cases {
         let sso = Keycloak::new(&config, &outbound()).unwrap();
         let error = sso.matches(&account()).await.unwrap_err();
-        let said = whole(&error);
-        assert_eq!(error.class(), Class::Transient, "{said}");
-        assert!(said.contains("Keycloak") && said.contains(help), "{said}");
-        assert!(!said.contains("secret\""), "{said}");
+        let text = whole(&error);
+        assert_eq!(error.class(), Class::Transient, "{text}");
+        assert!(text.contains("Keycloak") && text.contains(help), "{text}");
+        assert!(!text.contains("secret\""), "{text}");
     }
     for bad in [
         Config { url: "nonsense".into(), ..good.clone() },

@@ -1,5 +1,5 @@
-//! The agent of a cluster: it looks at what it should run, does some of it, and says so; slowly,
-//! twice, out of order, and sometimes wrongly.
+//! The agent of a cluster: lists its instances, acts on some of them, and reports; slowly, twice, out of
+//! order, and sometimes wrongly.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::Sim;
 
-pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
+pub async fn run(sim: Arc<Sim>, cluster: &'static str) {
     let mut stale: Map<String, Value> = Map::new();
-    // What it said it would not run, if only by saying an old thing again.
+    // Instances that it rejected, even if only by repeating an old report.
     let mut rejected: BTreeSet<String> = BTreeSet::new();
     loop {
         tokio::time::sleep(sim.world.millis(50, 5_000)).await;
@@ -24,22 +24,22 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
         else {
             continue;
         };
-        let well = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        let alive = report_cluster(&fleet, &kind, cluster, &well);
-        let _ = tokio::time::timeout(Duration::from_secs(60), alive).await;
-        // As the API does: what an agent is told is never older than what it was told before.
-        let fresh = tokio::time::timeout(Duration::from_secs(60), fleet.index.catch_up()).await;
-        if !matches!(fresh, Ok(Ok(()))) {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let heartbeat = report_cluster(&fleet, &kind, cluster, &ready);
+        let _ = tokio::time::timeout(Duration::from_secs(60), heartbeat).await;
+        // As in the API: a list is never older than the one before.
+        let caught_up = tokio::time::timeout(Duration::from_secs(60), fleet.index.catch_up()).await;
+        if !matches!(caught_up, Ok(Ok(()))) {
             continue;
         }
-        let told = fleet.index.for_agent("kafka", cluster, None).changed;
-        let listed: BTreeSet<&str> = told.iter().map(|row| row.instance.id.as_str()).collect();
-        let taken_away = |(at, id): &(String, String)| {
+        let rows = fleet.index.for_agent("kafka", cluster, None).changed;
+        let listed: BTreeSet<&str> = rows.iter().map(|row| row.instance.id.as_str()).collect();
+        let removed = |(at, id): &(String, String)| {
             at == cluster && rejected.contains(id) && !listed.contains(id.as_str())
         };
-        sim.outside.running.lock().retain(|one| !taken_away(one));
+        sim.outside.running.lock().retain(|one| !removed(one));
         let mut reports = Map::new();
-        for row in &told {
+        for row in &rows {
             if sim.world.unlucky(0.3) {
                 continue;
             }
@@ -47,15 +47,15 @@ pub async fn live(sim: Arc<Sim>, cluster: &'static str) {
             reports.insert(row.instance.id.clone(), report);
         }
         if sim.world.unlucky(0.1) {
-            // What it said a while ago, once more; and of things that it knows nothing of.
+            // An old report again, and one of an unknown instance.
             reports.extend(stale.clone());
             reports.insert("unknown".into(), json!({"conditions": "nonsense"}));
         }
         let refusals = reports.iter().filter(|(_, report)| is_rejected(report));
         rejected.extend(refusals.map(|(id, _)| id.clone()));
         stale = reports.clone();
-        let said = ingest_reports(&fleet, &kind, &object, &reports);
-        let _ = tokio::time::timeout(Duration::from_secs(60), said).await;
+        let ingested = ingest_reports(&fleet, &kind, &object, &reports);
+        let _ = tokio::time::timeout(Duration::from_secs(60), ingested).await;
     }
 }
 
@@ -65,18 +65,18 @@ fn act(sim: &Sim, cluster: &str, instance: &Instance) -> Value {
     match instance.phase {
         Phase::Deprovision => {
             running.remove(&key);
-            says("False", "Deleted", "")
+            condition("False", "Deleted", "")
         }
         Phase::Provisioning if sim.world.unlucky(0.05) => {
             running.remove(&key);
-            says("False", "Rejected", "Cluster has insufficient resources")
+            condition("False", "Rejected", "Cluster has insufficient resources")
         }
-        Phase::Provisioning if sim.world.unlucky(0.05) => says("False", "Rejected", "later"),
-        _ if sim.world.unlucky(0.05) => says("False", "Error", "the disk is full"),
-        _ if sim.world.unlucky(0.1) => says("Unknown", "", ""),
+        Phase::Provisioning if sim.world.unlucky(0.05) => condition("False", "Rejected", "later"),
+        _ if sim.world.unlucky(0.05) => condition("False", "Error", "the disk is full"),
+        _ if sim.world.unlucky(0.1) => condition("Unknown", "", ""),
         _ => {
             running.insert(key);
-            let mut report = says("True", "", "");
+            let mut report = condition("True", "", "");
             let router = format!("router.apps.{cluster}");
             report["routes"] = json!([
                 {"name": "bootstrap", "prefix": "", "router": router},
@@ -92,6 +92,6 @@ fn is_rejected(report: &Value) -> bool {
     report["conditions"][0]["reason"] == "Rejected"
 }
 
-fn says(status: &str, reason: &str, message: &str) -> Value {
+fn condition(status: &str, reason: &str, message: &str) -> Value {
     json!({"conditions": [{"type": "Ready", "status": status, "reason": reason, "message": message}]})
 }

@@ -1,4 +1,4 @@
-//! What must hold: always, and when everything has healed.
+//! Invariants: those that always hold, and those that hold after recovery.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fleet::model::sso::{agent_client_id, canary_client_id};
 use testkit::memory::Tables;
 use testkit::sim::Broken;
 
-use super::client::End;
+use super::client::Deletion;
 use super::{CLUSTER_LIMIT, CLUSTERS, QUOTA, Sim};
 
 macro_rules! hold {
@@ -19,7 +19,7 @@ macro_rules! hold {
     };
 }
 
-/// No limit is ever exceeded, no name is ever given twice.
+/// Checks that no limit is ever exceeded and no name is ever used twice.
 pub fn always(tables: &Tables) -> Result<(), Broken> {
     for (name, counter) in &tables.counters {
         let limit = match name.split('/').nth(1) {
@@ -42,7 +42,7 @@ fn instances(sim: &Sim) -> Vec<(Instance, bool)> {
         .collect()
 }
 
-/// Returns once every instance is at its end.
+/// Waits until every instance is ready, failed or deleted.
 pub async fn settled(sim: &Sim) {
     loop {
         let at_end = |(instance, gone): &(Instance, bool)| {
@@ -55,12 +55,12 @@ pub async fn settled(sim: &Sim) {
     }
 }
 
-/// Says how many instances there were.
-pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
+/// Checks all invariants. Returns the number of instances.
+pub fn all(sim: &Sim, settled: bool) -> Result<usize, Broken> {
     let tables = sim.world.memory.tables();
     sim.world.broken.lock().take().map_or(Ok(()), Err)?;
     let all = instances(sim);
-    let where_they_are: Vec<String> = all
+    let phases: Vec<String> = all
         .iter()
         .filter(|(_, gone)| !gone)
         .map(|(i, _)| {
@@ -78,15 +78,18 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
         .values()
         .map(|row| format!("{} {:?} {}", row.key, row.state, row.reason))
         .collect();
-    hold!(rested, "it never came to rest: {where_they_are:?} {queue:?}");
+    hold!(settled, "it never settled: {phases:?} {queue:?}");
 
-    for (id, end) in sim.ledger.created.lock().iter() {
+    for (id, deletion) in sim.ledger.created.lock().iter() {
         let found = all.iter().find(|(instance, _)| instance.id == *id);
-        hold!(found.is_some(), "{id} was acknowledged and is not there");
+        hold!(found.is_some(), "{id} was acknowledged and does not exist");
         let (instance, gone) = found.unwrap();
         let label = instance.phase.label();
-        hold!(*end != End::Acknowledged || *gone, "{id} should be gone and is {label}");
-        hold!(*end != End::Kept || !gone, "{id} is gone though nobody asked for that");
+        hold!(
+            *deletion != Deletion::Acknowledged || *gone,
+            "{id} should be deleted and is {label}"
+        );
+        hold!(*deletion != Deletion::None || !gone, "{id} is deleted although nobody requested it");
     }
     let live: Vec<&Instance> = all.iter().filter(|(_, gone)| !gone).map(|(i, _)| i).collect();
     for instance in &live {
@@ -111,13 +114,13 @@ pub fn all(sim: &Sim, rested: bool) -> Result<usize, Broken> {
     Ok(all.len())
 }
 
-/// Exactly what belongs to live instances is outside.
+/// Checks that exactly what belongs to live instances exists outside.
 fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     let clients = sim.outside.clients.lock();
     for id in clients.keys() {
         let of_cluster = CLUSTERS.iter().any(|cluster| agent_client_id(cluster) == *id);
         let known = of_cluster || live.iter().any(|instance| canary_client_id(&instance.id) == *id);
-        hold!(known, "the client {id} belongs to nothing");
+        hold!(known, "the client {id} is an orphan");
     }
     for instance in live.iter().filter(|instance| instance.phase == Phase::Ready) {
         hold!(
@@ -130,13 +133,13 @@ fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     for name in records.keys() {
         let owner =
             live.iter().find(|i| name.ends_with(&i.status.host) && !i.status.host.is_empty());
-        hold!(owner.is_some(), "the record {name} belongs to nothing");
+        hold!(owner.is_some(), "the record {name} is an orphan");
     }
     for instance in live.iter().filter(|instance| instance.phase == Phase::Ready) {
         for route in instance.status.routes.iter().flatten() {
             hold!(
                 records.get(&route.domain) == Some(&route.router),
-                "{} does not lead to {}",
+                "{} does not have the target {}",
                 route.domain,
                 route.router
             );
@@ -152,7 +155,7 @@ fn outside(sim: &Sim, live: &[&Instance]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The counters hold what live instances hold, and nothing else.
+/// Checks that the counters hold exactly what live instances hold.
 fn counters(tables: &Tables, live: &[&Instance]) -> Result<(), Broken> {
     for cluster in CLUSTERS {
         let name = format!("fleet/capacity/{cluster}");

@@ -1,4 +1,4 @@
-//! A user: creates instances, deletes some, and writes down what was acknowledged.
+//! A user: creates instances, deletes some, and records what was acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use tower::ServiceExt as _;
 use super::replica::{URL, key_dir};
 use super::{ORGS, Sim};
 
-/// How far the end of an instance is.
+/// The state of a deletion.
 #[derive(Clone, Copy, PartialEq)]
-pub enum End {
-    Kept,
-    /// Nobody answered yet: it may be gone or not.
-    Asked,
+pub enum Deletion {
+    None,
+    /// Not acknowledged: it may be deleted or not.
+    Requested,
     Acknowledged,
 }
 
-/// What clients were told.
+/// What clients got acknowledged.
 #[derive(Default)]
 pub struct Ledger {
-    pub created: Mutex<BTreeMap<String, End>>,
+    pub created: Mutex<BTreeMap<String, Deletion>>,
     pub refused: Mutex<usize>,
 }
 
 fn token(sim: &Sim, org: &str, user: &str) -> String {
-    // Of long ago: clocks are set back at times.
+    // Issued long ago: clocks are set back at times.
     let issued = Timestamp(sim.world.now().0 - 86_400_000);
     let ambient = Ambient::seeded(move || issued, 1);
     let signer = Signer::open(&Default::default(), key_dir(), URL, ambient).unwrap();
@@ -42,55 +42,55 @@ fn token(sim: &Sim, org: &str, user: &str) -> String {
     signer.issue(&who, "sim", Duration::from_secs(7 * 86_400), Kind::Access).unwrap()
 }
 
-pub async fn live(sim: Arc<Sim>, number: usize) {
+pub async fn run(sim: Arc<Sim>, number: usize) {
     let org = ORGS[number % ORGS.len()];
     let token = token(&sim, org, &format!("user{number}"));
     let mut mine: Vec<String> = Vec::new();
-    let mut made = 0;
+    let mut created = 0;
     while !sim.world.calm.is_cancelled() {
         tokio::time::sleep(sim.world.millis(100, 8_000)).await;
         if !mine.is_empty() && sim.world.unlucky(0.45) {
             let id = mine.swap_remove(sim.world.pick(mine.len()));
             let path = format!("/{id}?async=true");
-            sim.ledger.created.lock().insert(id.clone(), End::Asked);
-            // Asked for until it is acknowledged: asking twice is no harm.
+            sim.ledger.created.lock().insert(id.clone(), Deletion::Requested);
+            // Repeated until it is acknowledged: a deletion is idempotent.
             loop {
                 match send(&sim, "DELETE", &path, &token, Value::Null).await {
                     Some((202, _)) | Some((404, _)) => break,
                     _ => tokio::time::sleep(Duration::from_secs(1)).await,
                 }
             }
-            sim.ledger.created.lock().insert(id, End::Acknowledged);
+            sim.ledger.created.lock().insert(id, Deletion::Acknowledged);
             continue;
         }
-        made += 1;
-        // Names are few, so that two ask for the same one.
+        created += 1;
+        // Few names, so that two clients request the same one.
         let name = format!("k{}", sim.world.pick(6));
         let body = json!({"name": name, "cloud_provider": "aws", "region": "us-east-1"});
-        let key = format!("{number}-{made}");
+        let key = format!("{number}-{created}");
         match create(&sim, &token, &key, body).await {
-            Some((202, answer)) => {
-                let id = answer["id"].as_str().unwrap().to_owned();
-                sim.ledger.created.lock().insert(id.clone(), End::Kept);
+            Some((202, response)) => {
+                let id = response["id"].as_str().unwrap().to_owned();
+                sim.ledger.created.lock().insert(id.clone(), Deletion::None);
                 mine.push(id);
             }
             Some((403 | 409, _)) => *sim.ledger.refused.lock() += 1,
-            Some((400 | 401 | 500, answer)) => {
-                let told = Broken(format!("a client was told {answer}"));
-                sim.world.broken.lock().get_or_insert(told);
+            Some((400 | 401 | 500, response)) => {
+                let broken = Broken(format!("a client got {response}"));
+                sim.world.broken.lock().get_or_insert(broken);
             }
             _ => {}
         }
     }
 }
 
-/// With the same key until there is an answer, so that it is done once.
+/// Repeats with the same key until there is a response, so that it is done once.
 async fn create(sim: &Sim, token: &str, key: &str, body: Value) -> Option<(u16, Value)> {
     for _ in 0..50 {
         let request = request("POST", "?async=true", token, &body).header("idempotency-key", key);
-        match answer(sim, request, &body).await {
+        match exchange(sim, request, &body).await {
             Some((503, _)) | None => tokio::time::sleep(Duration::from_secs(1)).await,
-            told => return told,
+            response => return response,
         }
     }
     None
@@ -103,7 +103,7 @@ async fn send(
     token: &str,
     body: Value,
 ) -> Option<(u16, Value)> {
-    answer(sim, request(method, path, token, &body), &body).await
+    exchange(sim, request(method, path, token, &body), &body).await
 }
 
 fn request(method: &str, path: &str, token: &str, _: &Value) -> axum::http::request::Builder {
@@ -114,19 +114,19 @@ fn request(method: &str, path: &str, token: &str, _: &Value) -> axum::http::requ
         .header("content-type", "application/json")
 }
 
-async fn answer(
+async fn exchange(
     sim: &Sim,
     request: axum::http::request::Builder,
     body: &Value,
 ) -> Option<(u16, Value)> {
     let replica = sim.replicas.any(&sim.world)?;
     let request = request.body(Body::from(body.to_string())).unwrap();
-    let asked = async {
+    let response = async {
         let response = replica.router.oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     };
-    // A process that crashed never answers.
-    tokio::time::timeout(Duration::from_secs(120), asked).await.ok()
+    // A crashed process never responds.
+    tokio::time::timeout(Duration::from_secs(120), response).await.ok()
 }

@@ -1,8 +1,8 @@
-//! The whole fleet under a seed: replicas that crash at any commit and between any two steps,
-//! freeze and lose answers; a sign-in system and a zone that fail; agents that are slow, refuse,
-//! break things and say them twice or out of order; clients that create, delete and give up. Then
-//! everything heals, and the invariants must hold. A seed decides all the trouble there is; the
-//! order in which tokio wakes those who wait for one event it does not.
+//! The whole fleet under a seed: replicas that crash at any commit and between any two steps, freeze and
+//! lose responses; an SSO system and a DNS that fail; agents that are slow, reject, break instances and
+//! report twice or out of order; clients that create, delete and give up. Then all faults end, and the
+//! invariants must hold. The seed determines all faults, but not the order in which tokio wakes waiters
+//! of one event.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -25,12 +25,12 @@ use replica::Replicas;
 const REPLICAS: usize = 3;
 const CLIENTS: usize = 3;
 pub const CLUSTERS: [&str; 2] = ["c1", "c2"];
-/// Units that each cluster takes, and that an organisation may have: less than is asked for.
+/// Units that each cluster holds, and the quota of an organisation: less than is requested.
 pub const CLUSTER_LIMIT: i64 = 5;
 pub const QUOTA: i64 = 6;
 pub const ORGS: [&str; 2] = ["acme", "umbrella"];
 
-/// What everyone shares.
+/// State that all parts of the simulation share.
 pub struct Sim {
     pub world: Arc<World>,
     pub outside: Outside,
@@ -56,13 +56,13 @@ async fn simulate(seed: u64) -> Result<usize, Broken> {
     replica::register_clusters(&sim.world).await;
     let mut tasks = JoinSet::new();
     for number in 0..REPLICAS {
-        tasks.spawn(replica::live(sim.clone(), number, random.random()));
+        tasks.spawn(replica::run(sim.clone(), number, random.random()));
     }
     for cluster in CLUSTERS {
-        tasks.spawn(agent::live(sim.clone(), cluster));
+        tasks.spawn(agent::run(sim.clone(), cluster));
     }
     for number in 0..CLIENTS {
-        tasks.spawn(client::live(sim.clone(), number));
+        tasks.spawn(client::run(sim.clone(), number));
     }
     tasks.spawn(clock_jumps(sim.world.clone()));
     tokio::time::sleep(TROUBLE).await;
@@ -75,7 +75,7 @@ async fn simulate(seed: u64) -> Result<usize, Broken> {
 
 /// More with `SIM_SEEDS=1000 cargo test -p fleet --test sim`; one with `SIM_SEED=42`.
 #[test]
-fn whatever_happens_everything_comes_to_its_end_and_nothing_is_left_behind() {
+fn after_any_faults_every_instance_settles_and_nothing_is_orphaned() {
     testkit_tls();
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("SIM_SEED") {

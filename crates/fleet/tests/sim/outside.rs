@@ -1,4 +1,4 @@
-//! The systems outside: a sign-in system and a zone, as one process reaches them.
+//! The external systems: SSO and DNS, as one process reaches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use kernel::{Error, Result};
 use parking_lot::Mutex;
 use testkit::sim::flaky::Flaky;
 
-/// What is really there.
+/// The content of the external systems.
 #[derive(Default)]
 pub struct Outside {
     /// Secrets by client.
     pub clients: Mutex<BTreeMap<String, String>>,
     pub records: Mutex<BTreeMap<String, String>>,
-    /// What runs on each cluster: the instance and the placement that it was told.
+    /// The instances that run on each cluster.
     pub running: Mutex<BTreeSet<(String, String)>>,
 }
 
-/// The outside from one process: slow, failing, losing answers.
-pub struct Reach {
+/// The external systems from one process: slow, failing, losing responses.
+pub struct Connection {
     pub sim: Arc<super::Sim>,
     pub process: Arc<Flaky>,
 }
 
-impl Reach {
+impl Connection {
     async fn before(&self) -> Result<()> {
         self.process.pass().await;
         tokio::time::sleep(self.sim.world.millis(0, 300)).await;
         self.process.fail_sometimes(0.05)
     }
 
-    /// It happened, and nobody may ever know.
+    /// The call took effect, but the caller may not learn of it.
     async fn after(&self) -> Result<()> {
         self.process.pass().await;
         if self.sim.world.unlucky(0.05) {
-            return Err(Error::unavailable("the other system", "the answer was lost"));
+            return Err(Error::unavailable("the other system", "the response was lost"));
         }
         Ok(())
     }
 }
 
 #[async_trait]
-impl Sso for Reach {
+impl Sso for Connection {
     async fn ensure(&self, client: &Client) -> Result<()> {
         self.before().await?;
         self.sim.outside.clients.lock().insert(client.id.clone(), client.secret.clone());
@@ -77,7 +77,7 @@ impl Sso for Reach {
 }
 
 #[async_trait]
-impl Dns for Reach {
+impl Dns for Connection {
     async fn upsert(&self, records: &[Record]) -> Result<String> {
         self.before().await?;
         let pairs = records.iter().map(|record| (record.name.clone(), record.target.clone()));
@@ -101,9 +101,9 @@ impl Dns for Reach {
 
     async fn find(&self, names: &[String]) -> Result<Vec<Record>> {
         self.before().await?;
-        let there = self.sim.outside.records.lock();
+        let existing = self.sim.outside.records.lock();
         let found = names.iter().filter_map(|name| {
-            Some(Record { name: name.clone(), target: there.get(name)?.clone() })
+            Some(Record { name: name.clone(), target: existing.get(name)?.clone() })
         });
         Ok(found.collect())
     }

@@ -1,5 +1,5 @@
-//! One process: the fleet, its index, its API and its driver over a bad network; it crashes and is
-//! started again from what the store holds.
+//! One process: the fleet, its index, its API and its driver over an unreliable network; it crashes and
+//! restarts from the store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::outside::Reach;
+use super::outside::Connection;
 use super::{CLUSTER_LIMIT, CLUSTERS, ORGS, QUOTA, Sim};
 
 pub const URL: &str = "http://mainstay.sim";
 
-/// The processes that run now.
+/// The running processes.
 #[derive(Default)]
 pub struct Replicas(Mutex<Vec<(usize, Running)>>);
 
@@ -92,7 +92,7 @@ fn config() -> Config {
     Config { timeouts: Timeouts { recheck_s: 900, ..Timeouts::default() }, ..Config::default() }
 }
 
-/// Everyone of the organisations may have so much.
+/// Everyone of the organisations has this quota.
 fn catalogue(config: &Config) -> Catalogue {
     let mut catalogue = config.catalogue_files().read().unwrap();
     let entry = |org: &str| {
@@ -110,19 +110,19 @@ pub fn identity(ambient: &Ambient, outbound: &Outbound) -> Identity {
     Identity::start(identity::Config::default(), dir, URL, ambient.clone(), outbound).unwrap()
 }
 
-/// One key for all seeds: it decides nothing.
+/// One key for all seeds: it affects no outcome.
 pub fn key_dir() -> &'static Path {
     static DIR: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
     DIR.get_or_init(|| tempfile::tempdir().unwrap()).path()
 }
 
-pub async fn live(sim: Arc<Sim>, number: usize, seed: u64) {
-    let mut lives = 0;
+pub async fn run(sim: Arc<Sim>, number: usize, seed: u64) {
+    let mut starts = 0;
     loop {
-        lives += 1;
+        starts += 1;
         let store = Arc::new(Flaky::new(sim.world.clone()));
         let clock = sim.world.clone();
-        let ambient = Ambient::seeded(move || clock.now(), seed.wrapping_add(lives));
+        let ambient = Ambient::seeded(move || clock.now(), seed.wrapping_add(starts));
         let mut process = JoinSet::new();
         process.spawn(process_life(sim.clone(), number, store.clone(), ambient));
         let uptime = sim.world.millis(500, 60_000);
@@ -131,7 +131,7 @@ pub async fn live(sim: Arc<Sim>, number: usize, seed: u64) {
             () = store.crashed() => {}
             () = tokio::time::sleep(uptime), if !sim.world.calm.is_cancelled() => {}
         }
-        // Everything that the process was doing is gone at this very point.
+        // Everything that the process was doing is lost at this point.
         drop(process);
         sim.replicas.remove(number);
         tokio::time::sleep(sim.world.millis(10, 5000)).await;
@@ -140,11 +140,11 @@ pub async fn live(sim: Arc<Sim>, number: usize, seed: u64) {
 
 async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: Ambient) {
     let config = config();
-    let reach = Arc::new(Reach { sim: sim.clone(), process: store.clone() });
+    let connection = Arc::new(Connection { sim: sim.clone(), process: store.clone() });
     let ports = Ports {
-        sso: reach.clone(),
+        sso: connection.clone(),
         sso_is_external: true,
-        dns: Some(reach),
+        dns: Some(connection),
         metrics: None,
         ams: None,
     };
@@ -159,7 +159,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     ));
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let _guard = stop.clone().drop_guard();
-    // A store that fails is asked again, as whoever starts the server would.
+    // A failing store is retried, as an operator would restart the server.
     while fleet::domain::follow(&fleet, &tasks, &stop).await.is_err() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -1,4 +1,4 @@
-//! `mainstay service-account …`: the programs of an organisation.
+//! `mainstay service-account …`: credentials for an organisation's programs.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ impl Verb {
             Verb::Create(verb) => {
                 let mut client = Client::new(&verb.client)?;
                 let body = json!({ "name": verb.name, "description": verb.description });
-                let made = client.post(client.url(PATH, &[]), Some(&body)).await?;
-                print_with_secret(&verb.client, &made, &client)
+                let created = client.post(client.url(PATH, &[]), Some(&body)).await?;
+                print_with_secret(&verb.client, &created, &client)
             }
             Verb::List(args) => {
                 let mut client = Client::new(&args)?;
@@ -88,7 +88,7 @@ impl Verb {
     }
 }
 
-/// With its secret, which cannot be had again.
+/// Prints an account with its secret, which is not shown again.
 fn print_with_secret(args: &ClientArgs, account: &Value, client: &Client) -> Result<()> {
     output::print(&rows(args, account, client))?;
     if args.output == Format::Table {

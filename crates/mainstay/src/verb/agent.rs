@@ -20,13 +20,13 @@ Examples:
   mainstay agent --parameters DIR --kubeconfig FILE           from outside
 
 The directory has a file for each of control-plane-url, cluster-id, sso-auth-server-url,
-sso-client-id and sso-secret; poll-interval, resync-interval and offers may be there, too. What is
-not there is looked for in the environment, as in MAINSTAY_AGENT_CLUSTER_ID.")]
+sso-client-id and sso-secret, and may have poll-interval, resync-interval and offers. A parameter
+without a file is read from the environment, as in MAINSTAY_AGENT_CLUSTER_ID.")]
 pub struct Agent {
     /// A directory with a file for each parameter
     #[arg(long, value_name = "DIR")]
     parameters: Option<PathBuf>,
-    /// How to reach the cluster, if not from inside
+    /// The kubeconfig of the cluster; default: the cluster that the agent runs in
     #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
     kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig other than its current one
@@ -51,13 +51,13 @@ impl Agent {
                 KubeClient::from_kubeconfig(&text, self.context.as_deref()).await?
             }
         };
-        let unwatched: outbound::Observe = Arc::new(|_| {});
-        let outbound = Outbound::new(Default::default(), Ambient::system(), unwatched)?;
+        let ignored: outbound::Observe = Arc::new(|_| {});
+        let outbound = Outbound::new(Default::default(), Ambient::system(), ignored)?;
         let stop = CancellationToken::new();
         let failed = |e| Error::file("signals cannot be received", e);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let told = async {
+        let stopped = async {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -67,7 +67,7 @@ impl Agent {
         };
         tokio::select! {
             ended = run(settings, cluster, &outbound, stop.clone()) => Ok(ended?),
-            () = told => Ok(()),
+            () = stopped => Ok(()),
         }
     }
 }

@@ -18,13 +18,13 @@ pub enum Verb {
     List(ClientArgs),
     /// Register a data plane
     Register(Register),
-    /// Print what a data plane's agent is started with; holds its secret
+    /// Print the parameters of a data plane's agent, including its secret
     Parameters(One),
-    /// Let no new instances onto a data plane
+    /// Place no new instances on a data plane
     Cordon(One),
-    /// Let new instances onto a data plane again
+    /// Place new instances on a data plane again
     Uncordon(One),
-    /// Take a data plane away, once nothing is on it
+    /// Delete a data plane, once it is empty
     Delete(One),
 }
 
@@ -63,9 +63,9 @@ impl Verb {
                 let mut client = Client::new(&args)?;
                 let list: Value = client.get(client.url(PATH, &[])).await?;
                 if list.as_array().is_none_or(Vec::is_empty) && args.output == Format::Table {
-                    let me = output::program();
+                    let program = output::program();
                     output::say(&format!(
-                        "there is no data plane; `{me} cluster register ID` adds one"
+                        "there is no data plane; `{program} cluster register ID` adds one"
                     ));
                     return Ok(());
                 }
@@ -77,12 +77,12 @@ impl Verb {
                     "id": verb.id, "provider": verb.provider, "cloud_provider": verb.cloud_provider,
                     "region": verb.region, "dns_name": verb.dns_name, "limit": verb.limit,
                 });
-                let made = client.post(client.url(PATH, &[]), Some(&body)).await?;
-                output::print(&rows(&verb.client, &made, &client))?;
+                let created = client.post(client.url(PATH, &[]), Some(&body)).await?;
+                output::print(&rows(&verb.client, &created, &client))?;
                 if verb.client.output == Format::Table {
-                    let (me, id) = (output::program(), verb.id);
+                    let (program, id) = (output::program(), verb.id);
                     output::say(&format!(
-                        "\n{me} cluster parameters {id}    what its agent is started with"
+                        "\n{program} cluster parameters {id}    prints the parameters of its agent"
                     ));
                 }
                 Ok(())
@@ -107,7 +107,7 @@ impl Verb {
                 let mut client = Client::new(&one.client)?;
                 let url = client.url(&format!("{PATH}/{}", one.id), &[]);
                 client.send(Method::DELETE, url, Some(Duration::from_secs(60)), |r| r).await?;
-                output::say(&format!("{} goes once nothing is on it", one.id));
+                output::say(&format!("{} is deleted once it is empty", one.id));
                 Ok(())
             }
         }
@@ -126,12 +126,13 @@ impl One {
 
 fn rows(args: &ClientArgs, clusters: &Value, client: &Client) -> String {
     let now = client.ambient.now();
-    let head = ["ID", "STATUS", "PROVIDER", "WHERE", "USED", "LIMIT", "AGENT HEARD", "NOTE"];
+    let head = ["ID", "STATUS", "PROVIDER", "WHERE", "USED", "LIMIT", "AGENT SEEN", "NOTE"];
     output::render(args.output, clusters, &head, &|one| {
         let (spec, status) = (&one["spec"], &one["seen"]);
         let place = format!("{} {}", text(&spec["cloud_provider"]), text(&spec["region"]));
+        let seen_at = &status["heard_at"];
         let note = match (status["agent_lost"].as_bool(), spec["schedulable"].as_bool()) {
-            (Some(true), _) => "its agent is silent".into(),
+            (Some(true), _) => "its agent is lost".into(),
             (_, Some(false)) => "takes no new instances".into(),
             _ => text(&status["waiting_for"]),
         };
@@ -142,11 +143,7 @@ fn rows(args: &ClientArgs, clusters: &Value, client: &Client) -> String {
             if place.trim().is_empty() { "anywhere".into() } else { place },
             text(&one["used"]),
             text(&spec["limit"]),
-            if status["heard_at"].is_null() {
-                String::new()
-            } else {
-                ago(&status["heard_at"], now)
-            },
+            if seen_at.is_null() { String::new() } else { ago(seen_at, now) },
             note,
         ]
     })

@@ -21,7 +21,7 @@ pub enum Verb {
     List(List),
     /// Show an instance
     Get(One),
-    /// Say where an instance is on its way, since when, and what it waits for
+    /// Show the status of an instance, since when, and what it waits for
     Describe(One),
     /// Delete an instance
     Delete(Delete),
@@ -129,19 +129,19 @@ impl Kind {
         format!("{}/{}{rest}", self.prefix, self.plural)
     }
 
-    /// A field's text as the type that the kind declares.
+    /// Parses a field by the type that the kind declares.
     fn value(&self, field: &str, text: &str) -> Result<Value> {
-        let wrong = |what: &str| kernel::Error::invalid(field, format!("must be {what}")).into();
+        let invalid = |what: &str| kernel::Error::invalid(field, format!("must be {what}")).into();
         match self.fields.get(field).map(String::as_str) {
-            Some("boolean") => text.parse().map(Value::Bool).map_err(|_| wrong("true or false")),
+            Some("boolean") => text.parse().map(Value::Bool).map_err(|_| invalid("true or false")),
             Some("integer") => {
-                text.parse::<i64>().map(Value::from).map_err(|_| wrong("a whole number"))
+                text.parse::<i64>().map(Value::from).map_err(|_| invalid("a whole number"))
             }
             Some(_) => Ok(text.into()),
             None => {
                 let all: Vec<&str> = self.fields.keys().map(String::as_str).collect();
                 let all = if all.is_empty() { "none".into() } else { all.join(", ") };
-                Err(wrong(&format!("a field of a {}; there is {all}", self.kind)))
+                Err(invalid(&format!("a field of a {}: {all}", self.kind)))
             }
         }
     }
@@ -168,7 +168,7 @@ async fn open(args: &ClientArgs, kind: &str) -> Result<(Client, Kind)> {
         Some(found) => Ok((client, found)),
         None => Err(kernel::Error::invalid(
             "kind",
-            format!("the server knows no `{kind}`; it knows {}", names.join(", ")),
+            format!("the server does not have the kind `{kind}`; it has {}", names.join(", ")),
         )
         .into()),
     }
@@ -178,7 +178,7 @@ impl Create {
     async fn run(self, kind: &str) -> Result<()> {
         let (mut client, kind) = open(&self.client, kind).await?;
         let mut body = Map::new();
-        let given = [
+        let fields = [
             ("name", Some(&self.name)),
             ("plan", self.plan.as_ref()),
             ("cloud_provider", self.cloud_provider.as_ref()),
@@ -186,35 +186,35 @@ impl Create {
             ("billing_model", self.billing_model.as_ref()),
             ("cluster_id", self.cluster.as_ref()),
         ];
-        body.extend(given.into_iter().filter_map(|(k, v)| Some((k.into(), v?.clone().into()))));
+        body.extend(fields.into_iter().filter_map(|(k, v)| Some((k.into(), v?.clone().into()))));
         for (field, text) in &self.set {
             body.insert(field.clone(), kind.value(field, text)?);
         }
         let url = client.url(&kind.path(""), &[("async", Some("true".into()))]);
-        let mut made = client.post(url, Some(&Value::Object(body))).await?;
-        let id = text(&made["id"]);
+        let mut created = client.post(url, Some(&Value::Object(body))).await?;
+        let id = text(&created["id"]);
         if self.wait.wait {
             wait(&kind, &id, "ready,failed", self.wait.timeout, &self.client).await?;
-            made = client.get(client.url(&kind.path(&format!("/{id}")), &[])).await?;
+            created = client.get(client.url(&kind.path(&format!("/{id}")), &[])).await?;
         }
-        output::print(&rows(self.client.output, &made, &client))?;
-        if made["status"] == "failed" {
-            let why = text(&made["failed_reason"]);
+        output::print(&rows(self.client.output, &created, &client))?;
+        if created["status"] == "failed" {
+            let why = text(&created["failed_reason"]);
             return Err(Error::from(kernel::Error::Conflict(format!(
                 "{} failed: {why}",
                 self.name
             ))));
         }
         if self.client.output == Format::Table {
-            output::say(&next_step(&kind, &made, self.wait.wait));
+            output::say(&next_step(&kind, &created, self.wait.wait));
         }
         Ok(())
     }
 }
 
-/// What to try next, for a person.
+/// A hint what to try next.
 fn next_step(kind: &Kind, instance: &Value, waited: bool) -> String {
-    let me = output::program();
+    let program = output::program();
     let name = text(&instance["name"]);
     match (kind.kind.as_str(), endpoint(instance)) {
         ("kafka", at) if waited && !at.is_empty() => format!(
@@ -223,7 +223,7 @@ fn next_step(kind: &Kind, instance: &Value, waited: bool) -> String {
         (_, at) if waited && !at.is_empty() => {
             format!("\n{name} is ready at {at}. Try:\n  curl http://{at}/")
         }
-        (kind, _) => format!("\n{me} {kind} describe {name}    says where it is on its way"),
+        (kind, _) => format!("\n{program} {kind} describe {name}    shows its progress"),
     }
 }
 
@@ -252,8 +252,8 @@ fn rows(format: Format, instances: &Value, client: &Client) -> String {
     }
     output::render(format, instances, &head, &|one| {
         let plan = match (text(&one["instance_type"]), text(&one["size_id"])) {
-            (of, size) if size.is_empty() => of,
-            (of, size) => format!("{of}.{size}"),
+            (ty, size) if size.is_empty() => ty,
+            (ty, size) => format!("{ty}.{size}"),
         };
         vec![
             text(&one["id"]),
@@ -279,9 +279,9 @@ impl List {
         let list: Value = client.get(client.url(&kind.path(""), &query)).await?;
         let total = list["total"].as_i64().unwrap_or(0);
         if total == 0 && self.client.output == Format::Table {
-            let (me, kind) = (output::program(), &kind.kind);
+            let (program, kind) = (output::program(), &kind.kind);
             output::say(&format!(
-                "nothing found; `{me} {kind} create --name demo --wait` makes one"
+                "nothing found; `{program} {kind} create --name demo --wait` creates one"
             ));
             return Ok(());
         }
@@ -293,17 +293,18 @@ impl List {
     }
 }
 
-/// The instance of this id, or the one of this name.
-async fn find(client: &mut Client, kind: &Kind, given: &str) -> Result<Value> {
-    let is_name = given.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+/// Finds an instance by name or id.
+async fn find(client: &mut Client, kind: &Kind, name_or_id: &str) -> Result<Value> {
+    let is_name =
+        name_or_id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if is_name {
-        let query = [("search", Some(format!("name = '{given}'")))];
+        let query = [("search", Some(format!("name = '{name_or_id}'")))];
         let list: Value = client.get(client.url(&kind.path(""), &query)).await?;
         if let Some(found) = list["items"].as_array().and_then(|items| items.first()) {
             return Ok(found.clone());
         }
     }
-    client.get(client.url(&kind.path(&format!("/{given}")), &[])).await
+    client.get(client.url(&kind.path(&format!("/{name_or_id}")), &[])).await
 }
 
 impl One {
@@ -332,7 +333,7 @@ impl One {
     }
 }
 
-/// Everything about an instance, in words.
+/// Everything about an instance, for people.
 fn description(
     kind: &Kind,
     instance: &Value,
@@ -345,17 +346,17 @@ fn description(
         "" => String::new(),
         value => format!("{name:<14}{value}\n"),
     };
-    let of = |field: &str| text(&instance[field]);
-    let mut out = format!("{} {} ({})\n", kind.title, of("name"), of("id"));
-    out += &line("Status", format!("{} for {}", of("status"), ago(&why["since"], now)));
+    let field_of = |field: &str| text(&instance[field]);
+    let mut out = format!("{} {} ({})\n", kind.title, field_of("name"), field_of("id"));
+    out += &line("Status", format!("{} for {}", field_of("status"), ago(&why["since"], now)));
     out += &line("Waiting for", text(&why["waiting_for"]));
     out += &line("Failed", text(&why["failed_reason"]));
     out += &line("Endpoint", endpoint(instance));
-    out += &line("Plan", format!("{} {}", of("instance_type"), of("size_id")));
-    out += &line("Where", format!("{} {}", of("cloud_provider"), of("region")));
+    out += &line("Plan", format!("{} {}", field_of("instance_type"), field_of("size_id")));
+    out += &line("Where", format!("{} {}", field_of("cloud_provider"), field_of("region")));
     out += &line("Cluster", text(&why["cluster"]));
-    out += &line("Version", of("version"));
-    out += &line("Owner", of("owner"));
+    out += &line("Version", field_of("version"));
+    out += &line("Owner", field_of("owner"));
     out += &line("Created", format!("{} ago", ago(&instance["created_at"], now)));
     if !instance["expires_at"].is_null() {
         out += &line("Expires", ago(&instance["expires_at"], now));
@@ -365,7 +366,7 @@ fn description(
         let reason = text(&work["reason"]);
         let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
         out += &line(
-            "Next look",
+            "Next attempt",
             format!("{} ({}{reason})", ago(&work["due"], now), text(&work["state"])),
         );
     }
@@ -376,8 +377,8 @@ fn description(
             &["CLUSTER", "LEFT", "WHY"],
             clusters.iter().map(|one| {
                 let verdict = match (one["chosen"].as_bool(), &one["against"]) {
-                    (Some(true), _) => "it is here".into(),
-                    (_, Value::Null) => "would do".into(),
+                    (Some(true), _) => "placed here".into(),
+                    (_, Value::Null) => "suitable".into(),
                     (_, against) => text(against),
                 };
                 vec![text(&one["cluster"]), text(&one["left"]), verdict]
@@ -386,7 +387,7 @@ fn description(
     }
     let events = events["events"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !events.is_empty() {
-        out += "\nWhat happened\n";
+        out += "\nEvents\n";
         let what = |event: &Value| text(&event["type"]).rsplit('.').next().unwrap_or("").to_owned();
         let rows = events.iter().map(|event| vec![text(&event["time"]), what(event)]);
         out += &output::table(&["TIME", "EVENT"], rows);

@@ -8,7 +8,7 @@ use crate::error::Result;
 
 #[derive(Debug, Subcommand)]
 pub enum Plane {
-    /// A Kafka: a real broker where there is one, else a mock cluster
+    /// A Kafka: a real broker if it is installed, else a mock cluster
     Kafka(Place),
     /// A small HTTP service
     Http {
@@ -21,7 +21,7 @@ pub enum Plane {
 
 #[derive(Debug, Args)]
 pub struct Place {
-    /// Where it keeps its data
+    /// Its data directory
     #[arg(long)]
     dir: PathBuf,
     #[arg(long)]

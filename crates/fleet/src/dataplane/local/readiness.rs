@@ -54,7 +54,7 @@ impl Readiness {
             }
         };
         let result = tokio::time::timeout(PROBE_TIMEOUT, probe).await;
-        result.unwrap_or_else(|_| Err(format!("port {} does not result", file.port)))?;
+        result.unwrap_or_else(|_| Err(format!("port {} does not respond", file.port)))?;
         Ok(file)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use kernel::change::{AuditDraft, EventDraft, Release, Wake, Write};
+use kernel::change::{EventDraft, Release, Wake, Write};
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Json, Object, Timestamp};
 
 use super::lifecycle::{Event, next_phase};
 use super::scaling;
-use crate::decide::Transition;
+use crate::decide::{Transition, audit};
 use crate::model::cluster::{Cluster, Phase, Provider};
 
 /// What was observed around a cluster.
@@ -398,17 +398,6 @@ pub fn cluster_change(object: &Object, cluster: &Cluster, what: &str, now: Times
         audit: Some(audit(&object, what)),
         write: Some(Write::Update(object)),
         ..Change::default()
-    }
-}
-
-fn audit(object: &Object, what: &str) -> AuditDraft {
-    AuditDraft {
-        actor: "mainstay".into(),
-        action: format!("cluster.{what}"),
-        target: object.key.to_string(),
-        org: object.org.clone(),
-        outcome: "done".into(),
-        ..AuditDraft::default()
     }
 }
 

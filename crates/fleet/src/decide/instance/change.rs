@@ -3,8 +3,8 @@
 use kernel::change::{EventDraft, Take, Wake, Write};
 use kernel::{Change, Object, Timestamp};
 
-use crate::decide::Transition;
 use crate::decide::instance::lifecycle::{Event, next_phase};
+use crate::decide::{Transition, audit};
 use crate::model::cluster::{self, Cluster};
 use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase, Route};
@@ -75,17 +75,6 @@ pub(super) fn after_record(change: &mut Change) {
 pub(super) fn wake_cluster(instance: &Instance, now: Timestamp) -> Vec<Wake> {
     let id = Some(&instance.status.cluster_id).filter(|id| !id.is_empty());
     id.map(|id| Wake::new(cluster::key(id), "", now)).into_iter().collect()
-}
-
-pub(super) fn audit(object: &Object, what: &str) -> kernel::change::AuditDraft {
-    kernel::change::AuditDraft {
-        actor: "mainstay".into(),
-        action: format!("{}.{what}", object.key.kind()),
-        target: object.key.to_string(),
-        org: object.org.clone(),
-        outcome: "done".into(),
-        ..Default::default()
-    }
 }
 
 /// A host name that is unique because it contains the id.

@@ -12,11 +12,12 @@ use kernel::change::{EventDraft, Take, Write};
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
+use super::audit;
 use super::cluster::scaling::ScaleUp;
-use change::{after_record, audit, wake_cluster};
+use super::placement::PlacementVerdict;
+use change::{after_record, wake_cluster};
 pub use change::{assign_cluster, dns_records, host_name, instance_change, transition};
 
-use super::placement::PlacementVerdict;
 use crate::model::cluster::Cluster;
 use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase};
@@ -103,6 +104,11 @@ pub fn decide(
         return plan.deprovision(instance);
     }
     plan.recheck_at_end_of_life(instance, plan.reconcile_live(instance))
+}
+
+/// Writes a change, and reconciles again at once.
+fn at_once(change: Change) -> Decision<Step> {
+    Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
 }
 
 struct Plan<'a> {
@@ -324,11 +330,7 @@ impl Plan<'_> {
                 let mut next = instance.clone();
                 next.spec.expires_at.take()?;
                 let change = self.write(&next, "entitled");
-                return Some(Decision {
-                    steps: Vec::new(),
-                    change,
-                    requeue: Requeue::After(Duration::ZERO),
-                });
+                return Some(at_once(change));
             }
             (false, Entitled::No { grace_days }) => grace_days,
         };
@@ -337,11 +339,7 @@ impl Plan<'_> {
         let Some(end) = instance.spec.expires_at else {
             next.spec.expires_at = Some(self.now.plus(grace));
             let change = self.write(&next, "expiring");
-            return Some(Decision {
-                steps: Vec::new(),
-                change,
-                requeue: Requeue::After(Duration::ZERO),
-            });
+            return Some(at_once(change));
         };
         let in_grace = self.now.until(end) <= grace && grace_days > 0;
         // No agent could suspend it before it is on a data plane.
@@ -357,7 +355,7 @@ impl Plan<'_> {
         let mut next = instance.clone();
         next.status.waiting_for = format!("it is being deleted: {why}");
         let (change, _) = self.transition(&next, Event::Delete);
-        Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) }
+        at_once(change)
     }
 
     /// Deletes it: first from the data plane, then everything outside; the object stays as history.
@@ -369,7 +367,7 @@ impl Plan<'_> {
                 return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
             let (change, _) = self.transition(instance, Event::Removed);
-            return Decision { steps: Vec::new(), change, requeue: Requeue::After(Duration::ZERO) };
+            return at_once(change);
         }
         let mut steps = self.cleanup_steps(instance);
         if !instance.spec.subscription_id.is_empty() {

@@ -1,4 +1,4 @@
-//! Rules that change, and time that passes.
+//! Changes of the catalogue, and time that passes.
 
 use std::path::Path;
 
@@ -9,20 +9,15 @@ use kernel::{Change, Json, Key, Lane};
 use serde_json::Value;
 
 use crate::callers::ORG;
-use crate::ledger;
+use crate::ledger::{self, instance};
 use crate::stage::{KAFKA, Stage, eventually};
 
 async fn reload(stage: &Stage) {
-    let answer = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let response = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
+    assert_eq!(response.status, 200, "{}", response.text);
 }
 
-async fn instance(stage: &Stage, id: &str) -> Instance {
-    let object = stage.store.object(&Key::new("kafka", id)).await.unwrap().unwrap();
-    Instance::from_object(&object).unwrap()
-}
-
-/// The Kafka that comes along, with something changed.
+/// The embedded Kafka kind, with a change.
 fn other_kafka(config: &mut Config, dir: &Path, from: &str, to: &str) {
     let text = include_str!("../../../../kinds/kafka.yaml");
     assert!(text.contains(from));
@@ -31,7 +26,7 @@ fn other_kafka(config: &mut Config, dir: &Path, from: &str, to: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trial_goes_when_its_time_is_over() {
+async fn a_trial_is_deleted_at_the_end_of_its_lifespan() {
     let kinds = tempfile::tempdir().unwrap();
     let stage = Stage::configured(|config| {
         other_kafka(config, kinds.path(), "lifespan_s: 172800", "lifespan_s: 2");
@@ -39,16 +34,16 @@ async fn a_trial_goes_when_its_time_is_over() {
     .await;
     let kept = stage.create_ready(KAFKA, "alice", "kept").await;
     let id = stage.create(KAFKA, "mallory", "trial").await;
-    let seen = stage.get("mallory", &KAFKA.path(&format!("/{id}"))).await;
-    assert!(seen.body["expires_at"].is_string(), "{}", seen.text);
+    let shown = stage.get("mallory", &KAFKA.path(&format!("/{id}"))).await;
+    assert!(shown.body["expires_at"].is_string(), "{}", shown.text);
     stage.agent(KAFKA).make_gone(&id).await;
     assert_eq!(stage.status(KAFKA, &kept).await, "ready");
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
     stage.create(KAFKA, "mallory", "again").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_denied_is_kept_out_and_their_instances_go() {
+async fn a_denied_user_has_no_access_and_their_instances_are_deleted() {
     let stage = Stage::configured(|config| {
         let file = config.quota_file.as_ref().unwrap().with_file_name("deny.yaml");
         std::fs::write(&file, "[]").unwrap();
@@ -62,22 +57,22 @@ async fn whoever_is_denied_is_kept_out_and_their_instances_go() {
     std::fs::write(&file, "- alice\n- [").unwrap();
     let broken = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
     assert_eq!(broken.status, 400, "{}", broken.text);
-    assert_eq!(stage.get("alice", &KAFKA.path("")).await.status, 200, "what was there stays");
+    assert_eq!(stage.get("alice", &KAFKA.path("")).await.status, 200, "the previous list stays");
 
     std::fs::write(&file, "- alice").unwrap();
     reload(&stage).await;
     for (method, path) in [("GET", ""), ("POST", "?async=true"), ("DELETE", "/x?async=true")] {
-        let out = stage.call("alice", method, &KAFKA.path(path), &Value::Null).await;
-        assert_eq!((out.status, out.code()), (403, 4), "{}", out.text);
+        let refused = stage.call("alice", method, &KAFKA.path(path), &Value::Null).await;
+        assert_eq!((refused.status, refused.code()), (403, 4), "{}", refused.text);
     }
     stage.agent(KAFKA).make_gone(&id).await;
     stage.agent(KAFKA).make_gone(&young).await;
     assert_eq!(stage.get("bob", &KAFKA.path(&format!("/{other}"))).await.body["status"], "ready");
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_access_list_all_others_are_told_of_maintenance() {
+async fn with_an_access_list_all_others_get_a_maintenance_error() {
     let stage = Stage::configured(|config| {
         let file = config.quota_file.as_ref().unwrap().with_file_name("access.yaml");
         std::fs::write(&file, format!("- {ORG}")).unwrap();
@@ -85,10 +80,10 @@ async fn with_an_access_list_all_others_are_told_of_maintenance() {
     })
     .await;
     for (method, path) in [("GET", ""), ("GET", "/x"), ("POST", "?async=true")] {
-        let out = stage.call("mallory", method, &KAFKA.path(path), &Value::Null).await;
-        assert_eq!((out.status, out.code()), (403, 18), "{}", out.text);
+        let refused = stage.call("mallory", method, &KAFKA.path(path), &Value::Null).await;
+        assert_eq!((refused.status, refused.code()), (403, 18), "{}", refused.text);
     }
-    // Agents and admins are of no organisation.
+    // Agents and admins have no organisation.
     let id = stage.create_ready(KAFKA, "alice", "demo").await;
     let admin = format!("{}/admin/kafkas/{id}", KAFKA.prefix);
     assert_eq!(stage.get("admin-read", &admin).await.status, 200);
@@ -97,10 +92,10 @@ async fn with_an_access_list_all_others_are_told_of_maintenance() {
     reload(&stage).await;
     assert_eq!(stage.get("mallory", &KAFKA.path("")).await.status, 200);
     assert_eq!(stage.get("alice", &KAFKA.path("")).await.code(), 18);
-    assert_eq!(stage.status(KAFKA, &id).await, "ready", "what it has stays");
+    assert_eq!(stage.status(KAFKA, &id).await, "ready", "its instances stay");
 }
 
-/// The quota of the organisation: `eval` until this day.
+/// Writes the quota of the organisation: `eval` until this day.
 fn quota(stage: &Stage, ends: &str) {
     let file = stage.domain.config.quota_file.as_ref().unwrap();
     let text = format!(
@@ -128,18 +123,18 @@ async fn with_eval(change: impl FnOnce(&mut Config)) -> (Stage, String, String, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quota_that_ends_suspends_for_its_grace_and_then_deletes() {
+async fn an_ended_quota_suspends_for_the_grace_period_and_then_deletes() {
     let (stage, kept, ready, young) = with_eval(|_| {}).await;
     for id in [&ready, &young] {
         stage.agent(KAFKA).until(id, "suspended").await;
-        let seen = stage.get("alice", &KAFKA.path(&format!("/{id}"))).await;
-        assert!(seen.body["expires_at"].is_string(), "{}", seen.text);
+        let shown = stage.get("alice", &KAFKA.path(&format!("/{id}"))).await;
+        assert!(shown.body["expires_at"].is_string(), "{}", shown.text);
     }
-    // Bought again in time: it stays, and an admin may resume it.
+    // Renewed in time: it stays, and an admin may resume it.
     quota(&stage, "2999-01-01");
     reload(&stage).await;
     for id in [&ready, &young] {
-        eventually("it has no end any more", async || {
+        eventually("it does not expire any more", async || {
             instance(&stage, id).await.spec.expires_at.is_none()
         })
         .await;
@@ -149,22 +144,22 @@ async fn quota_that_ends_suspends_for_its_grace_and_then_deletes() {
     assert_eq!(stage.call("admin-full", "PATCH", &admin, &resume).await.status, 200);
     stage.agent(KAFKA).make_ready(&ready).await;
 
-    // Not bought again: suspended, and after the grace gone.
+    // Not renewed: suspended, and deleted after the grace period.
     quota(&stage, "2020-01-01");
     reload(&stage).await;
     stage.agent(KAFKA).until(&ready, "suspended").await;
-    days_pass(&stage, &ready).await;
+    expire_now(&stage, &ready).await;
     stage.agent(KAFKA).make_gone(&ready).await;
     assert_eq!(stage.status(KAFKA, &young).await, "suspended");
     assert_eq!(stage.status(KAFKA, &kept).await, "ready");
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
 }
 
-/// As if its end had come.
-async fn days_pass(stage: &Stage, id: &str) {
+/// Sets the expiry to now.
+async fn expire_now(stage: &Stage, id: &str) {
     let now = stage.app.ambient.now();
     let key = Key::new("kafka", id);
-    eventually("nobody else wrote meanwhile", async || {
+    eventually("no concurrent write", async || {
         let mut object = (*stage.store.object(&key).await.unwrap().unwrap()).clone();
         let mut instance = Instance::from_object(&object).unwrap();
         instance.spec.expires_at = Some(now);
@@ -182,7 +177,7 @@ async fn days_pass(stage: &Stage, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quota_that_ends_without_grace_deletes_at_once() {
+async fn an_ended_quota_without_grace_period_deletes_at_once() {
     let kinds = tempfile::tempdir().unwrap();
     let (stage, kept, ready, young) =
         with_eval(|config| other_kafka(config, kinds.path(), "grace_days: 4", "grace_days: 0"))
@@ -191,5 +186,5 @@ async fn quota_that_ends_without_grace_deletes_at_once() {
         stage.agent(KAFKA).make_gone(id).await;
     }
     assert_eq!(stage.status(KAFKA, &kept).await, "ready");
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
 }

@@ -1,8 +1,7 @@
-//! Agents that are wrong, confused, or hostile: no answer is our fault, nothing of others changes,
-//! and once the truth is told everything is where it should be.
+//! Agents that are wrong, confused or hostile: no response is a server error, nothing of others
+//! changes, and correct reports repair everything.
 
 use axum::body::Body;
-use fleet::model::instance::Instance;
 use kernel::Key;
 use serde_json::{Map, Value, json};
 use testkit::route53::strict::Strict;
@@ -10,17 +9,17 @@ use testkit::route53::{client, zone};
 
 use crate::agent::obedient;
 use crate::callers::CLUSTER;
-use crate::ledger;
+use crate::ledger::{self, delete, instance};
 use crate::stage::{Answer, Api, DINOSAUR, KAFKA, Stage};
 
-/// The Ready condition of an instance.
-fn says(status: &str, reason: &str) -> Value {
+/// A report with a Ready condition.
+fn condition(status: &str, reason: &str) -> Value {
     json!({ "conditions": [{ "type": "Ready", "status": status, "reason": reason }] })
 }
 
-/// What is wrong with each of these is for whoever reads it to find out.
+/// Invalid reports.
 fn nonsense() -> Vec<Value> {
-    let wrong = [
+    let invalid = [
         json!(null),
         json!(true),
         json!(-1),
@@ -34,7 +33,7 @@ fn nonsense() -> Vec<Value> {
     for field in
         ["conditions", "capacity", "versions", "routes", "adminServerURI", "address", "strimzi"]
     {
-        for value in &wrong {
+        for value in &invalid {
             all.push(json!({ field: value }));
             all.push(json!({ field: [value, { "type": value, "status": value, "reason": value,
                 "message": value, "prefix": value, "router": value, "version": value,
@@ -45,7 +44,7 @@ fn nonsense() -> Vec<Value> {
             );
         }
     }
-    all.extend(wrong);
+    all.extend(invalid);
     all
 }
 
@@ -53,25 +52,21 @@ async fn object(stage: &Stage, api: Api, id: &str) -> kernel::Object {
     (*stage.store.object(&Key::new(api.name, id)).await.unwrap().unwrap()).clone()
 }
 
-async fn instance(stage: &Stage, id: &str) -> Instance {
-    Instance::from_object(&object(stage, KAFKA, id).await).unwrap()
-}
-
-/// What came of a report on one instance.
-async fn told(stage: &Stage, api: Api, id: &str, says: Value) -> String {
+/// The result of a report of one instance.
+async fn report(stage: &Stage, api: Api, id: &str, value: Value) -> String {
     let path = stage.agent(api).path(&format!("/{}/status?results=true", api.plural));
-    let answer = stage.call("agent", "PUT", &path, &json!({ id: says })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.body["results"][id].as_str().unwrap().to_owned()
+    let response = stage.call("agent", "PUT", &path, &json!({ id: value })).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    response.body["results"][id].as_str().unwrap().to_owned()
 }
 
-fn is_refused(answer: &Answer, what: &str) {
-    assert!((400..500).contains(&answer.status), "{what}: {} {}", answer.status, answer.text);
-    assert!(answer.code() > 0, "{what}: {}", answer.text);
+fn is_refused(response: &Answer, what: &str) {
+    assert!((400..500).contains(&response.status), "{what}: {} {}", response.status, response.text);
+    assert!(response.code() > 0, "{what}: {}", response.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_never_our_fault_and_changes_nothing_of_others() {
+async fn invalid_reports_are_never_server_errors_and_change_nothing_of_others() {
     let stage = Stage::new().await;
     for api in [KAFKA, DINOSAUR] {
         let id = stage.create(api, "alice", "demo").await;
@@ -79,11 +74,11 @@ async fn nonsense_is_never_our_fault_and_changes_nothing_of_others() {
         let other = stage.create_ready(api, "bob", "other").await;
         let before = object(&stage, api, &other).await;
         for value in nonsense() {
-            told(&stage, api, &id, value.clone()).await;
+            report(&stage, api, &id, value.clone()).await;
             for rest in ["/status".to_owned(), format!("/{}/status", api.plural)] {
                 let path = stage.agent(api).path(&rest);
-                let answer = stage.call("agent", "PUT", &path, &value).await;
-                assert!(answer.status < 500, "{value}: {}", answer.text);
+                let response = stage.call("agent", "PUT", &path, &value).await;
+                assert!(response.status < 500, "{value}: {}", response.text);
             }
         }
         for text in ["", "[]", "5", "nul", "{", "{\"a\":", "\u{0}", &"[".repeat(100_000)] {
@@ -94,39 +89,39 @@ async fn nonsense_is_never_our_fault_and_changes_nothing_of_others() {
         assert_eq!(object(&stage, api, &other).await, before);
         stage.agent(api).make_ready(&id).await;
     }
-    ledger::is_right(&*stage.store, &["kafka", "dinosaur"]).await;
+    ledger::check(&*stage.store, &["kafka", "dinosaur"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_what_is_not_its_own_an_agent_can_say_nothing() {
+async fn reports_of_other_clusters_instances_change_nothing() {
     let stage = Stage::new().await;
     let ready = stage.create_ready(KAFKA, "alice", "demo").await;
-    let young = stage.create(KAFKA, "alice", "young").await;
-    stage.agent(KAFKA).until_listed(&young).await;
+    let unready = stage.create(KAFKA, "alice", "unready").await;
+    stage.agent(KAFKA).until_listed(&unready).await;
     let other_kind = stage.create_ready(DINOSAUR, "alice", "demo").await;
     let all = async || {
         [
             object(&stage, KAFKA, &ready).await,
-            object(&stage, KAFKA, &young).await,
+            object(&stage, KAFKA, &unready).await,
             object(&stage, DINOSAUR, &other_kind).await,
         ]
     };
     let before = all().await;
     let lies = [
-        says("True", ""),
-        says("False", "Error"),
-        says("False", "Deleted"),
-        says("False", "Rejected"),
+        condition("True", ""),
+        condition("False", "Error"),
+        condition("False", "Deleted"),
+        condition("False", "Rejected"),
     ];
     for lie in lies {
-        let body = json!({ &ready: lie, &young: lie, &other_kind: lie });
+        let body = json!({ &ready: lie, &unready: lie, &other_kind: lie });
         let own = KAFKA.prefix.to_owned()
             + "/agent-clusters/c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2/kafkas/status";
-        let answer = stage.call("other-agent", "PUT", &(own + "?results=true"), &body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        assert_eq!(answer.body["results"][&ready], "it is not on this cluster");
-        assert_eq!(answer.body["results"][&young], "it is not on this cluster");
-        assert_eq!(answer.body["results"][&other_kind], "it does not exist");
+        let response = stage.call("other-agent", "PUT", &(own + "?results=true"), &body).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        assert_eq!(response.body["results"][&ready], "it is not on this cluster");
+        assert_eq!(response.body["results"][&unready], "it is not on this cluster");
+        assert_eq!(response.body["results"][&other_kind], "it does not exist");
         let theirs = stage.agent(KAFKA).path("/kafkas/status");
         assert_eq!(stage.call("other-agent", "PUT", &theirs, &body).await.status, 404);
     }
@@ -134,19 +129,19 @@ async fn of_what_is_not_its_own_an_agent_can_say_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_unknown_instances_are_answered_one_by_one_and_write_nothing() {
+async fn thousands_of_unknown_instances_get_results_and_write_nothing() {
     let stage = Stage::new().await;
     let id = stage.create(KAFKA, "alice", "demo").await;
     stage.agent(KAFKA).until_listed(&id).await;
     let before = stage.store.newest_event().await.unwrap();
     let mut body: Map<String, Value> =
-        (0..5_000).map(|i| (format!("unknown-{i}"), says("True", ""))).collect();
+        (0..5_000).map(|i| (format!("unknown-{i}"), condition("True", ""))).collect();
     let odd = ["", "/", "kafka/x", "../x", "é\u{0}", "cluster/c1"];
-    body.extend(odd.map(|id| (id.to_owned(), says("False", "Deleted"))));
+    body.extend(odd.map(|id| (id.to_owned(), condition("False", "Deleted"))));
     let path = stage.agent(KAFKA).path("/kafkas/status?results=true");
-    let answer = stage.call("agent", "PUT", &path, &Value::Object(body)).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let results = answer.body["results"].as_object().unwrap();
+    let response = stage.call("agent", "PUT", &path, &Value::Object(body)).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    let results = response.body["results"].as_object().unwrap();
     assert_eq!(results.len(), 5_000 + odd.len());
     assert!(results.values().all(|result| result == "it does not exist"));
     assert_eq!(stage.store.newest_event().await.unwrap(), before);
@@ -154,17 +149,17 @@ async fn thousands_of_unknown_instances_are_answered_one_by_one_and_write_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_enormous_is_cut_short_or_refused() {
+async fn oversized_values_are_truncated_or_refused() {
     let stage = Stage::new().await;
     let id = stage.create_ready(KAFKA, "alice", "demo").await;
     let long = "x".repeat(900_000);
     let broken = json!({ "conditions": [
         { "type": "Ready", "status": "False", "reason": "Error", "message": long }
     ] });
-    assert_eq!(told(&stage, KAFKA, &id, broken).await, "updated");
+    assert_eq!(report(&stage, KAFKA, &id, broken).await, "updated");
     assert_eq!(stage.status(KAFKA, &id).await, "failed");
-    let many = |of: fn(usize) -> Value| {
-        (0..20_000).map(|i| (format!("k{i}"), of(i))).collect::<Map<_, _>>()
+    let many = |value: fn(usize) -> Value| {
+        (0..20_000).map(|i| (format!("k{i}"), value(i))).collect::<Map<_, _>>()
     };
     let route = json!({ "prefix": "p", "router": "r.apps.c1.example.com" });
     let version = "9".repeat(300_000);
@@ -176,7 +171,7 @@ async fn the_enormous_is_cut_short_or_refused() {
         json!({ "conditions": vec![json!({ "type": "Ready" }); 30_000] }),
         Value::Object(many(|i| json!(i))),
     ] {
-        told(&stage, KAFKA, &id, value).await;
+        report(&stage, KAFKA, &id, value).await;
     }
     let size = object(&stage, KAFKA, &id).await.status.text().len();
     assert!(size < 32_000, "{size} bytes are kept");
@@ -189,8 +184,8 @@ async fn the_enormous_is_cut_short_or_refused() {
         json!({ "capacity": many(|_| json!({ "maxUnits": 1 })) }),
         json!({ "conditions": [{ "type": "Ready", "status": "False", "message": long }] }),
     ] {
-        let answer = stage.call("agent", "PUT", &status, &value).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        let response = stage.call("agent", "PUT", &status, &value).await;
+        assert_eq!(response.status, 204, "{}", response.text);
     }
     let cluster = stage.store.object(&fleet::model::cluster::key(CLUSTER)).await.unwrap().unwrap();
     assert!(cluster.status.text().len() < 32_000);
@@ -203,13 +198,15 @@ async fn the_enormous_is_cut_short_or_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_out_of_order_moves_nothing() {
+async fn reports_out_of_order_change_no_phase() {
     let mut stage = Stage::new().await;
     stage.stop_workers().await;
     let early = stage.create(KAFKA, "alice", "early").await;
-    for lie in [says("False", "Deleted"), says("True", ""), says("False", "Suspended")] {
-        let why = told(&stage, KAFKA, &early, lie).await;
-        assert_eq!(why, "this cluster was not told of it yet");
+    for lie in
+        [condition("False", "Deleted"), condition("True", ""), condition("False", "Suspended")]
+    {
+        let why = report(&stage, KAFKA, &early, lie).await;
+        assert_eq!(why, "this cluster does not have it yet");
         assert_eq!(stage.status(KAFKA, &early).await, "accepted");
     }
 
@@ -217,52 +214,51 @@ async fn what_comes_out_of_order_moves_nothing() {
     let id = stage.create(KAFKA, "alice", "demo").await;
     stage.agent(KAFKA).until_listed(&id).await;
     assert_eq!(
-        told(&stage, KAFKA, &id, says("False", "Deleted")).await,
+        report(&stage, KAFKA, &id, condition("False", "Deleted")).await,
         "it should not have been deleted"
     );
-    told(&stage, KAFKA, &id, says("False", "Suspended")).await;
+    report(&stage, KAFKA, &id, condition("False", "Suspended")).await;
     assert_eq!(stage.status(KAFKA, &id).await, "provisioning");
     stage.agent(KAFKA).make_ready(&id).await;
     for lie in [
-        says("False", "Suspended"),
-        says("False", "Deleted"),
-        says("False", "Rejected"),
-        says("Unknown", ""),
+        condition("False", "Suspended"),
+        condition("False", "Deleted"),
+        condition("False", "Rejected"),
+        condition("Unknown", ""),
     ] {
-        told(&stage, KAFKA, &id, lie).await;
+        report(&stage, KAFKA, &id, lie).await;
         assert_eq!(stage.status(KAFKA, &id).await, "ready");
     }
-    // Back and forth, for as long as it likes.
+    // Back and forth many times.
     for _ in 0..50 {
-        told(&stage, KAFKA, &id, says("False", "Error")).await;
+        report(&stage, KAFKA, &id, condition("False", "Error")).await;
         assert_eq!(stage.status(KAFKA, &id).await, "failed");
-        told(&stage, KAFKA, &id, says("True", "")).await;
+        report(&stage, KAFKA, &id, condition("True", "")).await;
         assert_eq!(stage.status(KAFKA, &id).await, "ready");
     }
     assert_eq!(instance(&stage, &id).await.status.failed_reason, "");
 
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    delete(&stage, &id).await;
     for lie in [
-        says("True", ""),
-        says("False", "Error"),
-        says("False", "Rejected"),
-        says("False", "Suspended"),
-        says("False", ""),
+        condition("True", ""),
+        condition("False", "Error"),
+        condition("False", "Rejected"),
+        condition("False", "Suspended"),
+        condition("False", ""),
     ] {
-        assert_eq!(told(&stage, KAFKA, &id, lie).await, "unchanged");
+        assert_eq!(report(&stage, KAFKA, &id, lie).await, "unchanged");
         assert_eq!(stage.status(KAFKA, &id).await, "deprovision");
     }
     stage.agent(KAFKA).make_gone(&id).await;
-    for lie in [says("True", ""), says("False", "Deleted")] {
-        assert_eq!(told(&stage, KAFKA, &id, lie).await, "it does not exist");
+    for lie in [condition("True", ""), condition("False", "Deleted")] {
+        assert_eq!(report(&stage, KAFKA, &id, lie).await, "it does not exist");
     }
     assert_eq!(stage.status(KAFKA, &id).await, "gone");
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
+async fn invalid_routes_are_not_registered_and_valid_ones_are() {
     let strict = Strict::start().await;
     let zone = zone(&client(strict.endpoint())).await;
     let stage = Stage::configured(|config| {
@@ -290,11 +286,11 @@ async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
         json!([route("", &format!("{}.apps.c1.example.com", "y".repeat(900)))]),
     ];
     for routes in lies {
-        let mut lie = says("True", "");
+        let mut lie = condition("True", "");
         lie["routes"] = routes;
-        told(&stage, KAFKA, &id, lie).await;
+        report(&stage, KAFKA, &id, lie).await;
         assert_eq!(instance(&stage, &id).await.status.routes, None);
-        assert_eq!(stage.status(KAFKA, &id).await, "provisioning", "it has no names yet");
+        assert_eq!(stage.status(KAFKA, &id).await, "provisioning", "it has no DNS names yet");
     }
     assert!(strict.records().is_empty());
     let honest = || {
@@ -306,28 +302,27 @@ async fn routes_that_lie_are_not_registered_and_the_true_ones_are() {
     honest().make_ready(&id).await;
     assert_eq!(strict.records().len(), 3);
 
-    // A lie about what is ready leaves its names as they are.
-    let mut lie = says("True", "");
+    // Wrong routes of a ready instance leave its records as they are.
+    let mut lie = condition("True", "");
     lie["routes"] = json!([route("", "evil.example.com")]);
-    assert_eq!(told(&stage, KAFKA, &id, lie).await, "unchanged");
-    // Ever new names, each of them possible: all of them go with it.
+    assert_eq!(report(&stage, KAFKA, &id, lie).await, "unchanged");
+    // New names again and again, each of them valid: all of them are removed with the instance.
     for i in 0..300 {
-        let mut lie = says("True", "");
+        let mut lie = condition("True", "");
         lie["routes"] = json!([route("", own), route(&format!("n{i}"), own)]);
-        told(&stage, KAFKA, &id, lie).await;
+        report(&stage, KAFKA, &id, lie).await;
     }
     assert!(instance(&stage, &id).await.status.names.len() < 300);
     honest().round().await;
     let routes = instance(&stage, &id).await.status.routes.unwrap();
-    assert_eq!(routes.len(), 3, "the truth was told");
-    let path = KAFKA.path(&format!("/{id}?async=true"));
-    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    assert_eq!(routes.len(), 3, "the report was correct");
+    delete(&stage, &id).await;
     honest().make_gone(&id).await;
     assert!(strict.records().is_empty(), "{:?}", strict.records());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_cluster_cannot_have_is_not_believed_of_it() {
+async fn impossible_reports_of_a_cluster_are_ignored() {
     let stage = Stage::new().await;
     let status = stage.agent(KAFKA).path("/status");
     let put = async |body: Value| stage.call("agent", "PUT", &status, &body).await;
@@ -340,15 +335,15 @@ async fn what_a_cluster_cannot_have_is_not_believed_of_it() {
             json!({ "capacity": { "standard": { "maxUnits": units, "remainingUnits": units } } });
         assert_eq!(put(body).await.status, 204);
     }
-    assert_eq!(post("one").await.status, 202, "what was known before still is");
-    let of_all = json!({ "maxUnits": i64::MAX, "remainingUnits": i64::MAX });
-    assert_eq!(put(json!({ "capacity": { "standard": of_all } })).await.status, 204);
+    assert_eq!(post("one").await.status, 202, "the earlier capacity stays");
+    let unlimited = json!({ "maxUnits": i64::MAX, "remainingUnits": i64::MAX });
+    assert_eq!(put(json!({ "capacity": { "standard": unlimited } })).await.status, 204);
     assert_eq!(post("two").await.status, 202);
     assert_eq!(put(json!({ "capacity": { "standard": { "maxUnits": 0 } } })).await.status, 204);
     let full = post("three").await;
     assert_eq!((full.status, full.code()), (403, 24), "{}", full.text);
 
-    // No version at all is refused; versions that nobody has are offered until the truth is told.
+    // No version at all is refused; versions that nobody has are offered until a correct report.
     let none = json!({ "strimzi": [{ "version": "", "ready": true }] });
     is_refused(&put(none).await, "an operator without a version");
     let wild = "v999999999999999999999999.-.é";
@@ -363,13 +358,13 @@ async fn what_a_cluster_cannot_have_is_not_believed_of_it() {
     stage.agent(KAFKA).make_ready(&id).await;
     let unreal = json!({ "conditions": [{ "type": "Ready", "status": "True" }],
         "versions": { "kafka": "0.0.0-none", "nothing": "1", "strimzi": 5 } });
-    assert_eq!(told(&stage, KAFKA, &id, unreal).await, "updated");
+    assert_eq!(report(&stage, KAFKA, &id, unreal).await, "updated");
     assert_eq!(stage.status(KAFKA, &id).await, "ready");
     stage.agent(KAFKA).round().await;
-    let seen = instance(&stage, &id).await;
-    assert_eq!(seen.status.versions, seen.spec.versions, "the truth was told");
+    let repaired = instance(&stage, &id).await;
+    assert_eq!(repaired.status.versions, repaired.spec.versions, "the report was correct");
 
-    // Not ready, and ready again, as often as it likes.
+    // Not ready and ready again, many times.
     for _ in 0..20 {
         for ready in ["False", "True", "Maybe"] {
             let body = json!({ "conditions": [{ "type": "Ready", "status": ready }] });
@@ -378,5 +373,5 @@ async fn what_a_cluster_cannot_have_is_not_believed_of_it() {
     }
     assert_eq!(stage.status(KAFKA, &id).await, "ready");
     assert_eq!(post("five").await.status, 202);
-    ledger::is_right(&*stage.store, &["kafka"]).await;
+    ledger::check(&*stage.store, &["kafka"]).await;
 }
