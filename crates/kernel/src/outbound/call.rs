@@ -8,7 +8,7 @@ use tracing::Instrument;
 
 use super::breaker::Breaker;
 use super::{Inner, Observation};
-use crate::{Class, Error, Result};
+use crate::{Backoff, Class, Error, Result};
 
 /// A system that we call.
 #[derive(Clone)]
@@ -193,10 +193,8 @@ impl Target {
             Some(asked) if asked > longest => None,
             Some(asked) => Some(asked),
             None => {
-                let doubled = config.backoff_ms.saturating_mul(1 << (number - 1).min(20));
-                let pause = Duration::from_millis(doubled).min(longest);
-                // Jitter over the upper half, so that callers do not retry together.
-                Some(pause.mul_f64(0.5 + 0.5 * self.inner.ambient.fraction()))
+                let first = Duration::from_millis(config.backoff_ms);
+                Some(Backoff { first, longest }.delay(number - 1, self.inner.ambient.fraction()))
             }
         }
     }
