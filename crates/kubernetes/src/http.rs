@@ -60,6 +60,12 @@ impl HttpRequest {
         request.with("application/merge-patch+json", patch)
     }
 
+    /// A server-side apply.
+    pub fn apply(path: String, object: &Value) -> HttpRequest {
+        let request = HttpRequest::new("apply", Method::PATCH, path);
+        request.with("application/apply-patch+yaml", object)
+    }
+
     pub fn delete(path: String, options: &Value) -> HttpRequest {
         HttpRequest::new("delete", Method::DELETE, path).with("application/json", options)
     }

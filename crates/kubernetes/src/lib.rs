@@ -6,6 +6,8 @@
 mod client;
 mod collection;
 mod connect;
+mod discovery;
+mod dynamic;
 mod http;
 mod leader_election;
 mod lease;
@@ -21,6 +23,6 @@ pub use http::{ApiError, ErrorResponse, HttpError, HttpRequest};
 pub use leader_election::{ElectionConfig, LeaderElection, Leadership, LeaseApi};
 pub use lease::{Lease, RawLease};
 pub use multi_namespace::merge;
-pub use objects::{NamespacedName, ObjectMeta, Revision};
+pub use objects::{NamespacedName, ObjectMeta, ObjectRef, Revision, covers};
 pub use queue::{Lane, Outcome, Queue};
 pub use watch::{Decoded, ListOptions, WatchEvent};

@@ -137,18 +137,11 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     pub async fn pop(&self) -> (T, Lane) {
         loop {
             let wake = self.wake.notified();
+            if let Some(taken) = self.try_pop() {
+                return taken;
+            }
             let due = {
-                let mut inner = self.inner.lock();
-                inner.promote(Instant::now());
-                if let Some(taken) = inner.pop() {
-                    let more = inner.lanes.iter().any(|lane| !lane.is_empty());
-                    drop(inner);
-                    // One notification may stand for several items.
-                    if more {
-                        self.wake.notify_one();
-                    }
-                    return taken;
-                }
+                let inner = self.inner.lock();
                 inner.due.peek().map(|Reverse((due, _))| *due).filter(|_| inner.open)
             };
             match due {
@@ -159,6 +152,20 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 None => wake.await,
             }
         }
+    }
+
+    /// The next item, if one is waiting.
+    pub fn try_pop(&self) -> Option<(T, Lane)> {
+        let mut inner = self.inner.lock();
+        inner.promote(Instant::now());
+        let taken = inner.pop()?;
+        let more = inner.lanes.iter().any(|lane| !lane.is_empty());
+        drop(inner);
+        // One notification may stand for several items.
+        if more {
+            self.wake.notify_one();
+        }
+        Some(taken)
     }
 
     /// Ends an attempt; `acted` says whether it did anything.
