@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use kernel::Error;
+use kernel::outbound::{Delivery, Failure};
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,7 +20,7 @@ const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
-    pub(crate) operation: &'static str,
+    operation: &'static str,
     method: Method,
     path: String,
     /// The content type and the content.
@@ -145,6 +147,16 @@ impl fmt::Display for ErrorResponse {
 }
 
 impl ErrorResponse {
+    /// An API server that answers with a `Status` works, also if a webhook of it failed; anything
+    /// else may come from a proxy in front of it.
+    fn delivery(&self) -> Delivery {
+        match self.code {
+            429 => Delivery::Throttled,
+            500.. if self.reason.is_empty() => Delivery::Unknown,
+            _ => Delivery::Answered,
+        }
+    }
+
     fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ErrorResponse {
         let read = serde_json::from_slice::<ErrorResponse>(body);
         let read = read.unwrap_or_else(|_| ErrorResponse {
@@ -208,7 +220,7 @@ impl From<ErrorResponse> for ApiError {
 impl Client {
     /// Sends a request and reads the whole response.
     pub async fn send(&self, request: HttpRequest) -> Result<Bytes, HttpError> {
-        self.within_timeout(async {
+        self.call(&request, async || {
             let body = self.exchange(&request).await?.into_body();
             let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
             body.map(|body| body.to_bytes())
@@ -219,17 +231,22 @@ impl Client {
 
     /// Sends a request and returns the response as a stream.
     pub async fn open(&self, request: HttpRequest) -> Result<Response<Body>, HttpError> {
-        self.within_timeout(self.exchange(&request)).await
+        self.call(&request, async || self.exchange(&request).await).await
     }
 
-    async fn within_timeout<T>(
+    async fn call<T, F>(
         &self,
-        request: impl Future<Output = Result<T, HttpError>>,
-    ) -> Result<T, HttpError> {
-        tokio::time::timeout(self.timeout, request).await.unwrap_or_else(|_| {
-            let seconds = self.timeout.as_secs();
-            Err(HttpError::NoResponse(format!("no response within {seconds} s")))
-        })
+        request: &HttpRequest,
+        exchange: impl Fn() -> F,
+    ) -> Result<T, HttpError>
+    where
+        F: Future<Output = Result<T, HttpError>>,
+    {
+        let idempotent = request.method != Method::POST;
+        let called = self.target.call(request.operation, idempotent, |_| async {
+            exchange().await.map_err(Failure::from)
+        });
+        called.await.map_err(HttpError::from)
     }
 
     async fn exchange(&self, request: &HttpRequest) -> Result<Response<Body>, HttpError> {
@@ -241,6 +258,31 @@ impl Client {
         let body = Limited::new(body, 1 << 20).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
         Err(HttpError::Response(ErrorResponse::read(head.status, &head.headers, &body)))
+    }
+}
+
+/// The outbound policy passes errors of the kernel; the source of each is the [`HttpError`].
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Failure {
+        let (delivery, retry_after) = match &error {
+            HttpError::NoResponse(_) => (Delivery::Unknown, None),
+            HttpError::Response(response) => (response.delivery(), response.retry_after),
+        };
+        let error = Error::unavailable("the API server", error);
+        Failure { retry_after, ..Failure::new(delivery, error) }
+    }
+}
+
+impl From<Error> for HttpError {
+    fn from(error: Error) -> HttpError {
+        let Error::Unavailable { source: Some(source), .. } = error else {
+            return HttpError::NoResponse(error.to_string());
+        };
+        match source.downcast::<HttpError>() {
+            Ok(error) => *error,
+            // The breaker is open, or the timeout passed.
+            Err(why) => HttpError::NoResponse(why.to_string()),
+        }
     }
 }
 
@@ -264,6 +306,26 @@ mod tests {
         }
         let status = StatusCode::from_u16(code).unwrap();
         ErrorResponse::read(status, &headers, body.as_bytes()).into()
+    }
+
+    #[test]
+    fn only_a_missing_or_a_proxys_response_counts_against_the_api_server() {
+        let delivery = |code: u16, reason: &str| {
+            let reason = reason.to_owned();
+            let response = ErrorResponse { code, reason, ..ErrorResponse::default() };
+            let failure = Failure::from(HttpError::Response(response.clone()));
+            assert_eq!(HttpError::from(failure.error), HttpError::Response(response));
+            failure.delivery
+        };
+        for code in [404, 409, 410, 422] {
+            assert_eq!(delivery(code, ""), Delivery::Answered, "{code}");
+        }
+        assert_eq!(delivery(500, "InternalError"), Delivery::Answered, "a webhook failed");
+        assert_eq!(delivery(502, ""), Delivery::Unknown);
+        assert_eq!(delivery(429, "TooManyRequests"), Delivery::Throttled);
+        let lost = Failure::from(HttpError::NoResponse("reset".into()));
+        assert_eq!(lost.delivery, Delivery::Unknown);
+        assert_eq!(HttpError::from(lost.error), HttpError::NoResponse("reset".into()));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::model::kind::Summary;
-use crate::ports::kubernetes::{KubeClient, ObjectRef};
+use crate::ports::kubernetes::{KubeClient, ObjectRef, REQUEST_TIMEOUT};
 use control_plane::{ControlPlane, Delta};
 use desired::DesiredInstance;
 use object_cache::ObjectCache;
@@ -110,6 +110,7 @@ pub async fn run(
     outbound: &Outbound,
     stop: CancellationToken,
 ) -> Result<()> {
+    let cluster = cluster.through(outbound).with_timeout(REQUEST_TIMEOUT);
     let tasks = TaskTracker::new();
     let (deltas, desired) = mpsc::channel(DELTAS_MAX);
     let control_plane = ControlPlane::new(&settings, outbound)?;

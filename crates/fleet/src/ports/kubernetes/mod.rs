@@ -4,12 +4,16 @@ pub mod agent_manifests;
 mod drift;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use ::kubernetes::{Client as KubeClient, ObjectRef, covers};
 pub use agent_manifests::AgentManifests;
 pub use drift::DriftWatcher;
+
+/// The timeout of one request: admission webhooks may take ten seconds each.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
