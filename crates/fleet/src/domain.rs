@@ -352,7 +352,7 @@ impl Domain for FleetDomain {
         }
         let terraform =
             Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
-        let clusters = ClusterWorker::start(&fleet, terraform, tasks, stop);
+        let clusters = ClusterWorker::start(&fleet, terraform, &app.outbound, tasks, stop);
         let _ = self.clusters.set(Arc::new(clusters));
         declared_clusters::sync(&fleet).await?;
         if self.is_data_plane() {

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod ambient;
 pub mod app;
+pub mod backoff;
 pub mod change;
 pub mod driver;
 pub mod error;
@@ -25,6 +26,7 @@ pub mod wait;
 
 pub use ambient::{Ambient, Timestamp};
 pub use app::{App, AppState, Domain};
+pub use backoff::Backoff;
 pub use change::{Change, Lane, Refusal};
 pub use error::{Class, Error, Result};
 pub use object::{Json, Key, Labels, Object};

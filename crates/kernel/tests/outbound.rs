@@ -163,6 +163,22 @@ async fn after_repeated_failures_calls_are_held_back_until_a_probe_succeeds() {
 }
 
 #[tokio::test]
+async fn a_target_can_have_its_own_breaker_and_number_of_attempts() {
+    let server = Server::start().await;
+    let (outbound, seen) = outbound(config());
+    let breaker = || breaker::Config { failures_in_row: 2, ..Default::default() };
+    let target = || outbound.target("peer").with_attempts(1).with_breaker(breaker());
+    let (one, other) = (target(), target());
+    for _ in 0..3 {
+        let call = one.http("test", one.request(Method::GET, server.url("/down"))).await;
+        assert!(call.is_err());
+    }
+    let (unknown, rejected) = (Some(Delivery::Unknown), Some(Delivery::Rejected));
+    assert_eq!(*seen.lock(), [unknown, unknown, rejected]);
+    assert!(other.http("test", other.request(Method::GET, server.url("/fine"))).await.is_ok());
+}
+
+#[tokio::test]
 async fn an_answer_that_does_not_come_is_given_up() {
     let server = Server::start().await;
     let (outbound, seen) = outbound(Config { attempts_max: 1, ..config() });

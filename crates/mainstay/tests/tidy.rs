@@ -155,6 +155,9 @@ const BANNED_IDENTIFIERS: [(&str, &str); 9] = [
     ("wishes", "annotations, desired state"),
 ];
 
+/// Names in stored data that stay as they were.
+const PINNED: [&str; 1] = ["heard_at"];
+
 /// The lower-case words of a text, where `last_heard` and `LastHeard` are two words each.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -196,7 +199,8 @@ fn the_words_are_the_fields() {
     let mut found = Vec::new();
     for file in files().iter().filter(|file| written(file) && !own(file)) {
         let rust = file.path.ends_with(".rs");
-        for (i, line) in file.text.lines().enumerate() {
+        let text = PINNED.iter().fold(file.text.clone(), |text, name| text.replace(name, ""));
+        for (i, line) in text.lines().enumerate() {
             let mut report = |word: &str, instead: &str| {
                 found.push(format!("{}:{}: `{word}`; write: {instead}", file.path, i + 1));
             };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kernel::change::Wake;
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::outbound::Outbound;
 use kernel::{Error, Object, Result, Timestamp};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ use crate::store::clusters;
 pub struct ClusterWorker {
     fleet: Arc<Fleet>,
     terraform: Terraform,
+    outbound: Outbound,
     drift: DriftWatcher,
     /// Clients of clusters' API servers, and the kubeconfig of each.
     clients: Mutex<HashMap<String, (String, kubernetes::KubeClient)>>,
@@ -47,6 +49,7 @@ impl ClusterWorker {
     pub fn start(
         fleet: &Arc<Fleet>,
         terraform: Terraform,
+        outbound: &Outbound,
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> ClusterWorker {
@@ -69,6 +72,7 @@ impl ClusterWorker {
         ClusterWorker {
             fleet: fleet.clone(),
             terraform,
+            outbound: outbound.clone(),
             drift: DriftWatcher::new(sender, tasks.clone(), stop.clone()),
             clients: Mutex::default(),
         }
@@ -99,6 +103,7 @@ impl ClusterWorker {
             return Ok(Some(client));
         }
         let client = kubernetes::KubeClient::from_kubeconfig(&text, context).await?;
+        let client = client.through(&self.outbound).with_timeout(kubernetes::REQUEST_TIMEOUT);
         self.drift.unwatch(&cluster.id);
         self.clients.lock().insert(cluster.id.clone(), (text, client.clone()));
         Ok(Some(client))

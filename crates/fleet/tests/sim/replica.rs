@@ -164,9 +164,9 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let terraform = Terraform::new(config.terraform.clone(), key_dir().join("terraform"));
-    let clusters = ClusterWorker::start(&fleet, terraform, &tasks, &stop);
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
+    let clusters = ClusterWorker::start(&fleet, terraform, &outbound, &tasks, &stop);
     let app = App::new(AppState {
         store: store.clone(),
         ambient: ambient.clone(),

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::backoff::backoff;
+use super::backoff;
 use super::worker::{AnyWorker, Requeue};
 use crate::change::{Outcome, Refusal, Work};
 use crate::queue::Claim;

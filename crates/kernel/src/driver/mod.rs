@@ -2,7 +2,6 @@
 //! lanes, leases, timeouts, retries and panics, so that a worker does not have to.
 
 mod attempt;
-mod backoff;
 mod retention;
 mod worker;
 
@@ -17,12 +16,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use attempt::{Attempt, AttemptResult};
-pub use backoff::backoff;
 pub use retention::{Retention, run_retention};
 pub use worker::{AnyWorker, Decision, Requeue, Worker, Workers};
 
 use crate::queue::{Claim, ClaimRequest};
-use crate::{Ambient, Error, Key, Lane, Object, Result, Store, Timestamp};
+use crate::{Ambient, Backoff, Error, Key, Lane, Object, Result, Store, Timestamp};
+
+/// The delays between the attempts of one key.
+const RETRIES: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(300) };
+
+/// The wait before the next attempt, after `attempt` earlier failures.
+pub fn backoff(attempt: i32, fraction: f64) -> Duration {
+    RETRIES.delay(u32::try_from(attempt).unwrap_or(0), fraction)
+}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::Instrument;
 
-use super::breaker::Breaker;
+use super::breaker::{self, Breaker};
 use super::{Inner, Observation};
-use crate::{Class, Error, Result};
+use crate::{Backoff, Class, Error, Result};
 
 /// A system that we call.
 #[derive(Clone)]
@@ -17,6 +17,7 @@ pub struct Target {
     name: Arc<str>,
     breaker: Arc<Mutex<Breaker>>,
     pub(super) timeout: Duration,
+    attempts_max: u32,
     pub(super) guard_ssrf: bool,
 }
 
@@ -72,7 +73,8 @@ impl From<Error> for Failure {
 impl Target {
     pub(super) fn new(inner: Arc<Inner>, name: &str, breaker: Arc<Mutex<Breaker>>) -> Target {
         let timeout = Duration::from_millis(inner.config.timeout_ms);
-        Target { inner, name: name.into(), breaker, timeout, guard_ssrf: false }
+        let attempts_max = inner.config.attempts_max;
+        Target { inner, name: name.into(), breaker, timeout, attempts_max, guard_ssrf: false }
     }
 
     pub fn name(&self) -> &str {
@@ -82,6 +84,18 @@ impl Target {
     /// Sets the timeout of each attempt.
     pub fn with_timeout(mut self, timeout: Duration) -> Target {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets how often a call is attempted: 1 for callers that retry themselves.
+    pub fn with_attempts(mut self, attempts_max: u32) -> Target {
+        self.attempts_max = attempts_max;
+        self
+    }
+
+    /// Uses a breaker of its own, for one of several systems of the same name.
+    pub fn with_breaker(mut self, config: breaker::Config) -> Target {
+        self.breaker = Arc::new(Mutex::new(Breaker::new(config)));
         self
     }
 
@@ -184,7 +198,7 @@ impl Target {
             Delivery::Unknown => idempotent,
             Delivery::Rejected | Delivery::Answered => false,
         };
-        if !safe || number >= config.attempts_max {
+        if !safe || number >= self.attempts_max {
             return None;
         }
         let longest = Duration::from_millis(config.backoff_max_ms);
@@ -193,10 +207,8 @@ impl Target {
             Some(asked) if asked > longest => None,
             Some(asked) => Some(asked),
             None => {
-                let doubled = config.backoff_ms.saturating_mul(1 << (number - 1).min(20));
-                let pause = Duration::from_millis(doubled).min(longest);
-                // Jitter over the upper half, so that callers do not retry together.
-                Some(pause.mul_f64(0.5 + 0.5 * self.inner.ambient.fraction()))
+                let first = Duration::from_millis(config.backoff_ms);
+                Some(Backoff { first, longest }.delay(number - 1, self.inner.ambient.fraction()))
             }
         }
     }

@@ -92,7 +92,7 @@ impl Operator {
         let logs =
             kernel::telemetry::Config { level: level(&config.log_level), ..Default::default() };
         let _telemetry = kernel::telemetry::init(&logs)?;
-        let cluster = connect(self.kubeconfig.clone(), self.context.clone()).await?;
+        let cluster = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
         let cluster = cluster.within(&config.namespaces);
         say(&self.greeting(&config));
         let operator = Running::new(Arc::new(cluster), config, Ambient::system());

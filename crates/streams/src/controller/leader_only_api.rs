@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use kubernetes::Leadership;
 use tokio::time::Instant;
 
-use crate::controller::leader_election::Leadership;
 use crate::metrics::{ApiCall, Metrics};
 use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
 use crate::ports::api_server::{ApiServer, Request, ResourceKind, Response};

@@ -5,9 +5,7 @@ mod classes;
 #[cfg(test)]
 mod classes_tests;
 pub mod health;
-pub mod leader_election;
 mod leader_only_api;
-pub mod queue;
 mod reconcile;
 mod sync_state;
 mod watches;
@@ -20,6 +18,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kernel::{Ambient, Result};
+use kubernetes::{ElectionConfig, Lane, LeaderElection, Leadership, Outcome, Queue};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -27,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::controller::leader_election::{ElectionConfig, LeaderElection, Leadership};
 use crate::index::Index;
 use crate::metrics::{Metrics, statsd};
 use crate::model::{ClassName, Key, NamespacedName};
@@ -35,7 +33,6 @@ use crate::ports::api_server::ApiServer;
 use crate::work::Effects;
 use classes::Classes;
 use leader_only_api::LeaderOnlyApi;
-use queue::{Lane, Outcome, Queue};
 use sync_state::SyncState;
 
 /// How long shutdown waits for running work: longer than the longest request.

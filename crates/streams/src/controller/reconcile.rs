@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kubernetes::{Lane, Outcome};
 use tokio::time::Instant;
 
-use super::queue::{Lane, Outcome};
 use super::{Operator, WorkItem};
 use crate::decide::Action;
 use crate::decide::action::Mode;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
+use kubernetes::Lane;
 use tokio_util::sync::CancellationToken;
 
 use super::classes::WatchChange;
-use super::queue::Lane;
 use super::{Operator, WorkItem};
 use crate::decide::foreign_owner_until;
 use crate::index::class_object_name;

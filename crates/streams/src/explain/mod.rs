@@ -6,12 +6,12 @@ mod progress;
 mod requested;
 
 use jiff::Timestamp;
+use kubernetes::Lease;
 
 use crate::model::NamespacedName;
 use crate::model::backfill_request::BackfillRequest;
 use crate::model::class::Class;
 use crate::model::job::{CronJob, Job};
-use crate::model::lease::Lease;
 use crate::model::stream::Stream;
 
 /// Everything that can be read about a stream.

@@ -233,7 +233,7 @@ fn an_old_job_that_is_still_ending_is_waited_for() {
 }
 
 #[test]
-fn a_job_of_someone_else_with_its_name_is_in_the_way() {
+fn a_foreign_job_of_the_same_name_blocks_the_stream() {
     let mut facts = facts(capture(), "Pending", "");
     let owner =
         json!([{ "kind": "JsonStream", "name": "orders", "uid": "u9", "controller": true }]);

@@ -1,7 +1,9 @@
 //! Reads the logs of a stream's containers.
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
+use http_body_util::BodyExt as _;
 use kernel::{Error, Result};
+use kubernetes::HttpRequest;
 use serde_json::Value;
 
 use super::find::FoundStream;
@@ -59,9 +61,9 @@ impl Client {
             let escaped = url::form_urlencoded::byte_serialize(container.as_bytes());
             path.push_str(&format!("&container={}", escaped.collect::<String>()));
         }
-        let request = http::Request::get(path).body(Vec::new());
-        let request = request.map_err(|e| Error::internal("a request", e))?;
-        let mut lines = self.kube.request_stream(request).await.map_err(refused)?.lines();
+        let response = self.api.open(HttpRequest::get(path)).await.map_err(refused)?;
+        let chunks = response.into_body().into_data_stream().map_err(std::io::Error::other);
+        let mut lines = chunks.into_async_read().lines();
         let cut = |error: std::io::Error| Error::unavailable("the log", error);
         while let Some(text) = lines.try_next().await.map_err(cut)? {
             line(&text)?;

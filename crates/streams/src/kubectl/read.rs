@@ -3,6 +3,7 @@
 use futures::join;
 use jiff::Timestamp;
 use kernel::{Error, Result};
+use kubernetes::{Lease, RawLease};
 use serde_json::Value;
 
 use super::Client;
@@ -10,11 +11,10 @@ use super::find::FoundStream;
 use crate::explain::{Event, OperatorState, StreamFacts};
 use crate::model::backfill_request::{BackfillRequest, RawBackfillRequest};
 use crate::model::job::{CronJob, Job, RawCronJob, RawJob};
-use crate::model::lease::Lease;
 use crate::model::meta::Revision;
 use crate::model::template::{RawTemplate, Template};
 use crate::model::{DOWNTIME_BEGIN, GROUP, NamespacedName};
-use crate::ports::kubernetes::lease as lease_wire;
+use crate::ports::kubernetes::LEASE_LABEL;
 
 /// The number of events that are shown.
 const EVENTS_MAX: usize = 20;
@@ -112,7 +112,7 @@ impl Client {
 
     async fn operator(&self) -> Result<OperatorState> {
         let path = "/apis/coordination.k8s.io/v1/leases";
-        let (label, value) = lease_wire::LABEL;
+        let (label, value) = LEASE_LABEL;
         let selector = format!("&labelSelector={label}%3D{value}");
         let leases = self.list(path, &selector).await?.unwrap_or_default();
         let newest = leases.into_iter().filter_map(lease).max_by_key(|(_, lease)| lease.renewed);
@@ -173,7 +173,7 @@ fn time(value: &Value) -> Option<Timestamp> {
 }
 
 fn lease(raw: Value) -> Option<(NamespacedName, Lease)> {
-    let raw: lease_wire::Raw = serde_json::from_value(raw).ok()?;
+    let raw: RawLease = serde_json::from_value(raw).ok()?;
     Some((raw.metadata.object_name(), raw.into()))
 }
 
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_waits_for_good_is_told_from_one_that_is_starting() {
+    fn a_stuck_pod_is_distinguished_from_a_starting_one() {
         let pod = |status: Value| json!({ "metadata": { "name": "p" }, "status": status });
         let waiting = |reason: &str| {
             pod(json!({ "phase": "Pending", "containerStatuses": [

@@ -1,6 +1,7 @@
 //! The parts of object metadata that are kept; the rest is dropped while parsing.
 
 use jiff::Timestamp;
+pub use kubernetes::Revision;
 use serde::Deserialize;
 
 use super::NamespacedName;
@@ -77,14 +78,4 @@ pub struct Writer {
     pub manager: String,
     pub subresource: String,
     pub time: Option<Timestamp>,
-}
-
-/// A resource version that can be compared. One that is not a number counts as the newest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Revision(u128);
-
-impl Revision {
-    pub fn of(resource_version: &str) -> Revision {
-        Revision(resource_version.parse().unwrap_or(u128::MAX))
-    }
 }

@@ -5,7 +5,6 @@ pub mod class;
 pub mod crd;
 pub mod hash;
 pub mod job;
-pub mod lease;
 pub mod meta;
 pub mod observation;
 pub mod phase;
@@ -19,6 +18,8 @@ pub mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+
+pub use kubernetes::NamespacedName;
 
 pub const GROUP: &str = "streaming.sneaksanddata.com";
 
@@ -67,31 +68,6 @@ impl CrdVersion {
             CrdVersion::V1 => "streamingjobtemplates",
             CrdVersion::V1Beta1 => "streaming-job-templates",
         }
-    }
-}
-
-/// The namespace and name of an object. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NamespacedName {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-impl NamespacedName {
-    pub fn new(namespace: &str, name: &str) -> NamespacedName {
-        NamespacedName { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for NamespacedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl fmt::Debug for NamespacedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

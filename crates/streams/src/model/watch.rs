@@ -1,7 +1,8 @@
 //! What the API server reports: objects, changes of them, and errors.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+pub use kubernetes::ApiError;
 
 use super::backfill_request::BackfillRequest;
 use super::class::Class;
@@ -37,16 +38,7 @@ pub enum Object {
     Secret(NamespacedName, Revision),
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum WatchEvent {
-    /// All objects that exist; any other that was known has been deleted.
-    Snapshot(Vec<Object>),
-    Upserted(Box<Object>),
-    /// Name, uid and the revision of the deletion.
-    Deleted(NamespacedName, Box<str>, Revision),
-    /// The target cannot be watched now; the watch retries.
-    Error(ApiError),
-}
+pub type WatchEvent = kubernetes::WatchEvent<Object>;
 
 /// The state of a watch.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,27 +47,4 @@ pub enum WatchState {
     Unknown,
     Synced,
     Failed(ApiError),
-}
-
-/// Why the API server did not carry out a request. All of them are retried.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ApiError {
-    #[error("the object does not exist")]
-    NotFound,
-    #[error("an object of that name exists")]
-    AlreadyExists,
-    /// The uid or the resource version differs.
-    #[error("the object was changed concurrently")]
-    Conflict,
-    /// The message of Kubernetes, which names the verb and the resource.
-    #[error("not allowed: {0}")]
-    Forbidden(String),
-    #[error("refused: {0}")]
-    Invalid(String),
-    /// With the time to wait, if the server gave one.
-    #[error("the API server is throttling requests")]
-    Throttled(Option<Duration>),
-    /// No response, so the request may have been carried out.
-    #[error("the API server is unreachable: {0}")]
-    Unreachable(String),
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use ::kubernetes::{Lease, LeaseApi};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
 use crate::model::class::Class;
 use crate::model::job::JobResult;
-use crate::model::lease::Lease;
 use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
 use crate::model::{CrdVersion, NamespacedName};
 
@@ -69,4 +69,26 @@ pub enum Response {
     Empty,
     JobResult(JobResult),
     Lease(Option<Lease>),
+}
+
+/// Leader election sends its requests like all others, so that they are counted.
+#[async_trait]
+impl LeaseApi for dyn ApiServer {
+    async fn read_lease(&self, object_name: &NamespacedName) -> Result<Option<Lease>, ApiError> {
+        match self.send(Request::ReadLease(object_name.clone())).await? {
+            Response::Lease(lease) => Ok(lease),
+            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
+        }
+    }
+
+    async fn write_lease(
+        &self,
+        object_name: &NamespacedName,
+        lease: Lease,
+    ) -> Result<Lease, ApiError> {
+        match self.send(Request::WriteLease(object_name.clone(), lease)).await? {
+            Response::Lease(Some(lease)) => Ok(lease),
+            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
+        }
+    }
 }

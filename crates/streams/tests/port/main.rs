@@ -37,7 +37,7 @@ fn line(kind: &str, object: &Value) -> String {
 
 async fn next(event: &mut BoxStream<'static, WatchEvent>) -> WatchEvent {
     let event = tokio::time::timeout(Duration::from_secs(60), event.next()).await;
-    event.expect("something is told").expect("a watch never ends")
+    event.expect("there is an event").expect("a watch never ends")
 }
 
 fn names(event: &WatchEvent) -> Vec<String> {

@@ -53,7 +53,7 @@ async fn the_operator_survives_an_outage_of_the_api_server() {
     assert_eq!(
         running.operator.unhealthy_reason(),
         None,
-        "a server that is away is no illness of ours"
+        "an unreachable API server does not make the operator unhealthy"
     );
     server.server.start().await;
     let stage = Stage { client: stage.access.client().await, ..stage };

@@ -178,7 +178,7 @@ impl Run {
             // A program that is terminated exits with success, and that may be observed.
             (true, false) if roll < 3 && !calm => {
                 state.finish(name, true);
-                "is told to end and succeeds"
+                "is stopped and succeeds"
             }
             (true, _) => {
                 state.end(Kind::Job, name);

@@ -38,11 +38,11 @@ async fn objects_are_preserved_and_errors_are_readable() {
     let made = create(&client, &made, "streamingjobtemplates").await.unwrap();
     assert_eq!(made["spec"], template(pod()), "labels and annotations are not pruned");
     // The position of the Job in charts of the other version.
-    let beside =
+    let nested =
         json!({ "metadata": {}, "template": { "spec": { "template": { "spec": pod() } } } });
-    let made = object("StreamingJobTemplate", "beside", beside.clone());
+    let made = object("StreamingJobTemplate", "nested", nested.clone());
     let made = create(&client, &made, "streamingjobtemplates").await.unwrap();
-    assert_eq!(made["spec"], beside);
+    assert_eq!(made["spec"], nested);
 
     let request =
         json!({ "streamClass": "c", "streamId": "orders", "payload": { "a": { "b": 1 } } });

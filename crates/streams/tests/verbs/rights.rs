@@ -159,7 +159,7 @@ async fn the_permissions_of_the_chart_suffice() {
     let mut config = Config::default();
     (config.probes_addr, config.metrics_addr) = (String::new(), String::new());
     config.lease.namespace = "ops".into();
-    let cluster = connect(Some(kubeconfig), None).await.unwrap();
+    let cluster = connect(Some(&kubeconfig), None).await.unwrap();
     let operator = Operator::new(Arc::new(cluster), config, Ambient::system());
     let stop = CancellationToken::new();
     let running = tokio::spawn(operator.clone().run(stop.clone()));

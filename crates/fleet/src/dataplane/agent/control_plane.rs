@@ -99,7 +99,7 @@ impl ControlPlane {
         let mut body: Value = json(response, BYTES_MAX).await?;
         let items = match body["items"].take() {
             Value::Array(items) => items,
-            _ => return Err(Error::unavailable("the control plane", "its answer is no list")),
+            _ => return Err(Error::unavailable("the control plane", "its response is not a list")),
         };
         let gone = body["gone"].as_array().map(Vec::as_slice).unwrap_or_default();
         let gone = gone.iter().filter_map(|id| Some(id.as_str()?.to_owned())).collect();

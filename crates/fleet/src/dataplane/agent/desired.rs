@@ -1,4 +1,4 @@
-//! What the control plane told of one instance, as objects.
+//! One desired instance of the control plane, as Kubernetes objects.
 
 use kernel::{Error, Result};
 use serde_json::{Map, Value, json};

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_says_in_its_own_way_that_it_is_ready() {
+    fn each_kind_of_object_has_its_own_readiness() {
         let gone_by = |old: i64| {
             json!({ "observedGeneration": old, "availableReplicas": 2,
             "updatedReplicas": 2, "readyReplicas": 2 })

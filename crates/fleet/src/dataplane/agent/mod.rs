@@ -18,13 +18,15 @@ use futures::StreamExt as _;
 use kernel::outbound::Outbound;
 use kernel::telemetry::Secret;
 use kernel::{Error, Result};
+use kubernetes::{Lane, Outcome, Queue};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::model::kind::Summary;
-use crate::ports::kubernetes::{KubeClient, ObjectRef};
+use crate::ports::kubernetes::{KubeClient, ObjectRef, REQUEST_TIMEOUT};
 use control_plane::{ControlPlane, Delta};
 use desired::DesiredInstance;
 use object_cache::ObjectCache;
@@ -108,13 +110,17 @@ pub async fn run(
     outbound: &Outbound,
     stop: CancellationToken,
 ) -> Result<()> {
+    let cluster = cluster.through(outbound).with_timeout(REQUEST_TIMEOUT);
     let tasks = TaskTracker::new();
     let (deltas, desired) = mpsc::channel(DELTAS_MAX);
     let control_plane = ControlPlane::new(&settings, outbound)?;
     let cache =
         ObjectCache::new(cluster.clone(), &settings.cluster_id, tasks.clone(), stop.clone());
+    let queue = Queue::new(outbound.ambient().clone());
+    queue.open();
     let agent = Agent {
         settings,
+        queue,
         cluster,
         control_plane,
         cache,
@@ -135,8 +141,10 @@ struct Agent {
     cluster: KubeClient,
     control_plane: ControlPlane,
     cache: ObjectCache,
+    /// The ids of instances to reconcile.
+    queue: Queue<String>,
     instances: BTreeMap<String, Arc<DesiredInstance>>,
-    /// What the control plane was last told of each.
+    /// The last report of each instance.
     reported: HashMap<String, Value>,
     kinds: BTreeMap<String, Summary>,
     /// The control plane knows of the cluster.
@@ -152,26 +160,30 @@ impl Agent {
         stop: &CancellationToken,
     ) {
         let mut resync = tokio::time::interval(self.settings.resync);
-        let mut open: BTreeSet<String> = BTreeSet::new();
         loop {
-            let retry = !open.is_empty() || !self.registered;
             tokio::select! {
-                Some(delta) = desired.recv() => open.extend(self.apply_delta(delta)),
-                ids = self.cache.changed() => open.extend(ids),
+                Some(delta) = desired.recv() => {
+                    let ids = self.apply_delta(delta);
+                    self.enqueue(ids, Lane::Urgent);
+                }
+                ids = self.cache.changed() => self.enqueue(ids, Lane::Normal),
                 _ = resync.tick() => {
                     self.register(deltas, tasks, stop).await;
-                    // Everything is said again, also what did not change.
+                    // Everything is reported again, also what did not change.
                     self.reported.clear();
-                    open.extend(self.instances.keys().cloned());
+                    self.queue.sweep();
+                    self.enqueue(self.instances.keys().cloned(), Lane::Normal);
                 }
-                () = tokio::time::sleep(PAUSE), if retry => {
-                    if !self.registered {
-                        self.register(deltas, tasks, stop).await;
-                    }
+                () = tokio::time::sleep(PAUSE), if !self.registered => {
+                    self.register(deltas, tasks, stop).await;
                 }
+                (id, _) = self.queue.pop() => self.reconcile(id).await,
             }
-            open = self.reconcile(std::mem::take(&mut open)).await;
         }
+    }
+
+    fn enqueue(&self, ids: impl IntoIterator<Item = String>, lane: Lane) {
+        ids.into_iter().for_each(|id| self.queue.push(id, lane));
     }
 
     /// Asks which kinds there are, and says that the cluster is there.
@@ -222,7 +234,7 @@ impl Agent {
             self.instances
                 .retain(|id, desired| desired.kind != delta.kind || named.contains(id.as_str()));
         }
-        // Nobody told us to delete it: what is there stays.
+        // Its deletion was not requested: its objects stay.
         for id in &delta.gone {
             self.instances.remove(id);
             self.reported.remove(id);
@@ -239,8 +251,10 @@ impl Agent {
         ids
     }
 
-    /// Makes these so, and reports what changed. Returns those that need another look.
-    async fn reconcile(&mut self, ids: BTreeSet<String>) -> BTreeSet<String> {
+    /// Reconciles this instance and all that wait, and reports what changed with one request per kind.
+    async fn reconcile(&mut self, first: String) {
+        let others = std::iter::from_fn(|| self.queue.try_pop().map(|(id, _)| id));
+        let ids: Vec<String> = std::iter::once(first).chain(others).collect();
         let mut work = Vec::new();
         for desired in ids.iter().filter_map(|id| self.instances.get(id).cloned()) {
             let (cluster, cache) = (&self.cluster, &self.cache);
@@ -251,23 +265,20 @@ impl Agent {
         }
         let reconciled: Vec<_> =
             futures::stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
-        let mut open = BTreeSet::new();
+        let mut outcomes: HashMap<String, Outcome> = HashMap::new();
         let mut reports: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
         for (id, kind, done) in reconciled {
-            let status = match done {
-                Ok(Some(status)) => status,
-                Ok(None) => {
-                    open.insert(id);
-                    continue;
+            match done {
+                Ok(Some(status)) if self.reported.get(&id) != Some(&status) => {
+                    reports.entry(kind).or_default().insert(id, status);
                 }
+                Ok(Some(_)) => {}
+                // Its deletion is not complete.
+                Ok(None) => drop(outcomes.insert(id, Outcome::Done(Some(Instant::now() + PAUSE)))),
                 Err(error) => {
                     tracing::warn!(%id, %error, "an instance is behind");
-                    open.insert(id);
-                    continue;
+                    outcomes.insert(id, Outcome::Retry("reconcile", Duration::ZERO));
                 }
-            };
-            if self.reported.get(&id) != Some(&status) {
-                reports.entry(kind).or_default().insert(id, status);
             }
         }
         for (kind, statuses) in reports {
@@ -276,11 +287,15 @@ impl Agent {
                 Ok(()) => self.reported.extend(statuses),
                 Err(error) => {
                     tracing::warn!(%error, "what changed could not be reported");
-                    open.extend(statuses.into_iter().map(|(id, _)| id));
+                    let retry = Outcome::Retry("report", Duration::ZERO);
+                    outcomes.extend(statuses.into_iter().map(|(id, _)| (id, retry)));
                 }
             }
         }
-        open
+        for id in &ids {
+            let outcome = outcomes.remove(id);
+            self.queue.finish(id, outcome.unwrap_or(Outcome::Done(None)), outcome.is_some());
+        }
     }
 
     /// That the cluster is there, and what it can run.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use kernel::{Error, Result};
-use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kubernetes::{Revision, WatchEvent};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -80,14 +80,11 @@ impl ObjectCache {
         if self.inner.state.lock().complete.contains(&kind) {
             return Ok(());
         }
-        let resource = self.cluster.resource(name).await?;
+        let events = self.cluster.watch_kind(name, &self.selector).await?;
         if self.inner.state.lock().watched.insert(kind.clone()) {
-            let config = watcher::Config::default().labels(&self.selector);
-            let (api, inner) = (self.cluster.all(&resource), self.inner.clone());
-            let (stop, of) = (self.stop.clone(), kind.clone());
-            self.tasks.spawn(async move {
-                stop.run_until_cancelled(inner.follow(api, of, config)).await
-            });
+            let (stop, inner, of) = (self.stop.clone(), self.inner.clone(), name.clone());
+            self.tasks
+                .spawn(async move { stop.run_until_cancelled(inner.follow(events, of)).await });
         }
         let complete = async {
             loop {
@@ -108,10 +105,11 @@ impl ObjectCache {
         self.inner.state.lock().objects.get(name).cloned()
     }
 
-    /// What we wrote, unless the watch has told of something newer.
+    /// Inserts an object that we wrote, unless the watch has reported a newer one.
     pub fn insert_applied(&self, name: ObjectRef, object: Value) {
         let mut state = self.inner.state.lock();
-        let newer = state.objects.get(&name).is_none_or(|known| version(known) < version(&object));
+        let newer =
+            state.objects.get(&name).is_none_or(|known| revision(known) < revision(&object));
         if newer {
             state.objects.insert(name, object);
         }
@@ -128,65 +126,50 @@ impl ObjectCache {
 }
 
 impl CacheInner {
-    async fn follow(
-        &self,
-        api: kube::Api<DynamicObject>,
-        kind: GroupVersionKind,
-        config: watcher::Config,
-    ) {
-        let mut stream = std::pin::pin!(watcher(api, config).default_backoff());
-        let mut listed: HashSet<ObjectRef> = HashSet::new();
-        while let Some(event) = stream.next().await {
+    async fn follow(&self, mut events: BoxStream<'static, WatchEvent<Value>>, of: ObjectRef) {
+        while let Some(event) = events.next().await {
             match event {
-                Err(error) => tracing::debug!(kind = kind.kind, %error, "a watch was interrupted"),
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(object)) => {
-                    if let Some((name, object)) = read(object) {
-                        listed.insert(name.clone());
-                        self.put(name, object);
-                    }
+                WatchEvent::Error(error) => {
+                    tracing::debug!(kind = of.kind, %error, "watch failed; retrying");
                 }
-                Ok(watcher::Event::InitDone) => self.complete(&kind, &listed),
-                Ok(watcher::Event::Apply(object)) => {
-                    if let Some((name, object)) = read(object) {
-                        self.put(name, object);
-                    }
-                }
-                Ok(watcher::Event::Delete(object)) => {
-                    if let Some((name, object)) = read(object) {
-                        let mut state = self.state.lock();
-                        state.objects.remove(&name);
-                        state.changed.extend(owner(&object));
-                        drop(state);
-                        self.changes.notify_one();
-                    }
+                WatchEvent::Snapshot(objects) => self.replace(&of.kind(), objects),
+                WatchEvent::Upserted(object) => self.state.lock().insert(*object),
+                WatchEvent::Deleted(gone, ..) => {
+                    let (namespace, name) = (&gone.namespace, &gone.name);
+                    let name = ObjectRef::new(&of.api_version, &of.kind, namespace, name);
+                    self.state.lock().remove(&name);
                 }
             }
+            self.changes.notify_one();
         }
     }
 
-    fn put(&self, name: ObjectRef, object: Value) {
-        let id = owner(&object);
+    /// Objects of the kind that are not listed have been deleted.
+    fn replace(&self, kind: &GroupVersionKind, objects: Vec<Value>) {
         let mut state = self.state.lock();
-        state.objects.insert(name, object);
-        state.changed.extend(id);
-        drop(state);
-        self.changes.notify_one();
-    }
-
-    /// What the list did not name is gone.
-    fn complete(&self, kind: &GroupVersionKind, listed: &HashSet<ObjectRef>) {
-        let mut state = self.state.lock();
+        let names = objects.iter().filter_map(|object| ObjectRef::from_manifest(object).ok());
+        let listed: HashSet<ObjectRef> = names.collect();
         let stale = |name: &&ObjectRef| name.kind() == *kind && !listed.contains(name);
         let gone: Vec<ObjectRef> = state.objects.keys().filter(stale).cloned().collect();
-        for name in gone {
-            let id = state.objects.remove(&name).and_then(|object| owner(&object));
-            state.changed.extend(id);
-        }
+        gone.iter().for_each(|name| state.remove(name));
+        objects.into_iter().for_each(|object| state.insert(object));
         state.complete.insert(kind.clone());
         drop(state);
-        self.changes.notify_one();
         self.listed.notify_waiters();
+    }
+}
+
+impl CacheState {
+    fn insert(&mut self, object: Value) {
+        if let Ok(name) = ObjectRef::from_manifest(&object) {
+            self.changed.extend(owner(&object));
+            self.objects.insert(name, object);
+        }
+    }
+
+    fn remove(&mut self, name: &ObjectRef) {
+        let object = self.objects.remove(name);
+        self.changed.extend(object.as_ref().and_then(owner));
     }
 }
 
@@ -195,17 +178,6 @@ fn owner(object: &Value) -> Option<String> {
     object["metadata"]["labels"][INSTANCE].as_str().map(str::to_owned)
 }
 
-fn read(object: DynamicObject) -> Option<(ObjectRef, Value)> {
-    let mut object = serde_json::to_value(object).ok()?;
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        // The longest part, and of no use here.
-        metadata.remove("managedFields");
-    }
-    Some((ObjectRef::from_manifest(&object).ok()?, object))
-}
-
-/// Rises with every write.
-fn version(object: &Value) -> u64 {
-    let text = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or(0)
+fn revision(object: &Value) -> Option<Revision> {
+    object["metadata"]["resourceVersion"].as_str().map(Revision::of)
 }

@@ -23,7 +23,7 @@ pub const PARAMETERS_DIR: &str = "/etc/mainstay/agent";
 pub struct AgentManifests<'a> {
     pub config: &'a Config,
     pub cluster: &'a str,
-    /// What the agent is told, by the names that existing agents know.
+    /// The parameters of the agent, by the names that existing agents use.
     pub parameters: &'a BTreeMap<String, String>,
     /// The text of the pull secret; empty if none is needed.
     pub pull_secret: &'a str,
@@ -146,7 +146,7 @@ impl AgentManifests<'_> {
         if !self.pull_secret.is_empty() {
             pod["imagePullSecrets"] = json!([{ "name": PULL_SECRET }]);
         }
-        // Other parameters start it anew.
+        // Changed parameters restart it.
         let digest = Sha256::digest(json!(self.parameters).to_string());
         let mut deployment = self.object("apps/v1", "Deployment", APP, true);
         deployment["spec"] = json!({

@@ -1,12 +1,13 @@
-//! Watches what we put on clusters: whoever deletes or edits it makes its cluster be looked at.
+//! Watches the objects that we applied to clusters: deleting or editing one wakes its cluster.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ::kubernetes::WatchEvent;
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use kernel::Result;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::agent_manifests::CLUSTER_LABEL;
-use super::{KubeClient, ObjectRef, Resource, covers};
+use super::{KubeClient, ObjectRef, covers};
 
 pub struct DriftWatcher {
     watched: Mutex<HashMap<String, Watched>>,
@@ -86,13 +87,18 @@ impl DriftWatcher {
         if self.watched.lock().get(id).is_some_and(|watched| *watched.wanted == wanted) {
             return Ok(());
         }
-        let mut kinds: Vec<(Resource, BTreeSet<ObjectRef>)> = Vec::new();
+        let mut kinds: BTreeMap<(String, String), BTreeSet<ObjectRef>> = BTreeMap::new();
         for object in &wanted {
             let name = ObjectRef::from_manifest(object)?;
-            let resource = cluster.resource(&name).await?;
-            match kinds.iter_mut().find(|(known, _)| known.api == resource.api) {
-                Some((_, names)) => drop(names.insert(name)),
-                None => kinds.push((resource, [name].into())),
+            let kind = (name.api_version.clone(), name.kind.clone());
+            kinds.entry(kind).or_default().insert(name);
+        }
+        let selector = format!("{CLUSTER_LABEL}={id}");
+        let mut watches = Vec::new();
+        for names in kinds.into_values() {
+            if let Some(name) = names.first() {
+                let events = cluster.watch_kind(name, &selector).await?;
+                watches.push((names, events));
             }
         }
         let wanted = Arc::new(wanted);
@@ -101,7 +107,7 @@ impl DriftWatcher {
             drifted: Arc::default(),
             stop: self.stop.child_token(),
         };
-        for (resource, names) in kinds {
+        for (names, events) in watches {
             let watch = KindWatch {
                 id: id.to_owned(),
                 names,
@@ -109,8 +115,8 @@ impl DriftWatcher {
                 drifted: watched.drifted.clone(),
                 drifted_clusters: self.drifted.clone(),
             };
-            let (api, stop) = (cluster.all(&resource), watched.stop.clone());
-            self.tasks.spawn(async move { stop.run_until_cancelled(watch.follow(api)).await });
+            let stop = watched.stop.clone();
+            self.tasks.spawn(async move { stop.run_until_cancelled(watch.follow(events)).await });
         }
         if let Some(old) = self.watched.lock().insert(id.to_owned(), watched) {
             old.stop.cancel();
@@ -129,35 +135,21 @@ struct KindWatch {
 }
 
 impl KindWatch {
-    async fn follow(self, api: kube::Api<kube::api::DynamicObject>) {
-        let config = watcher::Config::default().labels(&format!("{CLUSTER_LABEL}={}", self.id));
-        let stream = watcher(api, config).default_backoff();
-        let mut stream = std::pin::pin!(stream);
-        let mut missing = BTreeSet::new();
-        while let Some(event) = stream.next().await {
+    async fn follow(self, mut events: BoxStream<'static, WatchEvent<Value>>) {
+        while let Some(event) = events.next().await {
             let drift = match event {
-                Err(error) => {
-                    tracing::debug!(cluster = self.id, %error, "a watch was interrupted");
+                WatchEvent::Error(error) => {
+                    tracing::debug!(cluster = self.id, %error, "watch failed; retrying");
                     false
                 }
-                Ok(watcher::Event::Init) => {
-                    missing.clone_from(&self.names);
-                    false
+                WatchEvent::Snapshot(objects) => {
+                    let names = objects.iter().filter_map(|o| ObjectRef::from_manifest(o).ok());
+                    let names: BTreeSet<ObjectRef> = names.collect();
+                    !self.names.is_subset(&names) || objects.iter().any(|o| self.differs(o))
                 }
-                Ok(watcher::Event::InitApply(object)) => {
-                    let found = serde_json::to_value(object).unwrap_or_default();
-                    if let Ok(name) = ObjectRef::from_manifest(&found) {
-                        missing.remove(&name);
-                    }
-                    self.differs(&found)
-                }
-                Ok(watcher::Event::InitDone) => !missing.is_empty(),
-                Ok(watcher::Event::Apply(object)) => {
-                    self.differs(&serde_json::to_value(object).unwrap_or_default())
-                }
-                Ok(watcher::Event::Delete(object)) => {
-                    let gone = serde_json::to_value(object).unwrap_or_default();
-                    ObjectRef::from_manifest(&gone).is_ok_and(|name| self.names.contains(&name))
+                WatchEvent::Upserted(object) => self.differs(&object),
+                WatchEvent::Deleted(gone, ..) => {
+                    self.names.iter().any(|name| name.object_name() == gone)
                 }
             };
             if drift && !self.drifted.swap(true, Ordering::AcqRel) {

@@ -1,10 +1,9 @@
 //! Looks up how a deleted Job ended: the Job controller's events outlive it by an hour.
 
+use ::kubernetes::{HttpRequest, segment};
 use serde::Deserialize;
 
-use super::Kubernetes;
-use super::http::HttpRequest;
-use super::paths::{Collection, segment};
+use super::{Kubernetes, paths};
 use crate::model::NamespacedName;
 use crate::model::job::JobResult;
 use crate::model::watch::ApiError;
@@ -39,9 +38,9 @@ impl Kubernetes {
         object_name: &NamespacedName,
         uid: &str,
     ) -> Result<JobResult, ApiError> {
-        let path = Collection::of_kind(&ResourceKind::Event)?.path(Some(&object_name.namespace));
+        let path = paths::of_kind(&ResourceKind::Event)?.path(Some(&object_name.namespace));
         let path = format!("{path}?limit=500&fieldSelector=involvedObject.uid%3D{}", segment(uid));
-        let answer = self.http(HttpRequest::get(path)).await?;
+        let answer = self.client.send(HttpRequest::list(path, false)).await?;
         let events: Events = serde_json::from_slice(&answer)
             .map_err(|error| ApiError::Unreachable(format!("invalid list of events: {error}")))?;
         Ok(result_of(&events.items))

@@ -1,8 +1,8 @@
 //! Parses what the API server sends into the types of `model`.
 
+use ::kubernetes::{Decoded, ObjectMeta};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 
 use crate::model::backfill_request::{BackfillRequest, RawBackfillRequest};
 use crate::model::class::{Class, RawClass};
@@ -10,84 +10,18 @@ use crate::model::job::{CronJob, Job, RawCronJob, RawJob};
 use crate::model::meta::{RawMeta, Revision};
 use crate::model::stream::{RawStream, Stream};
 use crate::model::template::{RawTemplate, Template};
-use crate::model::watch::{Object, WatchEvent, WatchTarget};
+use crate::model::watch::{Object, WatchTarget};
 use crate::model::{self, NamespacedName};
 use crate::ports::api_server::ResourceKind;
-
-/// A page of a list. Objects are parsed one at a time: an invalid one does not affect the others.
-#[derive(Deserialize)]
-pub struct Page<'a> {
-    pub metadata: PageMeta,
-    #[serde(borrow, default)]
-    pub items: Vec<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PageMeta {
-    pub resource_version: String,
-    #[serde(rename = "continue")]
-    pub next: String,
-}
-
-/// A line of a watch.
-#[derive(Deserialize)]
-pub struct WatchLine<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'a str,
-    #[serde(borrow)]
-    pub object: &'a RawValue,
-}
-
-/// A parsed object.
-pub struct Decoded {
-    /// The resource version as the API server wrote it.
-    pub version: String,
-    object_name: NamespacedName,
-    uid: Box<str>,
-    revision: Revision,
-    /// None if the operator has no use for it.
-    pub object: Option<Object>,
-}
-
-impl Decoded {
-    fn new(metadata: &RawMeta) -> Decoded {
-        Decoded {
-            version: metadata.resource_version.clone(),
-            object_name: metadata.object_name(),
-            uid: metadata.uid.as_str().into(),
-            revision: metadata.revision(),
-            object: None,
-        }
-    }
-
-    /// An object that is no longer of use counts as deleted.
-    pub fn into_event(self) -> WatchEvent {
-        match self.object {
-            Some(object) => WatchEvent::Upserted(object.into()),
-            None => WatchEvent::Deleted(self.object_name, self.uid, self.revision),
-        }
-    }
-
-    pub fn into_deleted(self) -> WatchEvent {
-        WatchEvent::Deleted(self.object_name, self.uid, self.revision)
-    }
-}
 
 #[derive(Deserialize)]
 struct Anything {
     metadata: RawMeta,
 }
 
-/// Returns none if it is not a Kubernetes object.
-pub fn metadata(json: &str) -> Option<Decoded> {
-    let anything: Anything = serde_json::from_str(json).ok()?;
-    Some(Decoded::new(&anything.metadata))
-}
-
-/// Parses a watched object. One that cannot be parsed is logged and ignored.
-pub fn decode_watched(target: &WatchTarget, json: &str) -> Option<Decoded> {
-    let decoded = match target {
+/// Parses a watched object.
+pub fn watched(target: &WatchTarget, json: &str) -> serde_json::Result<Decoded<Object>> {
+    match target {
         WatchTarget::Classes(crd_version) => class(json, *crd_version),
         WatchTarget::Streams(class) => stream(json, class),
         WatchTarget::Jobs => job(json),
@@ -103,22 +37,11 @@ pub fn decode_watched(target: &WatchTarget, json: &str) -> Option<Decoded> {
             |raw: &Anything| &raw.metadata,
             |raw| Some(Object::Secret(raw.metadata.object_name(), raw.metadata.revision())),
         ),
-    };
-    decoded
-        .inspect_err(|error| {
-            let named =
-                metadata(json).map(|decoded| decoded.object_name.to_string()).unwrap_or_default();
-            tracing::warn!(object = named, %error, "ignoring an object that cannot be parsed");
-        })
-        .ok()
-        .or_else(|| metadata(json))
+    }
 }
 
 /// Parses the response to a request.
-pub fn decode_response(
-    kind: &ResourceKind,
-    json: &str,
-) -> Result<Option<Object>, serde_json::Error> {
+pub fn response(kind: &ResourceKind, json: &str) -> serde_json::Result<Option<Object>> {
     let decoded = match kind {
         ResourceKind::Class(crd_version) => class(json, *crd_version),
         ResourceKind::Stream(class) => stream(json, class),
@@ -134,34 +57,63 @@ fn read<R: DeserializeOwned>(
     json: &str,
     metadata: impl FnOnce(&R) -> &RawMeta,
     kept: impl FnOnce(R) -> Option<Object>,
-) -> serde_json::Result<Decoded> {
+) -> serde_json::Result<Decoded<Object>> {
     let raw: R = serde_json::from_str(json)?;
-    let decoded = Decoded::new(metadata(&raw));
-    Ok(Decoded { object: kept(raw), ..decoded })
+    let RawMeta { name, namespace, uid, resource_version, .. } = metadata(&raw);
+    let metadata = ObjectMeta {
+        name: name.clone(),
+        namespace: namespace.clone(),
+        uid: uid.clone(),
+        resource_version: resource_version.clone(),
+    };
+    Ok(Decoded { metadata, object: kept(raw) })
 }
 
-fn class(json: &str, crd_version: model::CrdVersion) -> serde_json::Result<Decoded> {
+fn class(json: &str, crd_version: model::CrdVersion) -> serde_json::Result<Decoded<Object>> {
     let kept = |raw| Some(Object::Class(Class::of(raw, crd_version)));
     read(json, |raw: &RawClass| &raw.metadata, kept)
 }
 
-fn stream(json: &str, class: &Class) -> serde_json::Result<Decoded> {
+fn stream(json: &str, class: &Class) -> serde_json::Result<Decoded<Object>> {
     let kept = |raw| Some(Object::Stream(Stream::of(raw, class)));
     read(json, |raw: &RawStream| &raw.metadata, kept)
 }
 
-fn job(json: &str) -> serde_json::Result<Decoded> {
+fn job(json: &str) -> serde_json::Result<Decoded<Object>> {
     read(json, |raw: &RawJob| &raw.metadata, |raw| Job::of(raw).map(Object::Job))
 }
 
-fn cron_job(json: &str) -> serde_json::Result<Decoded> {
+fn cron_job(json: &str) -> serde_json::Result<Decoded<Object>> {
     read(json, |raw: &RawCronJob| &raw.metadata, |raw| CronJob::of(raw).map(Object::CronJob))
 }
 
-fn request(json: &str) -> serde_json::Result<Decoded> {
+fn request(json: &str) -> serde_json::Result<Decoded<Object>> {
     read(
         json,
         |raw: &RawBackfillRequest| &raw.metadata,
         |raw| Some(Object::BackfillRequest(BackfillRequest::of(raw))),
     )
+}
+
+/// The name, uid and revision of an object.
+pub fn identity(object: &Object) -> (NamespacedName, Box<str>, Revision) {
+    match object {
+        Object::Class(class) => {
+            let name = class.name.rsplit('/').next().unwrap_or_default();
+            let namespace = class.namespace.as_deref().unwrap_or_default();
+            (NamespacedName::new(namespace, name), class.uid.as_str().into(), class.revision)
+        }
+        Object::Stream(stream) => {
+            (stream.object_name().clone(), stream.uid.clone(), stream.revision)
+        }
+        Object::Job(job) => (job.object_name.clone(), job.uid.clone(), job.revision),
+        Object::CronJob(cron_job) => {
+            (cron_job.object_name.clone(), cron_job.uid.clone(), cron_job.revision)
+        }
+        Object::BackfillRequest(request) => {
+            (request.object_name.clone(), request.uid.as_str().into(), request.revision)
+        }
+        Object::Template(template) => (template.object_name.clone(), "".into(), template.revision),
+        Object::Secret(object_name, revision) => (object_name.clone(), "".into(), *revision),
+    }
 }

@@ -1,12 +1,9 @@
 //! Creates, patches and deletes objects.
 
-use http::Method;
+use ::kubernetes::HttpRequest;
 use serde_json::{Value, json};
 
-use super::Kubernetes;
-use super::http::{HttpRequest, Representation};
-use super::paths::Collection;
-use super::read;
+use super::{Kubernetes, paths, read};
 use crate::model::NamespacedName;
 use crate::model::stream::MANAGER;
 use crate::model::watch::ApiError;
@@ -19,10 +16,9 @@ impl Kubernetes {
         manifest: &Value,
     ) -> Result<Response, ApiError> {
         let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str);
-        let path = Collection::of_kind(kind)?.path(namespace);
+        let path = paths::of_kind(kind)?.path(namespace);
         let path = format!("{path}?fieldManager={MANAGER}");
-        let answer = self.http(HttpRequest::json(Method::POST, path, manifest)).await?;
-        object(kind, &answer)
+        object(kind, &self.client.send(HttpRequest::create(path, manifest)).await?)
     }
 
     pub async fn patch(
@@ -32,15 +28,10 @@ impl Kubernetes {
         patch: &Value,
         status: bool,
     ) -> Result<Response, ApiError> {
-        let path = Collection::of_kind(kind)?.object(object_name);
+        let path = paths::of_kind(kind)?.object(object_name);
         let part = if status { "/status" } else { "" };
-        let answer = self.http(HttpRequest {
-            method: Method::PATCH,
-            path: format!("{path}{part}?fieldManager={MANAGER}"),
-            body: Some(("application/merge-patch+json", patch.to_string().into_bytes())),
-            representation: Representation::Full,
-        });
-        object(kind, &answer.await?)
+        let path = format!("{path}{part}?fieldManager={MANAGER}");
+        object(kind, &self.client.send(HttpRequest::merge_patch(path, patch)).await?)
     }
 
     pub async fn delete(
@@ -50,14 +41,14 @@ impl Kubernetes {
         uid: &str,
         foreground: bool,
     ) -> Result<Response, ApiError> {
-        let path = Collection::of_kind(kind)?.object(object_name);
+        let path = paths::of_kind(kind)?.object(object_name);
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": { "uid": uid },
             "propagationPolicy": if foreground { "Foreground" } else { "Background" },
         });
-        let answer = self.http(HttpRequest::json(Method::DELETE, path, &options)).await?;
+        let answer = self.client.send(HttpRequest::delete(path, &options)).await?;
         // The response is the object if it remains for a while, and a `Status` if it is gone.
         match serde_json::from_slice::<Value>(&answer) {
             Ok(said) if said["kind"] == "Status" => Ok(Response::Empty),
@@ -69,7 +60,6 @@ impl Kubernetes {
 fn object(kind: &ResourceKind, answer: &[u8]) -> Result<Response, ApiError> {
     let unreadable = |error: String| ApiError::Unreachable(format!("invalid response: {error}"));
     let json = std::str::from_utf8(answer).map_err(|error| unreadable(error.to_string()))?;
-    let object =
-        read::decode_response(kind, json).map_err(|error| unreadable(error.to_string()))?;
+    let object = read::response(kind, json).map_err(|error| unreadable(error.to_string()))?;
     Ok(object.map_or(Response::Empty, |object| Response::Object(object.into())))
 }

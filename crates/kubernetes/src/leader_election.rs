@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use kernel::Ambient;
 use parking_lot::Mutex;
@@ -15,10 +16,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::NamespacedName;
-use crate::model::lease::Lease;
-use crate::model::watch::ApiError;
-use crate::ports::api_server::{ApiServer, Request, Response};
+use crate::{ApiError, Lease, NamespacedName};
+
+/// Reads and writes Leases.
+#[async_trait]
+pub trait LeaseApi: Send + Sync {
+    async fn read_lease(&self, object_name: &NamespacedName) -> Result<Option<Lease>, ApiError>;
+
+    /// Updates the version that was read, or creates the Lease if there is none.
+    async fn write_lease(
+        &self,
+        object_name: &NamespacedName,
+        lease: Lease,
+    ) -> Result<Lease, ApiError>;
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElectionConfig {
@@ -77,8 +88,8 @@ impl Leadership {
     }
 }
 
-pub struct LeaderElection {
-    pub api: Arc<dyn ApiServer>,
+pub struct LeaderElection<A: LeaseApi + ?Sized> {
+    pub api: Arc<A>,
     pub config: ElectionConfig,
     pub ambient: Ambient,
     pub leadership: Arc<Leadership>,
@@ -92,7 +103,7 @@ struct Known {
     observed_at: Option<Instant>,
 }
 
-impl LeaderElection {
+impl<A: LeaseApi + ?Sized> LeaderElection<A> {
     /// Acquires and renews the Lease until `stop`; then releases it.
     pub async fn run(self, stop: CancellationToken) {
         let mut known = Known::default();
@@ -118,10 +129,7 @@ impl LeaderElection {
     }
 
     async fn write(&self, lease: Lease) -> Result<Lease, ApiError> {
-        match self.api.send(Request::WriteLease(self.config.object_name.clone(), lease)).await? {
-            Response::Lease(Some(lease)) => Ok(lease),
-            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
-        }
+        self.api.write_lease(&self.config.object_name, lease).await
     }
 
     async fn renew(&self, known: &mut Known, until: Instant) -> Duration {
@@ -172,10 +180,7 @@ impl LeaderElection {
     }
 
     async fn read(&self) -> Result<Option<Lease>, ApiError> {
-        match self.api.send(Request::ReadLease(self.config.object_name.clone())).await? {
-            Response::Lease(lease) => Ok(lease),
-            _ => Err(ApiError::Unreachable("unexpected response to a Lease request".into())),
-        }
+        self.api.read_lease(&self.config.object_name).await
     }
 
     async fn try_acquire(&self, known: &mut Known) -> Duration {
@@ -253,11 +258,7 @@ impl LeaderElection {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use async_trait::async_trait;
-    use futures::stream::BoxStream;
-
     use super::*;
-    use crate::model::watch::{WatchEvent, WatchTarget};
 
     /// A server with one Lease, and a connection to it that can be cut.
     #[derive(Default)]
@@ -270,32 +271,33 @@ mod tests {
         cut: AtomicBool,
     }
 
-    #[async_trait]
-    impl ApiServer for Link {
-        fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
-            Box::pin(futures::stream::pending())
-        }
-
-        async fn send(&self, send: Request) -> Result<Response, ApiError> {
+    impl Link {
+        async fn connected(&self) {
             if self.cut.load(Ordering::SeqCst) {
-                return std::future::pending().await;
+                std::future::pending::<()>().await;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[async_trait]
+    impl LeaseApi for Link {
+        async fn read_lease(&self, _: &NamespacedName) -> Result<Option<Lease>, ApiError> {
+            self.connected().await;
+            Ok(self.server.lease.lock().1.clone())
+        }
+
+        async fn write_lease(&self, _: &NamespacedName, new: Lease) -> Result<Lease, ApiError> {
+            self.connected().await;
             let mut lease = self.server.lease.lock();
-            match send {
-                Request::ReadLease(_) => Ok(Response::Lease(lease.1.clone())),
-                Request::WriteLease(_, new) => {
-                    let version = lease.1.as_ref().and_then(|lease| lease.version.clone());
-                    if version != new.version {
-                        return Err(ApiError::Conflict);
-                    }
-                    lease.0 += 1;
-                    let new = Lease { version: Some(lease.0.to_string()), ..new };
-                    lease.1 = Some(new.clone());
-                    Ok(Response::Lease(Some(new)))
-                }
-                _ => Err(ApiError::NotFound),
+            let version = lease.1.as_ref().and_then(|lease| lease.version.clone());
+            if version != new.version {
+                return Err(ApiError::Conflict);
             }
+            lease.0 += 1;
+            let new = Lease { version: Some(lease.0.to_string()), ..new };
+            lease.1 = Some(new.clone());
+            Ok(new)
         }
     }
 

@@ -1,17 +1,74 @@
-//! Objects as values: what they are called, and whether one is as it should be.
+//! Identifies objects and their versions, and compares an object with the desired one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use kernel::{Error, Result};
 use kube::core::GroupVersionKind;
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Names one object on an API server.
+/// The namespace and name of an object. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespacedName {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl NamespacedName {
+    pub fn new(namespace: &str, name: &str) -> NamespacedName {
+        NamespacedName { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A resource version that can be compared. One that is not a number counts as the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(u128);
+
+impl Revision {
+    pub fn of(resource_version: &str) -> Revision {
+        Revision(resource_version.parse().unwrap_or(u128::MAX))
+    }
+}
+
+/// The metadata that identifies one version of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+impl ObjectMeta {
+    pub fn object_name(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
+    }
+
+    pub fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+}
+
+/// Identifies an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     pub api_version: String,
     pub kind: String,
-    /// Empty for what is in none.
+    /// Empty for a cluster-scoped object.
     pub namespace: String,
     pub name: String,
 }
@@ -45,6 +102,10 @@ impl ObjectRef {
         Ok(name)
     }
 
+    pub fn object_name(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
+    }
+
     pub fn kind(&self) -> GroupVersionKind {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         GroupVersionKind::gvk(group, version, &self.kind)
@@ -60,8 +121,8 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// Whether all that is wanted is there. The server adds defaults and what others write; lists have
-/// as many entries as they should, in any order.
+/// Whether an object has everything that is wanted. The server adds defaults, and others add fields;
+/// a list has as many entries as wanted, in any order.
 pub fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (_, Value::Null) => true,
@@ -72,7 +133,7 @@ pub fn covers(found: &Value, wanted: &Value) -> bool {
             found.len() == wanted.len()
                 && wanted.iter().all(|wanted| found.iter().any(|found| covers(found, wanted)))
         }
-        // What is empty is left out.
+        // The server leaves out what is empty.
         (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
         (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
         (Value::Null, Value::String(wanted)) => wanted.is_empty(),

@@ -5,15 +5,16 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use kernel::Ambient;
+use kernel::{Ambient, Backoff};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// First and longest delay of retries; it doubles each time, with jitter.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
-/// Items that were acted on more often without a pause get the low lane, so that a stream that
-/// starts and fails without end does not delay others. A whole start takes four attempts.
+/// The delays of retries.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(30) };
+/// Items that were acted on more often without a pause get the low lane, so that an object that
+/// fails without end does not delay others. The start of a stream takes four attempts.
 const ACTIVITY_MAX: f32 = 8.0;
 /// The half-life of an item's activity.
 const ACTIVITY_HALF_LIFE: Duration = Duration::from_secs(10);
@@ -136,18 +137,11 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     pub async fn pop(&self) -> (T, Lane) {
         loop {
             let wake = self.wake.notified();
+            if let Some(taken) = self.try_pop() {
+                return taken;
+            }
             let due = {
-                let mut inner = self.inner.lock();
-                inner.promote(Instant::now());
-                if let Some(taken) = inner.pop() {
-                    let more = inner.lanes.iter().any(|lane| !lane.is_empty());
-                    drop(inner);
-                    // One notification may stand for several items.
-                    if more {
-                        self.wake.notify_one();
-                    }
-                    return taken;
-                }
+                let inner = self.inner.lock();
                 inner.due.peek().map(|Reverse((due, _))| *due).filter(|_| inner.open)
             };
             match due {
@@ -158,6 +152,20 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 None => wake.await,
             }
         }
+    }
+
+    /// The next item, if one is waiting.
+    pub fn try_pop(&self) -> Option<(T, Lane)> {
+        let mut inner = self.inner.lock();
+        inner.promote(Instant::now());
+        let taken = inner.pop()?;
+        let more = inner.lanes.iter().any(|lane| !lane.is_empty());
+        drop(inner);
+        // One notification may stand for several items.
+        if more {
+            self.wake.notify_one();
+        }
+        Some(taken)
     }
 
     /// Ends an attempt; `acted` says whether it did anything.
@@ -185,9 +193,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 // lost.
                 let before = if entry.failed.0 == step { entry.failed.1 } else { 0 };
                 entry.failed = (step, before.saturating_add(1));
-                let doubled = BACKOFF.0.saturating_mul(1 << before.min(16));
-                let jitter = 0.5 + self.ambient.fraction() / 2.0;
-                due = Some(now + doubled.min(BACKOFF.1).mul_f64(jitter).max(at_least));
+                let delay = BACKOFF.delay(before, self.ambient.fraction());
+                due = Some(now + delay.max(at_least));
                 // Otherwise frequent events would cause retries without a pause.
                 lane = lane.filter(|_| at_least.is_zero());
             }
@@ -362,16 +369,16 @@ mod tests {
     async fn retries_back_off_and_an_event_ends_the_wait() {
         let queue = queue();
         queue.push(1, Lane::Normal);
-        let mut set_waiting = Vec::new();
+        let mut waits = Vec::new();
         for _ in 0..14 {
             let begun = Instant::now();
             let (item, _) = queue.pop().await;
-            set_waiting.push(begun.elapsed());
+            waits.push(begun.elapsed());
             queue.finish(&item, Outcome::Retry("step", Duration::ZERO), true);
         }
-        assert!(set_waiting[3] > set_waiting[1], "{set_waiting:?}");
-        let last = set_waiting[13];
-        assert!(last <= BACKOFF.1 && last >= BACKOFF.1 / 2, "{set_waiting:?}");
+        assert!(waits[3] > waits[1], "{waits:?}");
+        let last = waits[13];
+        assert!(last <= BACKOFF.longest && last >= BACKOFF.longest / 2, "{waits:?}");
         queue.push(1, Lane::Urgent);
         assert_eq!(next(&queue).await, Some(1));
     }
@@ -383,7 +390,7 @@ mod tests {
         for i in 0..20 {
             let begun = Instant::now();
             let (item, _) = queue.pop().await;
-            assert!(begun.elapsed() <= 2 * BACKOFF.0, "{:?}", begun.elapsed());
+            assert!(begun.elapsed() <= 2 * BACKOFF.first, "{:?}", begun.elapsed());
             let step = ["start Job", "set status"][i / 2 % 2];
             queue.finish(&item, Outcome::Retry(step, Duration::ZERO), true);
         }

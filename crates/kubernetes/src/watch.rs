@@ -7,12 +7,14 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http_body_util::BodyExt as _;
+use kernel::Backoff;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::Kubernetes;
-use super::http::{ErrorStatus, HttpRequest, Representation, api_error};
-use super::paths::Collection;
-use super::read::{self, Page};
-use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
+use crate::http::ErrorResponse;
+use crate::{
+    ApiError, Client, Collection, HttpRequest, NamespacedName, ObjectMeta, Revision, segment,
+};
 
 /// Objects per page: some megabytes of Jobs.
 const PAGE: usize = 500;
@@ -22,15 +24,118 @@ const WATCH_S: u64 = 290;
 const SILENT: Duration = Duration::from_secs(100);
 /// The longest line. An object has at most 3 MB.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// First and longest delay of retries; it doubles each time.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// The longest delay of errors that only a person can resolve.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The delays of retries.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+/// The delays after errors that only a person can resolve.
+const BACKOFF_LONG: Backoff = Backoff { longest: Duration::from_secs(30), ..BACKOFF };
 
-pub struct Watch {
-    api: Kubernetes,
-    target: WatchTarget,
-    namespace: Option<String>,
+#[derive(Debug, Clone, PartialEq)]
+pub enum WatchEvent<T> {
+    /// All objects that exist; any other that was known has been deleted.
+    Snapshot(Vec<T>),
+    Upserted(Box<T>),
+    /// Name, uid and the revision of the deletion.
+    Deleted(NamespacedName, Box<str>, Revision),
+    /// The objects cannot be watched now; the watch retries.
+    Error(ApiError),
+}
+
+/// Which objects of a collection to watch, and how much of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// None for all.
+    pub namespace: Option<String>,
+    /// None for all.
+    pub label_selector: Option<String>,
+    pub metadata_only: bool,
+}
+
+/// A parsed object.
+pub struct Decoded<T> {
+    pub metadata: ObjectMeta,
+    /// None if the watcher has no use for it.
+    pub object: Option<T>,
+}
+
+impl<T> Decoded<T> {
+    /// An object that is no longer of use counts as deleted.
+    fn into_event(self) -> WatchEvent<T> {
+        match self.object {
+            Some(object) => WatchEvent::Upserted(object.into()),
+            None => {
+                let ObjectMeta { uid, .. } = &self.metadata;
+                let uid = uid.as_str().into();
+                WatchEvent::Deleted(self.metadata.object_name(), uid, self.metadata.revision())
+            }
+        }
+    }
+}
+
+type Decode<T> = Box<dyn Fn(&str) -> serde_json::Result<Decoded<T>> + Send + Sync>;
+
+impl Client {
+    /// Lists a collection and then watches it, without end. An object that `decode` cannot parse is
+    /// logged and ignored.
+    pub fn watch<T: Send + 'static>(
+        &self,
+        collection: Collection,
+        options: ListOptions,
+        decode: impl Fn(&str) -> serde_json::Result<Decoded<T>> + Send + Sync + 'static,
+    ) -> BoxStream<'static, WatchEvent<T>> {
+        let watch = Watch {
+            client: self.clone(),
+            collection,
+            options,
+            decode: Box::new(decode),
+            state: State::Start,
+            failures: 0,
+            pause: None,
+        };
+        futures::stream::unfold(watch, async |mut watch| Some((watch.next().await, watch))).boxed()
+    }
+}
+
+/// A page of a list. Objects are parsed one at a time: an invalid one does not affect the others.
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+/// A line of a watch.
+#[derive(Deserialize)]
+struct WatchLine<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// Returns none if it is not a Kubernetes object.
+fn metadata<T>(json: &str) -> Option<Decoded<T>> {
+    #[derive(Deserialize)]
+    struct Any {
+        metadata: ObjectMeta,
+    }
+    let any: Any = serde_json::from_str(json).ok()?;
+    Some(Decoded { metadata: any.metadata, object: None })
+}
+
+struct Watch<T> {
+    client: Client,
+    collection: Collection,
+    options: ListOptions,
+    decode: Decode<T>,
     state: State,
     failures: u32,
     /// A pause that is due before anything else.
@@ -50,12 +155,8 @@ enum Pause {
     UntilCrd(String, Duration),
 }
 
-impl Watch {
-    pub fn new(api: Kubernetes, target: WatchTarget, namespace: Option<String>) -> Watch {
-        Watch { api, target, namespace, state: State::Start, failures: 0, pause: None }
-    }
-
-    pub async fn next(&mut self) -> WatchEvent {
+impl<T: Send + 'static> Watch<T> {
+    async fn next(&mut self) -> WatchEvent<T> {
         loop {
             if let Some(pause) = self.pause.take() {
                 self.wait_out(pause).await;
@@ -90,32 +191,28 @@ impl Watch {
                         self.state = State::Version(version);
                         // Does not spin on a server that ends every watch at once.
                         self.failures += 1;
-                        self.pause =
-                            (self.failures > 1).then(|| Pause::For(self.backoff(BACKOFF.1)));
+                        self.pause = (self.failures > 1).then(|| Pause::For(self.delay(BACKOFF)));
                     }
                 },
             }
         }
     }
 
-    fn failed(&mut self, error: ApiError) -> WatchEvent {
+    fn failed(&mut self, error: ApiError) -> WatchEvent<T> {
         self.failures += 1;
-        let crd = Collection::of_target(&self.target).ok().and_then(|collection| collection.crd);
-        self.pause = Some(match (&error, crd) {
+        self.pause = Some(match (&error, &self.collection.crd) {
             (ApiError::Throttled(Some(wait)), _) => Pause::For(*wait),
             (ApiError::Throttled(None) | ApiError::Unreachable(_) | ApiError::Conflict, _) => {
-                Pause::For(self.backoff(BACKOFF.1))
+                Pause::For(self.delay(BACKOFF))
             }
-            (ApiError::NotFound, Some(crd)) => Pause::UntilCrd(crd, self.backoff(BACKOFF.1)),
-            _ => Pause::For(self.backoff(BACKOFF_MAX)),
+            (ApiError::NotFound, Some(crd)) => Pause::UntilCrd(crd.clone(), self.delay(BACKOFF)),
+            _ => Pause::For(self.delay(BACKOFF_LONG)),
         });
         WatchEvent::Error(error)
     }
 
-    /// With jitter, so that watches do not resume at the same moment.
-    fn backoff(&self, most: Duration) -> Duration {
-        let doubled = BACKOFF.0.saturating_mul(1 << self.failures.saturating_sub(1).min(16));
-        doubled.min(most).mul_f64(0.5 + self.api.ambient.fraction() / 2.0)
+    fn delay(&self, backoff: Backoff) -> Duration {
+        backoff.delay(self.failures.saturating_sub(1), self.client.ambient.fraction())
     }
 
     async fn wait_out(&mut self, pause: Pause) {
@@ -126,7 +223,7 @@ impl Watch {
                 if let Err(error) = self.crd(&crd).await {
                     // Probably not allowed: falls back to polling.
                     tracing::debug!(crd, %error, "watching the CRD failed; polling");
-                    tokio::time::sleep(self.backoff(BACKOFF_MAX)).await;
+                    tokio::time::sleep(self.delay(BACKOFF_LONG)).await;
                 }
             }
         }
@@ -140,13 +237,9 @@ impl Watch {
             Collection::crds().path(None)
         );
         loop {
-            let http = HttpRequest {
-                representation: Representation::Metadata,
-                ..HttpRequest::get(path.clone())
-            };
-            let mut lines = Lines::of(self.opened(http).await?);
+            let mut lines = self.lines(HttpRequest::watch(path.clone(), true)).await?;
             while let Some(line) = lines.next().await {
-                match serde_json::from_slice::<read::WatchLine<'_>>(&line) {
+                match serde_json::from_slice::<WatchLine<'_>>(&line) {
                     Ok(line) if line.kind == "BOOKMARK" => {}
                     Ok(_) => return Ok(()),
                     Err(error) => return Err(ApiError::Unreachable(error.to_string())),
@@ -155,22 +248,22 @@ impl Watch {
         }
     }
 
-    async fn list(&mut self) -> Result<(Vec<crate::model::watch::Object>, String), ApiError> {
-        let path = Collection::of_target(&self.target)?.path(self.namespace.as_deref());
+    async fn list(&mut self) -> Result<(Vec<T>, String), ApiError> {
+        let path = self.path();
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
-            let mut path = format!("{path}?limit={PAGE}");
+            let mut path = format!("{path}limit={PAGE}");
             if !next.is_empty() {
                 path.push_str("&continue=");
-                path.push_str(&super::paths::segment(&next));
+                path.push_str(&segment(&next));
             }
-            let page = self.api.http(self.http(path, Representation::MetadataList)).await?;
+            let page = HttpRequest::list(path, self.options.metadata_only);
+            let page = self.client.send(page).await?;
             let page: Page<'_> = serde_json::from_slice(&page)
                 .map_err(|error| ApiError::Unreachable(format!("invalid list: {error}")))?;
             for item in &page.items {
-                let decoded = read::decode_watched(&self.target, item.get());
-                objects.extend(decoded.and_then(|decoded| decoded.object));
+                objects.extend(self.decode(item.get()).and_then(|decoded| decoded.object));
             }
             next = page.metadata.next;
             if next.is_empty() {
@@ -180,69 +273,70 @@ impl Watch {
         }
     }
 
-    /// Only the metadata of secrets is requested.
-    fn http(&self, path: String, metadata: Representation) -> HttpRequest {
-        match self.target {
-            WatchTarget::Secrets => {
-                HttpRequest { representation: metadata, ..HttpRequest::get(path) }
-            }
-            _ => HttpRequest::get(path),
+    /// The path with the beginning of its query.
+    fn path(&self) -> String {
+        let mut path = self.collection.path(self.options.namespace.as_deref());
+        path.push('?');
+        if let Some(selector) = &self.options.label_selector {
+            path.push_str(&format!("labelSelector={}&", segment(selector)));
         }
+        path
     }
 
     async fn open(&mut self, version: &str) -> Result<Lines, ApiError> {
-        let path = Collection::of_target(&self.target)?.path(self.namespace.as_deref());
         // Spreads the ends of watches over a minute.
-        let seconds = WATCH_S - (self.api.ambient.fraction() * 60.0) as u64;
+        let seconds = WATCH_S - (self.client.ambient.fraction() * 60.0) as u64;
         let path = format!(
-            "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
-            super::paths::segment(version)
+            "{}watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
+            self.path(),
+            segment(version)
         );
-        Ok(Lines::of(self.opened(self.http(path, Representation::Metadata)).await?))
+        self.lines(HttpRequest::watch(path, self.options.metadata_only)).await
     }
 
-    async fn opened(
-        &mut self,
-        http: HttpRequest,
-    ) -> Result<http::Response<kube::client::Body>, ApiError> {
-        let opened = tokio::time::timeout(super::REQUEST, self.api.open(http)).await;
-        opened
-            .unwrap_or_else(|_| Err(ApiError::Unreachable("no response to a watch request".into())))
+    async fn lines(&mut self, request: HttpRequest) -> Result<Lines, ApiError> {
+        Ok(Lines::of(self.client.open(request).await?))
+    }
+
+    /// Parses an object. Of one that cannot be parsed only the metadata is returned.
+    fn decode(&self, json: &str) -> Option<Decoded<T>> {
+        let decoded = (self.decode)(json).inspect_err(|error| {
+            let object = metadata::<T>(json).map(|decoded| decoded.metadata.object_name());
+            let object = object.map(|name| name.to_string()).unwrap_or_default();
+            tracing::warn!(object, %error, "ignoring an object that cannot be parsed");
+        });
+        decoded.ok().or_else(|| metadata(json))
     }
 
     /// Parses a line of the watch and remembers where to resume.
-    fn read(&mut self, version: String, lines: Lines, line: &[u8]) -> Option<WatchEvent> {
-        let Ok(line) = serde_json::from_slice::<read::WatchLine<'_>>(line) else {
-            tracing::warn!(resource = ?self.target, "invalid line in a watch");
+    fn read(&mut self, version: String, lines: Lines, line: &[u8]) -> Option<WatchEvent<T>> {
+        let Ok(line) = serde_json::from_slice::<WatchLine<'_>>(line) else {
+            tracing::warn!(resource = self.collection.plural, "invalid line in a watch");
             self.state = State::Version(version);
             self.failures += 1;
-            self.pause = Some(Pause::For(self.backoff(BACKOFF.1)));
+            self.pause = Some(Pause::For(self.delay(BACKOFF)));
             return None;
         };
         let json = line.object.get();
         if line.kind == "ERROR" {
-            let status_error = serde_json::from_str::<ErrorStatus>(json).unwrap_or_default();
-            if status_error.code == 410 {
+            let error = serde_json::from_str::<ErrorResponse>(json).unwrap_or_default();
+            if error.code == 410 {
                 return None;
             }
             self.state = State::Version(version);
-            return Some(self.failed(api_error(status_error.code, status_error, None)));
+            return Some(self.failed(error.into()));
         }
         self.failures = 0;
         let decoded = match line.kind {
-            "BOOKMARK" | "DELETED" => read::metadata(json),
-            _ => read::decode_watched(&self.target, json),
+            "BOOKMARK" | "DELETED" => metadata(json),
+            _ => self.decode(json),
         };
         let Some(decoded) = decoded else {
             self.state = State::Open(version, lines);
             return None;
         };
-        self.state = State::Open(decoded.version.clone(), lines);
-        match line.kind {
-            "BOOKMARK" => None,
-            "DELETED" => Some(decoded.into_deleted()),
-            _ => Some(decoded.into_event()),
-        }
+        self.state = State::Open(decoded.metadata.resource_version.clone(), lines);
+        (line.kind != "BOOKMARK").then(|| decoded.into_event())
     }
 }
 

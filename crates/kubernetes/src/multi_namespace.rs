@@ -5,25 +5,32 @@ use std::collections::{HashMap, VecDeque};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 
-use crate::model::NamespacedName;
-use crate::model::meta::Revision;
-use crate::model::watch::{Object, WatchEvent};
+use crate::{NamespacedName, Revision, WatchEvent};
 
-struct MergedWatch {
-    parts: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
+/// The name, uid and revision of an object.
+type Identity = (NamespacedName, Box<str>, Revision);
+
+struct MergedWatch<T> {
+    parts: SelectAll<BoxStream<'static, (usize, WatchEvent<T>)>>,
+    identity: fn(&T) -> Identity,
     /// The first list of each namespace, until all have listed.
-    gathering: Option<Vec<Option<Vec<Object>>>>,
+    gathering: Option<Vec<Option<Vec<T>>>>,
     /// The known objects: another list shows deletions by what it lacks.
     known: Vec<HashMap<NamespacedName, (Box<str>, Revision)>>,
-    ready: VecDeque<WatchEvent>,
+    ready: VecDeque<WatchEvent<T>>,
 }
 
-pub fn merged(parts: Vec<BoxStream<'static, WatchEvent>>) -> BoxStream<'static, WatchEvent> {
+/// Reports one snapshot when all parts have listed, and changes from then on.
+pub fn merge<T: Send + 'static>(
+    parts: Vec<BoxStream<'static, WatchEvent<T>>>,
+    identity: fn(&T) -> Identity,
+) -> BoxStream<'static, WatchEvent<T>> {
     let count = parts.len();
     let parts = parts.into_iter().enumerate();
     let parts = parts.map(|(part, event)| event.map(move |event| (part, event)).boxed());
     let merged = MergedWatch {
         parts: futures::stream::select_all(parts),
+        identity,
         gathering: Some((0..count).map(|_| None).collect()),
         known: vec![HashMap::new(); count],
         ready: VecDeque::new(),
@@ -40,8 +47,8 @@ pub fn merged(parts: Vec<BoxStream<'static, WatchEvent>>) -> BoxStream<'static, 
     .boxed()
 }
 
-impl MergedWatch {
-    fn receive(&mut self, part: usize, event: WatchEvent) {
+impl<T> MergedWatch<T> {
+    fn receive(&mut self, part: usize, event: WatchEvent<T>) {
         match event {
             WatchEvent::Snapshot(objects) => self.relist(part, objects),
             WatchEvent::Error(error) => self.ready.push_back(WatchEvent::Error(error)),
@@ -53,10 +60,10 @@ impl MergedWatch {
         }
     }
 
-    fn track(&mut self, part: usize, event: &WatchEvent) {
+    fn track(&mut self, part: usize, event: &WatchEvent<T>) {
         match event {
             WatchEvent::Upserted(object) => {
-                let (object_name, uid, revision) = identity(object);
+                let (object_name, uid, revision) = (self.identity)(object);
                 self.known[part].insert(object_name, (uid, revision));
             }
             WatchEvent::Deleted(object_name, ..) => {
@@ -66,10 +73,10 @@ impl MergedWatch {
         }
     }
 
-    fn relist(&mut self, part: usize, objects: Vec<Object>) {
+    fn relist(&mut self, part: usize, objects: Vec<T>) {
         let now = objects
             .iter()
-            .map(identity)
+            .map(self.identity)
             .map(|(object_name, uid, revision)| (object_name, (uid, revision)));
         let before = std::mem::replace(&mut self.known[part], now.collect());
         let Some(gathering) = &mut self.gathering else {
@@ -91,41 +98,19 @@ impl MergedWatch {
     }
 
     /// Applies a change in one namespace while others have not listed yet.
-    fn apply_to_gathering(&mut self, part: usize, event: WatchEvent) {
+    fn apply_to_gathering(&mut self, part: usize, event: WatchEvent<T>) {
         self.track(part, &event);
         let Some(Some(objects)) = self.gathering.as_mut().map(|all| &mut all[part]) else {
             return;
         };
         let object_name = match &event {
-            WatchEvent::Upserted(object) => identity(object).0,
+            WatchEvent::Upserted(object) => (self.identity)(object).0,
             WatchEvent::Deleted(object_name, ..) => object_name.clone(),
             WatchEvent::Snapshot(_) | WatchEvent::Error(_) => return,
         };
-        objects.retain(|object| identity(object).0 != object_name);
+        objects.retain(|object| (self.identity)(object).0 != object_name);
         if let WatchEvent::Upserted(object) = event {
             objects.push(*object);
         }
-    }
-}
-
-fn identity(object: &Object) -> (NamespacedName, Box<str>, Revision) {
-    match object {
-        Object::Class(class) => {
-            let name = class.name.rsplit('/').next().unwrap_or_default();
-            let namespace = class.namespace.as_deref().unwrap_or_default();
-            (NamespacedName::new(namespace, name), class.uid.as_str().into(), class.revision)
-        }
-        Object::Stream(stream) => {
-            (stream.object_name().clone(), stream.uid.clone(), stream.revision)
-        }
-        Object::Job(job) => (job.object_name.clone(), job.uid.clone(), job.revision),
-        Object::CronJob(cron_job) => {
-            (cron_job.object_name.clone(), cron_job.uid.clone(), cron_job.revision)
-        }
-        Object::BackfillRequest(request) => {
-            (request.object_name.clone(), request.uid.as_str().into(), request.revision)
-        }
-        Object::Template(template) => (template.object_name.clone(), "".into(), template.revision),
-        Object::Secret(object_name, revision) => (object_name.clone(), "".into(), *revision),
     }
 }

@@ -1,24 +1,26 @@
 //! Reads and writes the Lease of leader election.
 
-use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Kubernetes;
-use super::http::HttpRequest;
-use super::paths::Collection;
-use crate::model::NamespacedName;
-use crate::model::lease::Lease;
-use crate::model::meta::RawMeta;
-use crate::model::watch::ApiError;
+use crate::{ApiError, Client, Collection, HttpRequest, NamespacedName, ObjectMeta};
 
-/// The label by which the Lease is found, whatever its name.
-pub const LABEL: (&str, &str) = ("mainstay.io/lease", "operator");
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// The resource version; none before it is created.
+    pub version: Option<String>,
+    pub holder: String,
+    pub duration_s: i32,
+    pub acquired: Timestamp,
+    pub renewed: Timestamp,
+    pub transitions: i32,
+}
 
+/// A Lease as the API server sends it.
 #[derive(Deserialize)]
-pub struct Raw {
-    pub metadata: RawMeta,
+pub struct RawLease {
+    pub metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
 }
@@ -33,32 +35,36 @@ struct Spec {
     lease_transitions: Option<i32>,
 }
 
-impl Kubernetes {
+impl Client {
     pub async fn read_lease(
         &self,
         object_name: &NamespacedName,
     ) -> Result<Option<Lease>, ApiError> {
-        match self.http(HttpRequest::get(Collection::leases().object(object_name))).await {
-            Ok(answer) => read(&answer).map(Some),
-            Err(ApiError::NotFound) => Ok(None),
-            Err(error) => Err(error),
+        match self.send(HttpRequest::get(Collection::leases().object(object_name))).await {
+            Ok(response) => read(&response).map(Some),
+            Err(error) => match error.into() {
+                ApiError::NotFound => Ok(None),
+                error => Err(error),
+            },
         }
     }
 
-    /// The resource version is the fence: a write with an older one is a conflict.
+    /// Updates the version that was read, or creates the Lease if there is none. The resource
+    /// version is the fence: a write with an older one is a conflict.
     pub async fn write_lease(
         &self,
         object_name: &NamespacedName,
         lease: &Lease,
+        (label, value): (&str, &str),
     ) -> Result<Lease, ApiError> {
         let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {
-                "name": object_name.name,
-                "namespace": object_name.namespace,
-                "labels": { (LABEL.0): LABEL.1 },
+                "name": &*object_name.name,
+                "namespace": &*object_name.namespace,
+                "labels": { (label): value },
                 "resourceVersion": lease.version,
             },
             "spec": {
@@ -70,24 +76,22 @@ impl Kubernetes {
             },
         });
         let leases = Collection::leases();
-        let http = match lease.version {
-            Some(_) => HttpRequest::json(Method::PUT, leases.object(object_name), &body),
-            None => {
-                HttpRequest::json(Method::POST, leases.path(Some(&object_name.namespace)), &body)
-            }
+        let request = match lease.version {
+            Some(_) => HttpRequest::update(leases.object(object_name), &body),
+            None => HttpRequest::create(leases.path(Some(&object_name.namespace)), &body),
         };
-        read(&self.http(http).await?)
+        read(&self.send(request).await?)
     }
 }
 
-fn read(answer: &[u8]) -> Result<Lease, ApiError> {
-    let raw: Raw = serde_json::from_slice(answer)
+fn read(response: &[u8]) -> Result<Lease, ApiError> {
+    let raw: RawLease = serde_json::from_slice(response)
         .map_err(|error| ApiError::Unreachable(format!("invalid Lease: {error}")))?;
     Ok(raw.into())
 }
 
-impl From<Raw> for Lease {
-    fn from(Raw { metadata, spec }: Raw) -> Lease {
+impl From<RawLease> for Lease {
+    fn from(RawLease { metadata, spec }: RawLease) -> Lease {
         Lease {
             version: Some(metadata.resource_version),
             holder: spec.holder_identity.unwrap_or_default(),

@@ -1,0 +1,88 @@
+//! Objects of any kind, as JSON: applies, reads, deletes and watches them.
+
+use futures::stream::BoxStream;
+use kernel::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::{
+    Client, Decoded, HttpError, HttpRequest, ListOptions, ObjectMeta, ObjectRef, WatchEvent,
+};
+
+/// The owner of the fields that we apply.
+const FIELD_MANAGER: &str = "mainstay";
+
+impl Client {
+    /// Creates or updates an object by server-side apply: fields of others stay theirs, ours become
+    /// ours again.
+    pub async fn apply(&self, object: &Value) -> Result<Value> {
+        let name = ObjectRef::from_manifest(object)?;
+        let path = self.resource(&name).await?.object(&name);
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        let applied = self.json(HttpRequest::apply(path, object)).await;
+        applied.map_err(|error| failed(&name.to_string(), error))
+    }
+
+    pub async fn get(&self, name: &ObjectRef) -> Result<Option<Value>> {
+        let path = self.resource(name).await?.object(name);
+        self.json_if_found(name, HttpRequest::get(path)).await
+    }
+
+    /// Returns whether the object existed.
+    pub async fn delete(&self, name: &ObjectRef) -> Result<bool> {
+        let path = self.resource(name).await?.object(name);
+        let options = json!({ "propagationPolicy": "Background" });
+        let deleted = self.json_if_found(name, HttpRequest::delete(path, &options)).await?;
+        Ok(deleted.is_some())
+    }
+
+    /// Watches the objects of a kind that have the labels, in all namespaces. Managed fields, the
+    /// longest part of an object, are left out.
+    pub async fn watch_kind(
+        &self,
+        of: &ObjectRef,
+        label_selector: &str,
+    ) -> Result<BoxStream<'static, WatchEvent<Value>>> {
+        let collection = self.resource(of).await?.collection;
+        let (api_version, kind) = (of.api_version.clone(), of.kind.clone());
+        let label_selector = Some(label_selector.to_owned());
+        let options = ListOptions { label_selector, ..ListOptions::default() };
+        Ok(self.watch(collection, options, move |json| {
+            let mut object: Value = serde_json::from_str(json)?;
+            // The items of a list do not name their kind.
+            object["apiVersion"] = api_version.as_str().into();
+            object["kind"] = kind.as_str().into();
+            let metadata: ObjectMeta = serde::Deserialize::deserialize(&object["metadata"])?;
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("managedFields");
+            }
+            Ok(Decoded { metadata, object: Some(object) })
+        }))
+    }
+
+    async fn json_if_found(&self, name: &ObjectRef, request: HttpRequest) -> Result<Option<Value>> {
+        match self.json(request).await {
+            Err(HttpError::Response(response)) if response.code == 404 => Ok(None),
+            found => found.map(Some).map_err(|error| failed(&name.to_string(), error)),
+        }
+    }
+
+    async fn json(&self, request: HttpRequest) -> Result<Value, HttpError> {
+        let response = self.send(request).await?;
+        serde_json::from_slice(&response)
+            .map_err(|error| HttpError::NoResponse(format!("invalid response: {error}")))
+    }
+}
+
+/// All but an invalid request may pass: permissions are granted, kinds are added, servers restart.
+pub(crate) fn failed(what: &str, error: HttpError) -> Error {
+    let what = format!("Kubernetes ({what})");
+    match &error {
+        HttpError::Response(response) if [400, 422].contains(&response.code) => {
+            Error::invalid("manifest", format!("{what}: {response}"))
+        }
+        _ => {
+            let why: String = error.to_string().chars().take(512).collect();
+            Error::unavailable(format!("{what}: {why}; it"), error)
+        }
+    }
+}
