@@ -387,7 +387,7 @@ fn description(
     }
     let events = events["events"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !events.is_empty() {
-        out += "\nEvents\n";
+        out += "\nWhat happened\n";
         let what = |event: &Value| text(&event["type"]).rsplit('.').next().unwrap_or("").to_owned();
         let rows = events.iter().map(|event| vec![text(&event["time"]), what(event)]);
         out += &output::table(&["TIME", "EVENT"], rows);
