@@ -12,8 +12,12 @@ impl Backoff {
     /// The delay after one failure and `earlier` failures before it: doubles with each. `fraction`
     /// (0 to 1) spreads it over the upper half, so that simultaneous failures do not retry together.
     pub fn delay(self, earlier: u32, fraction: f64) -> Duration {
-        let doubled = self.first.saturating_mul(1 << earlier.min(20)).min(self.longest);
-        doubled.mul_f64(0.5 + fraction.clamp(0.0, 1.0) / 2.0)
+        self.without_jitter(earlier).mul_f64(0.5 + fraction.clamp(0.0, 1.0) / 2.0)
+    }
+
+    /// The longest delay that [`Backoff::delay`] returns.
+    pub fn without_jitter(self, earlier: u32) -> Duration {
+        self.first.saturating_mul(1 << earlier.min(30)).min(self.longest)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod object;
 pub mod outbound;
 pub mod query;
 pub mod queue;
+mod rate_limit;
 pub mod store;
 pub mod telemetry;
 pub mod wait;

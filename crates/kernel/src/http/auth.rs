@@ -16,20 +16,21 @@ use parking_lot::Mutex;
 use tower::{Layer, Service};
 
 use super::RequestContext;
-use super::rate_limit::Limiter;
 use crate::identity::{Action, Principal, TokenProblem};
+use crate::rate_limit::RateLimiter;
 use crate::{App, Error, Result, Timestamp};
 
 /// Limits how often one principal may call, over all routes together.
 #[derive(Debug, Default)]
 pub(super) struct RateGate {
-    limiter: Option<Mutex<Limiter>>,
+    limiter: Option<Mutex<RateLimiter<u64>>>,
     hasher: std::hash::RandomState,
 }
 
 impl RateGate {
     pub(super) fn new(config: &super::Config) -> RateGate {
-        let limiter = Limiter::new(config.rate_per_s, config.rate_burst).map(Mutex::new);
+        let limiter = || RateLimiter::new(f64::from(config.rate_per_s), config.rate_burst);
+        let limiter = (config.rate_per_s > 0).then(|| Mutex::new(limiter()));
         RateGate { limiter, hasher: std::hash::RandomState::new() }
     }
 

@@ -18,7 +18,6 @@ mod idempotency;
 mod input_errors;
 mod mount;
 mod pipeline;
-mod rate_limit;
 mod router;
 mod routes;
 mod serve;

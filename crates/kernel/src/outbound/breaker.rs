@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
+use crate::{Backoff, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -161,9 +161,9 @@ impl Breaker {
     }
 
     fn open_for(&self) -> Duration {
-        let doublings = self.opened.saturating_sub(1).min(20);
-        let open_ms = self.config.open_ms.saturating_mul(1 << doublings);
-        Duration::from_millis(open_ms.min(self.config.open_max_ms).max(1))
+        let ms = |ms: u64| Duration::from_millis(ms.max(1));
+        let (first, longest) = (ms(self.config.open_ms), ms(self.config.open_max_ms));
+        Backoff { first, longest }.without_jitter(self.opened.saturating_sub(1))
     }
 
     fn probe_for(&self) -> Duration {

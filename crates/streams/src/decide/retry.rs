@@ -1,7 +1,10 @@
 //! Failed streams: they stay failed until they are suspended, or are restarted with growing delays
 //! if they have the annotation `mainstay.io/recover`.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
+use kernel::Backoff;
 
 use super::action::{Action, Decision, K8sEvent, StopReason};
 use super::stream::{View, stop};
@@ -118,9 +121,10 @@ fn failures(view: &View<'_>, recovery: &Recovery) -> u32 {
 }
 
 fn due(recovery: &Recovery, failures: u32, at: Timestamp) -> Timestamp {
-    let doubled = recovery.first_s.saturating_mul(1 << failures.saturating_sub(1).min(30));
-    let wait = i64::try_from(doubled.min(recovery.longest_s)).unwrap_or(i64::MAX);
-    at.checked_add(SignedDuration::from_secs(wait)).unwrap_or(Timestamp::MAX)
+    let seconds = Duration::from_secs;
+    let (first, longest) = (seconds(recovery.first_s), seconds(recovery.longest_s));
+    let wait = Backoff { first, longest }.without_jitter(failures.saturating_sub(1));
+    at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 fn failure_count(failures: u32, at: Timestamp) -> Action {

@@ -8,7 +8,6 @@ mod clients;
 mod device;
 mod grants;
 mod key;
-mod limiter;
 mod oauth;
 mod page;
 mod routes;
@@ -26,12 +25,28 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::claims::ClaimMapper;
 use super::config::{Algorithm, ClaimNames, Config};
 use super::issuer::Issuer;
 use super::keys::Keys;
-use crate::{Ambient, Result};
-use limiter::Limiter;
+use crate::rate_limit::RateLimiter;
+use crate::{Ambient, Result, Timestamp};
+
+/// Limits how often something is done, by a name.
+struct Limiter(Mutex<RateLimiter<String>>);
+
+impl Limiter {
+    /// Allows `burst` at once, and one more every `every_s`.
+    fn new(burst: u32, every_s: f64) -> Limiter {
+        Limiter(Mutex::new(RateLimiter::new(1.0 / every_s, burst)))
+    }
+
+    fn allow(&self, name: &str, now: Timestamp) -> bool {
+        self.0.lock().take(name.to_owned(), now).is_ok()
+    }
+}
 
 /// The polling interval of a device, in seconds.
 const POLL_S: i64 = 5;
@@ -86,10 +101,10 @@ impl Builtin {
             refresh_token: Duration::from_secs(config.refresh_token_s),
             device_code: Duration::from_secs(config.device_code_s),
             clock_skew_s: i64::try_from(config.clock_skew_s).unwrap_or(0),
-            device_starts: Limiter::new(30, 2_000),
-            device_starts_each: Limiter::new(5, 10_000),
-            device_polls: Limiter::new(1, POLL_S * 1_000),
-            device_decisions: Limiter::new(5, 10_000),
+            device_starts: Limiter::new(30, 2.0),
+            device_starts_each: Limiter::new(5, 10.0),
+            device_polls: Limiter::new(1, POLL_S as f64),
+            device_decisions: Limiter::new(5, 10.0),
             ambient,
         })
     }

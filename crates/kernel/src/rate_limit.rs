@@ -1,21 +1,23 @@
-//! A token bucket for each principal. Pure; the time is passed in.
+//! A rate limiter: a token bucket for each key. Pure; the time is passed in. In memory, so each
+//! replica counts for itself.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::Timestamp;
 
-/// The most principals that have a bucket of their own, of about 40 bytes. More than this many
-/// active principals share one bucket.
+/// The most keys that have a bucket of their own, of about 40 bytes. More than this many active keys
+/// share one bucket.
 const BUCKETS_MAX: usize = 20_000;
 
 /// Full buckets are removed at most this often.
 const SWEEP_MS: i64 = 1000;
 
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct RateLimiter<K> {
     per_s: f64,
     burst: f64,
-    buckets: HashMap<u64, Bucket>,
+    buckets: HashMap<K, Bucket>,
     shared: Bucket,
     buckets_max: usize,
     swept: Timestamp,
@@ -46,22 +48,22 @@ impl Bucket {
     }
 }
 
-impl Limiter {
-    /// Returns `None` for a rate of zero, which means no limit.
-    pub(super) fn new(per_s: u32, burst: u32) -> Option<Limiter> {
+impl<K: Eq + Hash> RateLimiter<K> {
+    /// Allows `burst` at once, and `per_s` in the long run.
+    pub(crate) fn new(per_s: f64, burst: u32) -> RateLimiter<K> {
         let (burst, start) = (f64::from(burst), Timestamp(0));
-        (per_s > 0).then(|| Limiter {
-            per_s: f64::from(per_s),
+        RateLimiter {
+            per_s,
             burst,
             buckets: HashMap::new(),
             shared: Bucket { tokens: burst, at: start },
             buckets_max: BUCKETS_MAX,
             swept: start,
-        })
+        }
     }
 
     /// Counts a request of `who`. The error is the number of seconds to wait.
-    pub(super) fn take(&mut self, who: u64, now: Timestamp) -> Result<(), u64> {
+    pub(crate) fn take(&mut self, who: K, now: Timestamp) -> Result<(), u64> {
         let (per_s, burst) = (self.per_s, self.burst);
         if let Some(bucket) = self.buckets.get_mut(&who) {
             return bucket.take(now, per_s, burst);
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_allowed_and_then_the_rate_holds() {
-        let mut limiter = Limiter::new(10, 3).unwrap();
+        let mut limiter = RateLimiter::new(10.0, 3);
         let taken = (0..5).filter(|_| limiter.take(1, START).is_ok()).count();
         assert_eq!(taken, 3);
         assert_eq!(limiter.take(1, START), Err(1));
@@ -111,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn one_principal_does_not_use_up_the_rate_of_another() {
-        let mut limiter = Limiter::new(1, 1).unwrap();
+    fn one_key_does_not_use_up_the_rate_of_another() {
+        let mut limiter = RateLimiter::new(1.0, 1);
         assert_eq!(limiter.take(1, START), Ok(()));
         assert!(limiter.take(1, START).is_err());
         assert_eq!(limiter.take(2, START), Ok(()));
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn there_are_never_more_buckets_than_allowed_and_full_ones_are_removed() {
-        let mut limiter = Limiter::new(1, 2).unwrap();
+        let mut limiter = RateLimiter::new(1.0, 2);
         limiter.buckets_max = 10;
         for who in 0..100 {
             let _ = limiter.take(who, START);
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_back_adds_no_tokens() {
-        let mut limiter = Limiter::new(1, 1).unwrap();
+        let mut limiter = RateLimiter::new(1.0, 1);
         assert_eq!(limiter.take(1, START), Ok(()));
         assert!(limiter.take(1, after(-60_000)).is_err());
         assert!(limiter.take(1, after(-59_500)).is_err());
