@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::{Error, Result};
+use kernel::{Backoff, Error, Result};
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -17,9 +17,9 @@ use super::start::start;
 use super::{ProcessSpec, State, SupervisorInner};
 use crate::ports::process::{self, Identity, Owner};
 
-/// The restart delay after the first failure, which doubles with each further one.
-const BACKOFF: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The delays of restarts after failures.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
 
 /// After so long in the ready state, earlier failures no longer count.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
@@ -326,8 +326,7 @@ impl ProcessActor {
 
     fn failed(&mut self, reason: String, was_ready: bool) {
         self.failures = self.failures.saturating_add(1);
-        let delay = BACKOFF.saturating_mul(1 << (self.failures - 1).min(16)).min(BACKOFF_MAX);
-        let delay = delay.mul_f64(0.75 + self.inner.ambient.fraction() / 2.0);
+        let delay = BACKOFF.delay(self.failures - 1, self.inner.ambient.fraction());
         self.not_before = Instant::now() + delay;
         tracing::warn!(instance = self.id, reason, retry_after = ?delay, "an instance failed");
         self.publish(if was_ready && self.failures <= CRASHES_MAX {
