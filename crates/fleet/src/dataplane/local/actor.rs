@@ -17,7 +17,7 @@ use super::start::start;
 use super::{ProcessSpec, State, SupervisorInner};
 use crate::ports::process::{self, Identity, Owner};
 
-/// The restart delay after the first failure, which doubles with each further one.
+/// The delays of restarts after failures.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::admin::{self, Admin, SYSTEM};
 use super::{Config, Sso};
 use crate::model::sso::{Client, Endpoints};
+use crate::ports::kubernetes::covers;
 
 /// How often an attempt is repeated that met a concurrent creation or deletion.
 const ATTEMPTS_MAX: u32 = 3;
@@ -56,7 +57,7 @@ impl Keycloak {
     async fn ensure_once(&self, client: &Client) -> Result<Option<()>> {
         let desired = representation(client);
         let id = match self.find(&client.id).await? {
-            Some((id, found)) if covers(&found, &desired) => id,
+            Some((id, found)) if has_desired(&found, &desired) => id,
             Some((id, _)) => {
                 let response = self.admin.write(Method::PUT, &["clients", &id], &desired).await?;
                 match response.status() {
@@ -142,7 +143,7 @@ impl Sso for Keycloak {
 
     async fn matches(&self, client: &Client) -> Result<bool> {
         let Some((id, found)) = self.find(&client.id).await? else { return Ok(false) };
-        if !covers(&found, &representation(client)) {
+        if !has_desired(&found, &representation(client)) {
             return Ok(false);
         }
         if client.roles.is_empty() {
@@ -211,21 +212,13 @@ fn representation(client: &Client) -> Value {
 }
 
 /// Whether a client has everything that is desired. Keycloak adds attributes of its own, omits empty
-/// values, and lists mappers in any order.
-fn covers(found: &Value, desired: &Value) -> bool {
-    match (found, desired) {
-        (Value::Object(found), Value::Object(desired)) => desired
-            .iter()
-            .all(|(key, desired)| covers(found.get(key).unwrap_or(&Value::Null), desired)),
-        (Value::Array(found), Value::Array(desired)) => {
-            // Some versions add mappers of other types.
-            let claims = found.iter().filter(|one| one["protocolMapper"] == CLAIM).count();
-            claims == desired.len()
-                && desired.iter().all(|desired| found.iter().any(|found| covers(found, desired)))
-        }
-        (Value::Null, Value::String(desired)) => desired.is_empty(),
-        (found, desired) => found == desired,
+/// values, and lists mappers in any order; some versions add mappers of other types.
+fn has_desired(found: &Value, desired: &Value) -> bool {
+    let mut found = found.clone();
+    if let Some(mappers) = found.get_mut("protocolMappers").and_then(Value::as_array_mut) {
+        mappers.retain(|mapper| mapper["protocolMapper"] == CLAIM);
     }
+    covers(&found, desired)
 }
 
 #[cfg(test)]
@@ -256,7 +249,7 @@ mod tests {
             mappers(|mappers| mappers.reverse()),
             mappers(|mappers| mappers.push(json!({"protocolMapper": "another"}))),
         ] {
-            assert!(covers(&same, &desired), "{same}");
+            assert!(has_desired(&same, &desired), "{same}");
         }
         for other in [
             json!({}),
@@ -268,7 +261,7 @@ mod tests {
             mappers(|mappers| mappers[0]["config"]["claim.value"] = json!("globex")),
             mappers(|mappers| mappers.push(json!({"protocolMapper": CLAIM, "name": "more"}))),
         ] {
-            assert!(!covers(&other, &desired), "{other}");
+            assert!(!has_desired(&other, &desired), "{other}");
         }
     }
 }
