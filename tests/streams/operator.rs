@@ -30,8 +30,8 @@ async fn an_operator_runs_streams_and_carries_out_requests() {
         &[
             "watches  all namespaces",
             "Lease mainstay-operator",
-            "health   nowhere",
-            "this one acts",
+            "health   off",
+            "this replica leads",
             "started a backfill",
             "started the Job",
         ],

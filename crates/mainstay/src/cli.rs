@@ -14,7 +14,7 @@ const ABOUT: &str =
     "One control plane for managed services, environments, streams and right-sizing";
 
 const EXAMPLES: &str = "\
-The same binary is the server and its client. Data goes to stdout, talk to stderr.
+The same binary is the server and its client. Data goes to stdout, messages to stderr.
 
 Examples:
   mainstay server                        run a server here, with nothing else installed
@@ -24,11 +24,11 @@ Examples:
   mainstay list widget --label team=core
   mainstay get widget/ID --wait-phase ready
   mainstay events --follow -o json       one CloudEvent per line
-  mainstay work --failing                what does not get ahead, and why
-  mainstay audit verify                  is the audit log whole?
+  mainstay work --failing                what fails, and why
+  mainstay audit verify                  has the audit log been changed?
 
-Exit codes: 0 done, 1 damage or a mistake of ours, 2 invalid, 3 not signed in, 4 not allowed,
-5 not found, 6 conflict, 7 not now (try again).";
+Exit codes: 0 done, 1 damaged data or a bug, 2 invalid, 3 not signed in, 4 not allowed,
+5 not found, 6 conflict, 7 transient (try again).";
 
 #[derive(Debug, Parser)]
 #[command(name = "mainstay", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
@@ -57,7 +57,7 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     Login(verb::login::Login),
     /// Remove a server and its tokens from the contexts
     Logout(verb::login::Logout),
-    /// Show the servers that are remembered, or use another
+    /// Show the known servers, or switch to another
     Context(verb::login::ContextVerb),
     /// Show or check the configuration
     #[command(subcommand)]

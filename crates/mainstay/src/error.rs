@@ -11,17 +11,17 @@ pub enum Error {
     Kernel(#[from] kernel::Error),
     #[error(transparent)]
     Config(#[from] Problems),
-    /// The server's answer.
+    /// An error response of the server.
     #[error("{message}")]
     Server { class: Class, message: String, field: Option<String>, request_id: Option<String> },
-    #[error("{server} does not answer")]
+    #[error("{server} is unreachable")]
     Unreachable {
         server: String,
         #[source]
         source: reqwest::Error,
     },
-    #[error("the answer of {server} cannot be understood: {what}")]
-    Answer { server: String, what: String },
+    #[error("{server} sent an invalid response: {what}")]
+    BadResponse { server: String, what: String },
     #[error("the audit log is not whole: {0}")]
     Audit(AuditFault),
     #[error("{what}")]
@@ -30,7 +30,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// What was waited for did not come in time.
+    /// A wait reached its timeout.
     #[error("{0}")]
     TimedOut(String),
 }
@@ -46,7 +46,7 @@ impl Error {
             Error::Config(_) => Class::Invalid,
             Error::Server { class, .. } => *class,
             Error::Unreachable { .. } | Error::TimedOut(_) => Class::Transient,
-            Error::Answer { .. } | Error::Audit(_) | Error::File { .. } => Class::Terminal,
+            Error::BadResponse { .. } | Error::Audit(_) | Error::File { .. } => Class::Terminal,
         }
     }
 
@@ -60,13 +60,13 @@ impl Error {
                 "sign in with `mainstay login` (`mainstay login --local` on the server's machine)",
             ),
             (Error::Server { .. }, Class::Forbidden) => Some(
-                "`mainstay token --role admin-read` on the server's machine makes a token that may",
+                "`mainstay token --role admin-read` on the server's machine prints a token with that role",
             ),
             _ => None,
         }
     }
 
-    /// Everything there is to say, for stderr.
+    /// The error with its causes and a hint, for stderr.
     pub fn report(&self) -> String {
         let mut text = String::from("error: ");
         if let Error::Server { field: Some(field), message, .. } = self
@@ -102,7 +102,7 @@ impl From<AuditFault> for Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The class of a server's answer: what it says, else what its status means.
+/// The class of an error response: its label, else by its status.
 pub fn class_of(label: Option<&str>, status: u16) -> Class {
     const ALL: [Class; 7] = [
         Class::Invalid,

@@ -65,11 +65,11 @@ pub fn render(
     }
 }
 
-/// The name of an item: an object's or a row's key, an event's subject, an entry's number.
+/// The name of an item: an object's or a row's key, an event's subject, an entry's number, an
+/// instance's id.
 fn name(item: &Value) -> String {
-    let first =
-        ["key", "subject", "seq"].iter().map(|field| text(&item[*field])).find(|t| !t.is_empty());
-    first.unwrap_or_default()
+    let fields = ["key", "subject", "seq", "id"].iter();
+    fields.map(|field| text(&item[*field])).find(|name| !name.is_empty()).unwrap_or_default()
 }
 
 /// What the last column needs at the least for words to be readable in it.

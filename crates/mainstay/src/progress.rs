@@ -1,5 +1,4 @@
-//! Shows progress after the first second. Scripts see
-//! nothing of it.
+//! Shows progress after the first second, on a terminal only.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +41,7 @@ impl Drop for Progress {
 }
 
 /// Waits for `work`, and shows progress if it takes long.
-pub async fn patiently<T>(message: &str, work: impl Future<Output = T>) -> T {
+pub async fn with_progress<T>(message: &str, work: impl Future<Output = T>) -> T {
     Progress::new().during(message, work).await
 }
 

@@ -22,7 +22,7 @@ use crate::config::{Config, Loaded};
 use crate::error::{Error, Result};
 use crate::local;
 use crate::output::{program, quoted, say};
-use crate::progress::patiently;
+use crate::progress::with_progress;
 
 /// Runs a server until it is stopped.
 pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()> {
@@ -35,7 +35,7 @@ pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()
     domains.push(Box::new(StreamsDomain));
     let stop = CancellationToken::new();
     let stopping =
-        || say("stopping: what is under way is being finished; once more to stop at once");
+        || say("stopping: finishing requests and attempts in flight; press again to stop at once");
     tokio::select! {
         ended = compose(&loaded.config, &domains, stop.clone()) => ended,
         forced = signals(&stop, stopping, "interrupted work continues at the next start") => forced,
@@ -118,7 +118,7 @@ fn start_driver(
         ambient: app.ambient.clone(),
         workers,
         config: config.driver.clone(),
-        observe: observe_looks(&app.metrics),
+        observe: observe_attempts(&app.metrics),
     };
     tasks.spawn(driver.run(stop.clone()));
     let (app, retention, stop) = (app.clone(), config.retention.clone(), stop.clone());
@@ -132,7 +132,7 @@ pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn 
     local::make_data_dir(&config.data_dir)?;
     let database = Some(config.database.expose()).filter(|url| !url.is_empty());
     let opened = kernel::store::open(database, &config.data_dir, on_commit);
-    Ok(patiently("opening the store", opened).await?)
+    Ok(with_progress("opening the store", opened).await?)
 }
 
 fn bind(listen: SocketAddr) -> Result<TcpListener> {
@@ -146,7 +146,7 @@ fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
+fn observe_attempts(metrics: &Arc<Metrics>) -> driver::Observe {
     let metrics = metrics.clone();
     Arc::new(move |kind, end, took, late| {
         metrics.attempt(kind, end.label(), took.as_secs_f64());
@@ -157,7 +157,7 @@ fn observe_looks(metrics: &Arc<Metrics>) -> driver::Observe {
 fn observe_calls(metrics: &Arc<Metrics>) -> outbound::Observe {
     let metrics = metrics.clone();
     Arc::new(move |call| {
-        let outcome = call.failure.map_or("ok", |reach| reach.label());
+        let outcome = call.failure.map_or("ok", |delivery| delivery.label());
         metrics.outbound(call.system, call.operation, outcome, call.took.as_secs_f64());
         metrics.breaker(call.system, call.breaker);
     })

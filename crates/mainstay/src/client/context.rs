@@ -55,6 +55,12 @@ impl Contexts {
         Some(dir.join("mainstay/contexts.toml"))
     }
 
+    /// The same path, where a context is to be stored.
+    pub fn path() -> Result<PathBuf> {
+        let missing = || kernel::Error::invalid("HOME", "must be set to keep a context").into();
+        Contexts::usual_path().ok_or_else(missing)
+    }
+
     /// Nothing there is an empty list; something unreadable is an error.
     pub fn read(path: &Path) -> Result<Contexts> {
         let text = match std::fs::read_to_string(path) {

@@ -15,10 +15,10 @@ use url::Url;
 
 use crate::error::{Error, Result, class_of};
 use crate::output::Format;
-use crate::progress::patiently;
+use crate::progress::with_progress;
 use context::{Context, Contexts};
 
-/// Which server, as whom, and how to print the answer.
+/// Which server, as whom, and how to print the response.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Server and output")]
 pub struct ClientArgs {
@@ -49,7 +49,7 @@ pub struct Client {
 }
 
 /// Longer than any long poll of the server's.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A token that expires sooner than this is refreshed first.
 const TOKEN_LEFT_MIN: Duration = Duration::from_secs(30);
 
@@ -102,11 +102,12 @@ impl Client {
     /// Sends a request, and shows progress if the response takes long.
     pub async fn get<T: DeserializeOwned>(&mut self, url: Url) -> Result<T> {
         let message = format!("waiting for {}", self.server);
-        patiently(&message, self.ask(url)).await
+        with_progress(&message, self.ask(url)).await
     }
 
     pub async fn ask<T: DeserializeOwned>(&mut self, url: Url) -> Result<T> {
-        let response = self.send(Method::GET, url, Some(ANSWER_TIMEOUT), |request| request).await?;
+        let response =
+            self.send(Method::GET, url, Some(REQUEST_TIMEOUT), |request| request).await?;
         self.read(response).await
     }
 
@@ -116,10 +117,20 @@ impl Client {
             None => request,
         };
         let message = format!("waiting for {}", self.server);
-        let sent = self.send(Method::POST, url, Some(ANSWER_TIMEOUT), with_body);
-        let response = patiently(&message, sent).await?;
+        let sent = self.send(Method::POST, url, Some(REQUEST_TIMEOUT), with_body);
+        let response = with_progress(&message, sent).await?;
         let text = response.text().await.map_err(|e| self.unreachable(e))?;
         Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+
+    pub async fn patch(&mut self, url: Url, body: &Value) -> Result<Value> {
+        let with_body = |request: RequestBuilder| request.json(body);
+        let response = self.send(Method::PATCH, url, Some(REQUEST_TIMEOUT), with_body).await?;
+        self.read(response).await
+    }
+
+    pub async fn delete(&mut self, url: Url) -> Result<()> {
+        self.send(Method::DELETE, url, Some(REQUEST_TIMEOUT), |request| request).await.map(drop)
     }
 
     /// Sends a request; an error response becomes an error.
@@ -138,17 +149,21 @@ impl Client {
             request = request.bearer_auth(token);
         }
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(error_response(response).await)
+        }
     }
 
     /// Text first, then our types: raw JSON inside them must stay as the server wrote it.
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T> {
         let text = response.text().await.map_err(|e| self.unreachable(e))?;
-        serde_json::from_str(&text).map_err(|e| self.misunderstood(e.to_string()))
+        serde_json::from_str(&text).map_err(|e| self.bad_response(e.to_string()))
     }
 
-    pub fn misunderstood(&self, what: String) -> Error {
-        Error::Answer { server: self.server.to_string(), what }
+    pub fn bad_response(&self, what: String) -> Error {
+        Error::BadResponse { server: self.server.to_string(), what }
     }
 
     pub fn unreachable(&self, source: reqwest::Error) -> Error {
@@ -182,9 +197,7 @@ impl Client {
 
 /// Stores refreshed tokens, and keeps the rest of the file as it is by now.
 pub fn save(name: &str, context: &Context) -> Result<()> {
-    let Some(path) = Contexts::usual_path() else {
-        return Err(kernel::Error::invalid("HOME", "must be set to keep a context").into());
-    };
+    let path = Contexts::path()?;
     let mut contexts = Contexts::read(&path)?;
     contexts.contexts.insert(name.into(), context.clone());
     contexts.write(&path)
@@ -217,7 +230,7 @@ pub fn server_url(text: &str) -> Result<Url> {
 }
 
 /// `{"error": {"class", "code", "message", "field", "request_id"}}`, or whatever came instead.
-async fn refusal(response: Response) -> Error {
+async fn error_response(response: Response) -> Error {
     let status = response.status();
     let header =
         response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
@@ -234,7 +247,7 @@ async fn refusal(response: Response) -> Error {
         class: class_of(field("class").as_deref(), status.as_u16()),
         message: field("message")
             .or(coded)
-            .unwrap_or_else(|| format!("the server answered {status}")),
+            .unwrap_or_else(|| format!("the server responded with {status}")),
         field: field("field"),
         request_id: field("request_id").or(plain("operation_id")).or(header),
     }

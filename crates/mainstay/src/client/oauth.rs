@@ -79,11 +79,11 @@ pub async fn device_code(
         .await?
     {
         Ok(code) => Ok(code),
-        Err(refused) => Err(refused.into_error(endpoint)),
+        Err(error) => Err(error.into_error(endpoint)),
     }
 }
 
-/// Asks until the person has said yes or no. `wait` is how time passes.
+/// Polls until the person has confirmed or denied the code. `wait` is how time passes.
 pub async fn poll_device<W: Future<Output = ()>>(
     http: &reqwest::Client,
     token_endpoint: &str,
@@ -103,9 +103,9 @@ pub async fn poll_device<W: Future<Output = ()>>(
         waited += interval;
         match form(http, token_endpoint, &fields).await? {
             Ok(grant) => return Ok(grant),
-            Err(refused) if refused.error == "authorization_pending" => {}
-            Err(refused) if refused.error == "slow_down" => interval += Duration::from_secs(5),
-            Err(refused) => return Err(refused.into_error(token_endpoint)),
+            Err(error) if error.error == "authorization_pending" => {}
+            Err(error) if error.error == "slow_down" => interval += Duration::from_secs(5),
+            Err(error) => return Err(error.into_error(token_endpoint)),
         }
     }
     Err(Error::TimedOut("nobody confirmed the code in time; run `mainstay login` again".into()))
@@ -119,18 +119,18 @@ pub async fn refresh(http: &reqwest::Client, refresh: &Refresh) -> Result<Grant>
     ];
     match form(http, &refresh.token_endpoint, &fields).await? {
         Ok(grant) => Ok(grant),
-        Err(refused) => Err(refused.into_error(&refresh.token_endpoint)),
+        Err(error) => Err(error.into_error(&refresh.token_endpoint)),
     }
 }
 
-/// An issuer's no, in OAuth's words.
-struct Refused {
+/// An error response of an issuer.
+struct OAuthError {
     error: String,
     description: String,
     status: u16,
 }
 
-impl Refused {
+impl OAuthError {
     fn into_error(self, endpoint: &str) -> Error {
         let class = match self.error.as_str() {
             "" => class_of(None, self.status),
@@ -150,7 +150,7 @@ async fn form<T: DeserializeOwned>(
     http: &reqwest::Client,
     endpoint: &str,
     fields: &[(&str, &str)],
-) -> Result<Result<T, Refused>> {
+) -> Result<Result<T, OAuthError>> {
     let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     let response = http
         .post(endpoint)
@@ -165,11 +165,11 @@ async fn form<T: DeserializeOwned>(
     if status.is_success() {
         return parse(endpoint, body).map(Ok);
     }
-    // OAuth says `"error": "code"`; a server of ours that refused sooner, `"error": {…}`.
+    // OAuth says `"error": "code"`; one of our servers that refused earlier, `"error": {…}`.
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let ours = word(&body["error"]["message"]);
     let description = if ours.is_empty() { word(&body["error_description"]) } else { ours };
-    Ok(Err(Refused { error: word(&body["error"]), description, status: status.as_u16() }))
+    Ok(Err(OAuthError { error: word(&body["error"]), description, status: status.as_u16() }))
 }
 
 fn unreachable(url: &str, source: reqwest::Error) -> Error {
@@ -184,7 +184,7 @@ async fn read(url: &str, response: reqwest::Response) -> Result<(reqwest::Status
 
 fn parse<T: DeserializeOwned>(url: &str, body: Value) -> Result<T> {
     serde_json::from_value(body)
-        .map_err(|e| Error::Answer { server: url.into(), what: e.to_string() })
+        .map_err(|e| Error::BadResponse { server: url.into(), what: e.to_string() })
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! `mainstay service-account …`: credentials for an organisation's programs.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::client::{Client, ClientArgs};
@@ -80,8 +77,8 @@ impl Verb {
             Verb::Delete(one) => {
                 let mut client = Client::new(&one.client)?;
                 let url = client.url(&format!("{PATH}/{}", one.id), &[]);
-                client.send(Method::DELETE, url, Some(Duration::from_secs(60)), |r| r).await?;
-                output::say(&format!("{} is gone", one.id));
+                client.delete(url).await?;
+                output::say(&format!("{} is deleted", one.id));
                 Ok(())
             }
         }

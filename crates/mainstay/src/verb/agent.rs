@@ -8,10 +8,10 @@ use fleet::dataplane::agent::{Settings, run};
 use fleet::ports::kubernetes::KubeClient;
 use kernel::Ambient;
 use kernel::outbound::{self, Outbound};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
+use crate::server::signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -54,20 +54,9 @@ impl Agent {
         let ignored: outbound::Observe = Arc::new(|_| {});
         let outbound = Outbound::new(Default::default(), Ambient::system(), ignored)?;
         let stop = CancellationToken::new();
-        let failed = |e| Error::file("signals cannot be received", e);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let stopped = async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            stop.cancel();
-            std::future::pending::<()>().await;
-        };
         tokio::select! {
             ended = run(settings, cluster, &outbound, stop.clone()) => Ok(ended?),
-            () = stopped => Ok(()),
+            forced = signals(&stop, || (), "instances keep running") => forced,
         }
     }
 }

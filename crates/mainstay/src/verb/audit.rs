@@ -146,9 +146,9 @@ async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<LogHeads
     while check.head().audit_seq < head.audit_seq {
         let after = check.head().audit_seq.to_string();
         let query = [("after", Some(after)), ("limit", Some("500".into()))];
-        let said = format!("{} of {} entries", check.head().audit_seq, head.audit_seq);
+        let message = format!("{} of {} entries", check.head().audit_seq, head.audit_seq);
         let url = client.url("/api/v1/audit", &query);
-        let page: Entries<AuditEntry> = progress.during(&said, client.ask(url)).await?;
+        let page: Entries<AuditEntry> = progress.during(&message, client.ask(url)).await?;
         if page.entries.is_empty() {
             break;
         }

@@ -1,9 +1,6 @@
 //! `mainstay cluster …`: the data planes, for admins.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::client::{Client, ClientArgs};
@@ -106,7 +103,7 @@ impl Verb {
             Verb::Delete(one) => {
                 let mut client = Client::new(&one.client)?;
                 let url = client.url(&format!("{PATH}/{}", one.id), &[]);
-                client.send(Method::DELETE, url, Some(Duration::from_secs(60)), |r| r).await?;
+                client.delete(url).await?;
                 output::say(&format!("{} is deleted once it is empty", one.id));
                 Ok(())
             }
@@ -118,8 +115,7 @@ impl One {
     async fn change(self, body: &Value) -> Result<()> {
         let mut client = Client::new(&self.client)?;
         let url = client.url(&format!("{PATH}/{}", self.id), &[]);
-        let sent = client.send(Method::PATCH, url, Some(Duration::from_secs(60)), |r| r.json(body));
-        let changed: Value = sent.await?.json().await.map_err(|e| client.unreachable(e))?;
+        let changed = client.patch(url, body).await?;
         output::print(&rows(&self.client, &changed, &client))
     }
 }

@@ -126,7 +126,7 @@ impl Events {
             }
             let why = error.map_or("it was closed".into(), |e| e.to_string());
             output::say(&format!(
-                "the connection is lost ({why}); trying again in {} s",
+                "connection lost ({why}); reconnecting in {} s",
                 retry_after.as_secs()
             ));
             tokio::time::sleep(retry_after).await;
@@ -156,7 +156,7 @@ impl Events {
         while let Some(bytes) = response.chunk().await.map_err(|e| client.unreachable(e))? {
             for message in reader.read(&bytes) {
                 let event: Value = serde_json::from_str(&message.data)
-                    .map_err(|e| client.misunderstood(format!("an event: {e}")))?;
+                    .map_err(|e| client.bad_response(format!("an event: {e}")))?;
                 output::print(&line(self.client.output, &event))?;
                 *last = message.id.and_then(|id| id.parse().ok()).or(*last);
             }

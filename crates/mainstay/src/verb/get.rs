@@ -17,7 +17,7 @@ use crate::progress::Progress;
 Examples:
   mainstay get widget cq1v0c8h5g2s73d1q8pg
   mainstay get widget/cq1v0c8h5g2s73d1q8pg -o json
-  mainstay get widget/ID --wait                    until the last change of it is carried out
+  mainstay get widget/ID --wait                    until its current spec is in effect
   mainstay get widget/ID --wait-phase ready,failed --timeout 5m
   mainstay get widget/ID --wait-phase deleted      until it is gone")]
 pub struct Get {
@@ -78,10 +78,10 @@ impl Get {
     async fn wait_for(&self, key: &Key, client: &mut Client) -> Result<Option<Value>> {
         let begun = Instant::now();
         let mut progress = Progress::new();
-        let mut said = format!("{key}: asking");
+        let mut message = format!("{key}: waiting");
         let mut generation = None;
         loop {
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             let left = self.timeout.saturating_sub(begun.elapsed());
             // Rounded up to a second: a wait of zero would poll in a loop at the end.
             let seconds = POLL.min(left).as_millis().div_ceil(1000);
@@ -91,51 +91,53 @@ impl Get {
                 ("timeout_s", Some(seconds.to_string())),
             ];
             let url = client.url(&format!("/api/v1/objects/{key}"), &query);
-            let seen = match progress.during(&said, client.ask::<Value>(url)).await {
+            let object = match progress.during(&message, client.ask::<Value>(url)).await {
                 Ok(object) => object,
-                Err(e) if e.class() == Class::NotFound && self.gone_is_right() => return Ok(None),
+                Err(e) if e.class() == Class::NotFound && self.waits_for_deletion() => {
+                    return Ok(None);
+                }
                 Err(e) if e.class() == Class::Transient && !left.is_zero() => {
-                    said = format!("{key}: {e}; trying again");
-                    progress.during(&said, tokio::time::sleep(RETRY_AFTER.min(left))).await;
+                    message = format!("{key}: {e}; trying again");
+                    progress.during(&message, tokio::time::sleep(RETRY_AFTER.min(left))).await;
                     continue;
                 }
                 Err(e) => return Err(e),
             };
-            if self.reached(&seen) {
-                return Ok(Some(seen));
+            if self.reached(&object) {
+                return Ok(Some(object));
             }
-            if !seen["deleted_at"].is_null() {
+            if !object["deleted_at"].is_null() {
                 return Err(deleted(key));
             }
             if left.is_zero() {
-                return Err(self.too_late(key, &seen));
+                return Err(self.timed_out(key, &object));
             }
-            said = format!("{key}: {}", output::text(&seen["phase"]));
+            message = format!("{key}: {}", output::text(&object["phase"]));
             let first = self.wait && generation.is_none();
             if self.wait {
-                generation = seen["generation"].as_i64();
+                generation = object["generation"].as_i64();
             }
             // An immediate response that does not match comes from a server that is stopping.
-            if !first && asked.elapsed() < PAUSE {
-                progress.during(&said, tokio::time::sleep(PAUSE)).await;
+            if !first && requested_at.elapsed() < PAUSE {
+                progress.during(&message, tokio::time::sleep(PAUSE)).await;
             }
         }
     }
 
-    fn gone_is_right(&self) -> bool {
+    fn waits_for_deletion(&self) -> bool {
         self.wait_phase.as_deref() == Some("deleted")
     }
 
     fn reached(&self, object: &Value) -> bool {
         let is = |phase: &str| object["phase"] == phase;
         let phase = self.wait_phase.as_ref().is_none_or(|phases| phases.split(',').any(is));
-        let gone = self.gone_is_right() && !object["deleted_at"].is_null();
+        let gone = self.waits_for_deletion() && !object["deleted_at"].is_null();
         let number = |field: &str| object[field].as_i64().unwrap_or(0);
         let carried_out = !self.wait || number("observed") >= number("generation");
         (phase || gone) && carried_out
     }
 
-    fn too_late(&self, key: &Key, object: &Value) -> Error {
+    fn timed_out(&self, key: &Key, object: &Value) -> Error {
         let phase = output::text(&object["phase"]);
         let wanted = self.wait_phase.as_ref().map_or("done".into(), |phase| format!("`{phase}`"));
         let text = |seconds| {

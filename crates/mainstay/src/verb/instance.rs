@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -246,10 +245,6 @@ fn endpoint(instance: &Value) -> String {
 fn rows(format: Format, instances: &Value, client: &Client) -> String {
     let now = client.ambient.now();
     let head = ["ID", "NAME", "STATUS", "PLAN", "ENDPOINT", "OWNER", "AGE"];
-    if format == Format::Name {
-        let each = instances.as_array().map_or_else(|| vec![instances.clone()], Clone::clone);
-        return each.iter().map(|item| text(&item["id"]) + "\n").collect();
-    }
     output::render(format, instances, &head, &|one| {
         let plan = match (text(&one["instance_type"]), text(&one["size_id"])) {
             (ty, size) if size.is_empty() => ty,
@@ -401,7 +396,7 @@ impl Delete {
         let found = find(&mut client, &kind, &self.instance).await?;
         let id = text(&found["id"]);
         let url = client.url(&kind.path(&format!("/{id}")), &[("async", Some("true".into()))]);
-        client.send(Method::DELETE, url, Some(Duration::from_secs(60)), |r| r).await?;
+        client.delete(url).await?;
         let name = text(&found["name"]);
         if !self.wait.wait {
             output::say(&format!("{name} is being deleted"));

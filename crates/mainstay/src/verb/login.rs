@@ -8,10 +8,10 @@ use kernel::identity::builtin::CLI_CLIENT;
 use crate::cli::ConfigArgs;
 use crate::client::context::{Context, Contexts, Refresh};
 use crate::client::{self, oauth};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::local::{self, Local};
 use crate::output;
-use crate::progress::patiently;
+use crate::progress::with_progress;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -36,7 +36,7 @@ pub struct Login {
     /// The OIDC issuer [default: the server]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
-    /// What this program is called there
+    /// The client id of this program at the issuer
     #[arg(long, value_name = "ID", default_value = CLI_CLIENT)]
     client_id: String,
     /// Certificates to trust besides the system's, PEM
@@ -99,7 +99,7 @@ impl Login {
                     &code,
                     tokio::time::sleep,
                 );
-                let mut grant = patiently("waiting for someone to confirm it", confirmed).await?;
+                let mut grant = with_progress("waiting for confirmation", confirmed).await?;
                 context.refresh = grant.refresh_token.take().map(refresh);
                 grant
             }
@@ -109,13 +109,8 @@ impl Login {
     }
 }
 
-fn file() -> Result<PathBuf> {
-    let missing = || Error::from(kernel::Error::invalid("HOME", "must be set to keep a context"));
-    Contexts::usual_path().ok_or_else(missing)
-}
-
 fn remember(name: &str, context: Context) -> Result<()> {
-    let path = file()?;
+    let path = Contexts::path()?;
     let mut contexts = Contexts::read(&path)?;
     let server = context.server.clone();
     contexts.contexts.insert(name.into(), context);
@@ -140,10 +135,10 @@ pub struct Logout {
 
 impl Logout {
     pub fn run(self) -> Result<()> {
-        let path = file()?;
+        let path = Contexts::path()?;
         let mut contexts = Contexts::read(&path)?;
         let Some((name, _)) = contexts.pick(self.context.as_deref())? else {
-            output::say("there is no context to forget");
+            output::say("there is no context to remove");
             return Ok(());
         };
         contexts.contexts.remove(&name);
@@ -151,7 +146,7 @@ impl Logout {
             contexts.current = String::new();
         }
         contexts.write(&path)?;
-        output::say(&format!("context `{name}` is forgotten"));
+        output::say(&format!("context `{name}` is removed"));
         Ok(())
     }
 }
@@ -170,7 +165,7 @@ pub struct ContextVerb {
 
 impl ContextVerb {
     pub fn run(self) -> Result<()> {
-        let path = file()?;
+        let path = Contexts::path()?;
         let mut contexts = Contexts::read(&path)?;
         if let Some(name) = self.name {
             contexts.pick(Some(&name))?;

@@ -103,7 +103,7 @@ impl Operator {
         let run = operator.clone().run(stop.clone());
         tokio::select! {
             ended = async { tokio::try_join!(async { Ok(run.await?) }, companions) } => ended.map(drop),
-            forced = signals(&stop, || (), "the Lease runs out by itself") => forced,
+            forced = signals(&stop, || (), "the Lease expires by itself") => forced,
         }
     }
 
@@ -141,25 +141,28 @@ impl Operator {
             [] => "all namespaces".to_owned(),
             some => format!("the namespaces {}", some.join(", ")),
         };
-        let nowhere = |addr: &str, path: &str| match addr {
-            "" => "nowhere".to_owned(),
+        let url = |addr: &str, path: &str| match addr {
+            "" => "off".to_owned(),
             addr if addr.starts_with(':') => format!("http://127.0.0.1{addr}{path}"),
             addr => format!("http://{addr}{path}"),
         };
         let lease = if config.lease.enabled {
             format!(
-                "the holder of the Lease {} acts, {} at a time",
+                "if it holds the Lease {}, on {} streams at a time",
                 config.lease.name, config.workers
             )
         } else {
-            format!("without a Lease: it must be the only one, {} at a time", config.workers)
+            format!(
+                "without a Lease (it must be the only replica), on {} streams at a time",
+                config.workers
+            )
         };
         let server = match &self.connect {
-            Some(url) => format!("\n  tells    {url}"),
+            Some(url) => format!("\n  reports  to {url}"),
             None => String::new(),
         };
-        let health = nowhere(&config.probes_addr, "/health/ready");
-        let metrics = nowhere(&config.metrics_addr, "/metrics");
+        let health = url(&config.probes_addr, "/health/ready");
+        let metrics = url(&config.metrics_addr, "/metrics");
         format!(
             "\
 Mainstay {version}, operator of streams
@@ -196,10 +199,10 @@ fn level(name: &str) -> String {
 
 /// Prints when the operator is ready, and whether it leads.
 async fn print_leadership(operator: &Arc<Running>, stop: &CancellationToken) {
-    let mut said = None;
+    let mut printed = None;
     while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
         let now = operator.is_ready().then(|| operator.is_leading());
-        if now == said || now.is_none() {
+        if now == printed || now.is_none() {
             continue;
         }
         let (classes, streams) = {
@@ -207,8 +210,8 @@ async fn print_leadership(operator: &Arc<Running>, stop: &CancellationToken) {
             (index.classes().count(), index.streams().count())
         };
         let does = match now {
-            Some(true) => "this one acts",
-            _ => "stands by, another acts",
+            Some(true) => "this replica leads",
+            _ => "standing by, another replica leads",
         };
         say(&format!("ready: {streams} streams of {classes} classes; {does}"));
         if classes == 0 {
@@ -218,7 +221,7 @@ async fn print_leadership(operator: &Arc<Running>, stop: &CancellationToken) {
                  `{me} crds | kubectl apply --server-side -f -` first"
             ));
         }
-        said = now;
+        printed = now;
     }
 }
 

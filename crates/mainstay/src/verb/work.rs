@@ -14,9 +14,9 @@ use crate::output::{self, Format, distance};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-States: due (somebody will look at once), waiting (for its time), running, retrying (it failed and
-will be tried again), stopped (it needs a person), paused (nobody looks until it is resumed), pausing
-(paused, but somebody is still at it). What needs no look is not in the queue.
+States: due (is reconciled next), waiting (until its time), running, retrying (an attempt failed),
+stopped (needs a person), paused (until it is resumed), pausing (paused, but an attempt is still
+running). Objects that need no reconciling are not in the queue.
 
 Examples:
   mainstay work                         what is due, running, retrying, stopped
@@ -131,7 +131,7 @@ impl RowState {
         format!("{self:?}").to_lowercase()
     }
 
-    /// The server's words for it; some of its rows may be said differently all the same.
+    /// The server's filter that includes it; the rows are filtered again by their exact state.
     fn query(self) -> (&'static str, String) {
         match self {
             RowState::Due => ("state", "ready".into()),
@@ -165,7 +165,7 @@ impl Work {
             Some(WorkVerb::List(args)) => list(args).await,
             Some(WorkVerb::Retry(one)) => one.act("retry", None, "will be reconciled now").await,
             Some(WorkVerb::Pause { one, reason }) => one.act("pause", reason, "is paused").await,
-            Some(WorkVerb::Resume(one)) => one.act("resume", None, "goes on").await,
+            Some(WorkVerb::Resume(one)) => one.act("resume", None, "is resumed").await,
         }
     }
 }
@@ -220,8 +220,8 @@ async fn list(args: ListArgs) -> Result<()> {
 }
 
 fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
-    let said = RowState::from_row(row);
-    let next = match said {
+    let state = RowState::from_row(row);
+    let next = match state {
         RowState::Due | RowState::Retrying | RowState::Waiting
             if row.due.seconds() <= now.seconds() =>
         {
@@ -232,7 +232,7 @@ fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
             String::new()
         }
     };
-    let why = match said {
+    let why = match state {
         RowState::Running | RowState::Pausing if row.reason.is_empty() => {
             format!("by {}", row.worker)
         }
@@ -242,22 +242,22 @@ fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
         _ => row.reason.clone(),
     };
     let failed = if row.attempt == 0 { String::new() } else { format!("{}x", row.attempt) };
-    vec![row.key.to_string(), said.word(), next, failed, row.org.clone(), why]
+    vec![row.key.to_string(), state.word(), next, failed, row.org.clone(), why]
 }
 
 /// The whole queue, whatever was filtered: `widget: 3 due, 2 stopped`, a line per kind.
 fn summary(counts: &[Count]) -> String {
     let mut kinds: BTreeMap<&str, BTreeMap<RowState, i64>> = BTreeMap::new();
     for count in counts {
-        let said = RowState::new(count.state, count.paused, count.failing);
-        *kinds.entry(&count.kind).or_default().entry(said).or_default() += count.rows;
+        let state = RowState::new(count.state, count.paused, count.failing);
+        *kinds.entry(&count.kind).or_default().entry(state).or_default() += count.rows;
     }
     if kinds.is_empty() {
-        return "the queue is empty: nothing needs a look".into();
+        return "the queue is empty: nothing to reconcile".into();
     }
-    let line = |(kind, said): (&str, BTreeMap<RowState, i64>)| {
-        let said = said.iter().map(|(said, rows)| format!("{rows} {}", said.word()));
-        format!("{kind}: {}", said.collect::<Vec<_>>().join(", "))
+    let line = |(kind, states): (&str, BTreeMap<RowState, i64>)| {
+        let states = states.iter().map(|(state, rows)| format!("{rows} {}", state.word()));
+        format!("{kind}: {}", states.collect::<Vec<_>>().join(", "))
     };
     kinds.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_tells_its_state_its_next_look_and_why_in_a_person_s_words() {
+    fn a_row_shows_its_state_its_next_attempt_and_why() {
         let later = Timestamp(NOW.0 + 240_000);
         let retry = Outcome::Retry { at: later, reason: "no region".into() };
         let stopped = after(Outcome::Stopped { reason: "no money".into() });

@@ -98,7 +98,7 @@ fn description(found: &FoundStream, facts: &StreamFacts, reasons: &[Reason]) -> 
     out += &line("Schedule", of("schedule"));
     let templates = facts.templates.iter().map(|(place, _)| place.to_string());
     out += &line("Templates", templates.collect::<Vec<_>>().join(", "));
-    out += &line("Says", of("message"));
+    out += &line("Message", of("message"));
     if let explain::OperatorState::Lease(place, lease) = &facts.operator {
         out += &line("Operator", format!("{} ({place})", lease.holder));
     }
