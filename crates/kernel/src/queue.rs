@@ -207,6 +207,12 @@ pub struct ClaimRequest {
     pub lease: Duration,
 }
 
+/// The organisation that was served last, by lane.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct FairnessCursor {
+    pub last_org: [String; 2],
+}
+
 /// A key that this worker holds until its lease ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use kernel::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked, WriteKind};
+use kernel::admission::{BatchState, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind};
 use kernel::change::{Change, CommandRecord, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
@@ -78,10 +78,7 @@ impl Tables {
         let mut rows = BatchState::default();
         for key in &touched.objects {
             if let Some((_, object)) = self.objects.get(key) {
-                rows.objects.insert(
-                    key.clone(),
-                    Tracked::loaded(StoredRevision { revision: object.revision }),
-                );
+                rows.objects.insert(key.clone(), Tracked::loaded(object.revision));
             }
         }
         for key in &touched.dependents_of {
@@ -255,7 +252,9 @@ impl Store for Memory {
         if let Some(bug) = self.bug {
             tables.spoil(bug, &mut changes);
         }
-        let mut rows = tables.load(&RowSet::by(&changes));
+        let mut touched = RowSet::default();
+        touched.add(&changes);
+        let mut rows = tables.load(&touched);
         let mut verdicts = rows.admit(&changes, now);
         if self.bug == Some(Bug::ReleaseTwice) {
             for release in changes.iter().flat_map(|change| &change.releases) {
@@ -268,7 +267,8 @@ impl Store for Memory {
                 }
             }
         }
-        let numbered = BatchState::number_logs(&changes, &mut verdicts, &mut tables.head, now);
+        let mut numbered = NumberedLogs::default();
+        numbered.add(&changes, &mut verdicts, &mut tables.head, now);
         let woke = rows.woke();
         tables.save(rows, now);
         tables.events.extend(numbered.events);

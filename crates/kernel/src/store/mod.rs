@@ -1,6 +1,7 @@
 //! The store: all durable state. [`Store::commit_all`] is the only way to write.
 
 pub mod postgres;
+mod sql;
 pub mod sqlite;
 
 use std::path::Path;
