@@ -214,11 +214,7 @@ pub fn command<R: Row>(row: &R) -> Result<CommandRecord, R::Error> {
 }
 
 pub fn log_heads<R: Row>(row: &R) -> Result<LogHeads, R::Error> {
-    Ok(LogHeads {
-        event_seq: row.value(0)?,
-        audit_seq: row.value(1)?,
-        audit_hash: row.value(2)?,
-    })
+    Ok(LogHeads { event_seq: row.value(0)?, audit_seq: row.value(1)?, audit_hash: row.value(2)? })
 }
 
 pub fn event<R: Row>(row: &R) -> Result<Event, R::Error> {

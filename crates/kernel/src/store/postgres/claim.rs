@@ -7,11 +7,11 @@ use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
+use crate::Timestamp;
 use crate::admission::{Lease, take_lease};
 use crate::change::Lane;
 use crate::queue::{Claim, ClaimBatch, ClaimRequest, FairnessCursor};
 use crate::store::sql::{self, Row as _};
-use crate::Timestamp;
 
 /// Promotes rows whose due time has passed; the SQL of [`crate::queue::QueueRow::promote`]. Skips
 /// rows that another transaction has locked.

@@ -18,9 +18,10 @@ use tokio_postgres::error::SqlState;
 
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
-use super::{chain, connection, failed, load, save};
+use super::{connection, failed, load, save};
 use crate::admission::{NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
+use crate::error::chain;
 use crate::log::LogHeads;
 use crate::store::{OnCommit, Wakeups, sql};
 use crate::{Class, Error, Result, Timestamp};
@@ -157,8 +158,10 @@ async fn transact(
     let statements = &Statements::of(client).await?;
     let mut touched = RowSet::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
-    let (_, mut rows) =
-        futures::try_join!(client.batch_execute("BEGIN"), load::rows(client, statements, &touched))?;
+    let (_, mut rows) = futures::try_join!(
+        client.batch_execute("BEGIN"),
+        load::rows(client, statements, &touched)
+    )?;
     let mut verdicts: Vec<Vec<Verdict>> =
         batch.iter().map(|waiting| rows.admit(&waiting.changes, waiting.now)).collect();
     let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
@@ -172,6 +175,9 @@ async fn transact(
     let woke = rows.woke();
     let note = Note { event_seq: head.event_seq, woke };
     let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
-    futures::try_join!(save::logs(client, statements, &numbered, &head), client.batch_execute(&commit))?;
+    futures::try_join!(
+        save::logs(client, statements, &numbered, &head),
+        client.batch_execute(&commit)
+    )?;
     Ok((verdicts, head, woke))
 }

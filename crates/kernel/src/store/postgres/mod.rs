@@ -17,16 +17,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object as Pooled, Pool};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Row};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::sql::{self, Row as _, Select};
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
+use crate::error::chain;
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, FairnessCursor, QueueRow};
@@ -35,7 +36,7 @@ use crate::{Error, Key, Object, Result, Timestamp};
 use read::Param;
 pub use schema::VERSION;
 
-/// The bound of the committers' queue; beyond it callers wait.
+/// The bound of the queues of committers and head reader; beyond it callers wait.
 const WAITING_MAX: usize = 4096;
 /// Concurrent batches: while one waits for the disk, the next is loaded and decided.
 const COMMITTERS: usize = 2;
@@ -49,7 +50,7 @@ pub struct Postgres {
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
     fairness: Mutex<FairnessCursor>,
-    newest: head_reader::HeadReader,
+    newest: mpsc::Sender<head_reader::Request>,
     wakeups: Arc<Wakeups>,
     _stop: DropGuard,
 }
@@ -70,8 +71,9 @@ impl Postgres {
             tokio::spawn(stop.clone().run_until_cancelled_owned(committer));
         }
         tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, wakeups.clone())));
-        let (newest, answers) = head_reader::HeadReader::new(pool.clone(), wakeups.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(answers));
+        let (newest, requests) = mpsc::channel(WAITING_MAX);
+        let head_reader = head_reader::run(pool.clone(), wakeups.clone(), requests);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(head_reader));
         let store = Postgres {
             newest,
             pool,
@@ -126,29 +128,17 @@ fn failed(error: PgError) -> Error {
     Error::unavailable(format!("the store (PostgreSQL: {})", chain(&error)), error)
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
-}
-
 #[async_trait]
 impl Store for Postgres {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        let stopped = || Error::unavailable("the store", "it is shutting down");
-        let (reply, answer) = oneshot::channel();
-        self.commits.send(commit::Waiting { changes, now, reply }).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        ask(&self.commits, |reply| commit::Waiting { changes, now, reply }).await
     }
 
-    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
         let client = self.client().await?;
         let fairness = self.fairness.lock().clone();
-        let (claimed, fairness) = claim::claim(&client, &ask, fairness).await.map_err(failed)?;
+        let (claimed, fairness) =
+            claim::claim(&client, &request, fairness).await.map_err(failed)?;
         *self.fairness.lock() = fairness;
         Ok(claimed)
     }
@@ -218,7 +208,7 @@ impl Store for Postgres {
     }
 
     async fn newest_event(&self) -> Result<i64> {
-        self.newest.ask().await
+        ask(&self.newest, |reply| reply).await
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {

@@ -42,8 +42,9 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     let mut due = connection.prepare_cached(&format!(
         "SELECT {QUEUE_COLUMNS} FROM queue WHERE state IN (1, 2) AND due <= ?1 ORDER BY due LIMIT ?2"
     ))?;
-    let rows: Vec<QueueRow> =
-        due.query_map([now.millis(), PROMOTED_MAX], |row| queue_row(row))?.collect::<rusqlite::Result<_>>()?;
+    let rows: Vec<QueueRow> = due
+        .query_map([now.millis(), PROMOTED_MAX], |row| queue_row(row))?
+        .collect::<rusqlite::Result<_>>()?;
     for mut row in rows {
         row.promote(now);
         update_queue(connection, &row)?;
@@ -131,5 +132,6 @@ fn of_org(
         "SELECT {QUEUE_COLUMNS} FROM queue WHERE lane = ?1 AND state = 0 AND paused = 0 AND org = ?2
          ORDER BY due LIMIT ?3 OFFSET ?4"
     ))?;
-    rows.query_map(params![lane.number(), org, most as i64, skip as i64], |row| queue_row(row))?.collect()
+    rows.query_map(params![lane.number(), org, most as i64, skip as i64], |row| queue_row(row))?
+        .collect()
 }

@@ -42,7 +42,8 @@ pub fn rows(connection: &Connection, touched: &RowSet) -> rusqlite::Result<Batch
     ] {
         for key in keys {
             let mut statement = connection.prepare_cached(sql)?;
-            let found = statement.query_map([key.as_str()], |row| Ok((row.key(0)?, row.get(1)?)))?;
+            let found =
+                statement.query_map([key.as_str()], |row| Ok((row.key(0)?, row.get(1)?)))?;
             into.insert(key.clone(), found.collect::<rusqlite::Result<_>>()?);
         }
     }

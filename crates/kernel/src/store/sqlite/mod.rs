@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::sql::{self, Select};
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
@@ -71,12 +71,8 @@ impl Sqlite {
         Ok(Sqlite { path, ops, writer, readers, cache, wakeups })
     }
 
-    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
-        let stopped = || Error::unavailable("the store", "its writer has stopped");
-        let (reply, answer) = oneshot::channel();
-        let ops = self.ops.as_ref().ok_or_else(stopped)?;
-        ops.send(op(reply)).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+    fn ops(&self) -> &mpsc::Sender<Op> {
+        self.ops.as_ref().expect("the store is not being dropped")
     }
 
     /// Runs a task in the writer's transaction.
@@ -87,7 +83,7 @@ impl Sqlite {
         work: impl FnMut(&mut Session<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let task = |reply| Box::new(Task { work, reply, result: None });
-        self.ask(|reply| Op::Task { cost, sync, task: task(reply) }).await
+        ask(self.ops(), |reply| Op::Task { cost, sync, task: task(reply) }).await
     }
 
     /// Runs a query that may be slow on a blocking thread.
@@ -217,12 +213,12 @@ impl Readers {
 #[async_trait]
 impl Store for Sqlite {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        self.ask(|reply| Op::Commit(Commit { changes, now, reply })).await
+        ask(self.ops(), |reply| Op::Commit(Commit { changes, now, reply })).await
     }
 
-    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
-        let slots = ask.slots;
-        self.write(slots, false, move |session| claim::claim(session, &ask)).await
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
+        let slots = request.slots;
+        self.write(slots, false, move |session| claim::claim(session, &request)).await
     }
 
     async fn lease(
@@ -233,9 +229,8 @@ impl Store for Sqlite {
         until: Timestamp,
     ) -> Result<Option<Lease>> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        let lease = move |connection: &Connection| {
-            writer::lease(connection, &name, &holder, now, until)
-        };
+        let lease =
+            move |connection: &Connection| writer::lease(connection, &name, &holder, now, until);
         self.write(1, true, move |session| lease(session.connection)).await
     }
 

@@ -160,8 +160,9 @@ impl Writer {
                 (Vec::new(), Some(what_failed(&error)))
             }
         };
-        let failed =
-            || failed.as_ref().map(|what| Error::unavailable(format!("the store ({what})"), &**what));
+        let failed = || {
+            failed.as_ref().map(|what| Error::unavailable(format!("the store ({what})"), &**what))
+        };
         let mut verdicts = verdicts.into_iter();
         for commit in batch.commits {
             let verdicts = verdicts.next().unwrap_or_default();
