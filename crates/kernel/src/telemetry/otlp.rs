@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_is_not_a_url_is_refused_by_its_field() {
-        let message = start("not a url", 100).err().expect("refused").to_string();
+        let message = start("not a url", 100).unwrap_err().to_string();
         assert!(message.starts_with("telemetry.otlp_endpoint: not a url"), "{message}");
     }
 }
