@@ -4,6 +4,7 @@
 //!
 //! SQLite, PostgreSQL and the simulator share this file; none of them decides anything itself.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Accepted, Change, CommandRecord, Refusal, Verdict, Wake, Work, Write};
@@ -27,12 +28,6 @@ pub struct RowSet {
 }
 
 impl RowSet {
-    pub fn by(changes: &[Change]) -> RowSet {
-        let mut touched = RowSet::default();
-        touched.add(changes);
-        touched
-    }
-
     pub fn add(&mut self, changes: &[Change]) {
         let touched = self;
         for change in changes {
@@ -90,12 +85,6 @@ impl<T: Clone + PartialEq> Tracked<T> {
     }
 }
 
-/// The part of a stored object that admission needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoredRevision {
-    pub revision: i64,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
     pub used: i64,
@@ -109,10 +98,20 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
+/// A row as the changes admitted before left it.
+fn current<'a, K, Q, T>(rows: &'a BTreeMap<K, Tracked<T>>, key: &Q) -> Option<&'a T>
+where
+    K: Borrow<Q> + Ord,
+    Q: Ord + ?Sized,
+{
+    rows.get(key)?.after.as_ref()
+}
+
 /// The rows that a batch touches. What was not loaded does not exist.
 #[derive(Debug, Default)]
 pub struct BatchState {
-    pub objects: BTreeMap<Key, Tracked<StoredRevision>>,
+    /// The revisions of objects.
+    pub objects: BTreeMap<Key, Tracked<i64>>,
     /// key -> (dependent, its organisation)
     pub dependents: BTreeMap<Key, BTreeMap<Key, String>>,
     /// key -> (dependency, its organisation)
@@ -143,6 +142,33 @@ pub struct NumberedLogs {
     pub audit: Vec<AuditEntry>,
 }
 
+impl NumberedLogs {
+    /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
+    pub fn add(
+        &mut self,
+        changes: &[Change],
+        verdicts: &mut [Verdict],
+        head: &mut LogHeads,
+        now: Timestamp,
+    ) {
+        for (change, verdict) in changes.iter().zip(verdicts) {
+            let Ok(accepted) = verdict else { continue };
+            if let Some(draft) = &change.event {
+                let new = || Some(Json::encode(&written(change.write.as_ref()?)));
+                let data = draft.data.clone().or_else(new).unwrap_or_default();
+                let event = head.append_event(draft, data, now);
+                accepted.event = Some(event.seq);
+                self.events.push(event);
+            }
+            if let Some(draft) = &change.audit {
+                let entry = head.append_audit(draft.clone(), now);
+                accepted.audit = Some(entry.seq);
+                self.audit.push(entry);
+            }
+        }
+    }
+}
+
 impl BatchState {
     /// Decides the changes in order, each against the state that the earlier ones left.
     pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
@@ -170,32 +196,6 @@ impl BatchState {
             .any(|tracked| tracked.changed() && tracked.after.as_ref().is_some_and(waits))
     }
 
-    /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
-    pub fn number_logs(
-        changes: &[Change],
-        verdicts: &mut [Verdict],
-        head: &mut LogHeads,
-        now: Timestamp,
-    ) -> NumberedLogs {
-        let mut numbered = NumberedLogs::default();
-        for (change, verdict) in changes.iter().zip(verdicts) {
-            let Ok(accepted) = verdict else { continue };
-            if let Some(draft) = &change.event {
-                let new = || Some(Json::encode(&written(change.write.as_ref()?)));
-                let data = draft.data.clone().or_else(new).unwrap_or_default();
-                let event = head.append_event(draft, data, now);
-                accepted.event = Some(event.seq);
-                numbered.events.push(event);
-            }
-            if let Some(draft) = &change.audit {
-                let entry = head.append_audit(draft.clone(), now);
-                accepted.audit = Some(entry.seq);
-                numbered.audit.push(entry);
-            }
-        }
-        numbered
-    }
-
     fn check(&self, change: &Change) -> Result<(), Refusal> {
         self.check_command(change)?;
         for lease in &change.leases {
@@ -208,7 +208,7 @@ impl BatchState {
             self.check_revision(key, *expected)?;
         }
         match &change.write {
-            Some(Write::Create(object)) if self.stored(&object.key).is_some() => {
+            Some(Write::Create(object)) if current(&self.objects, &object.key).is_some() => {
                 return Err(Refusal::Exists(object.key.clone()));
             }
             Some(Write::Update(object) | Write::Transition(object)) => {
@@ -221,7 +221,7 @@ impl BatchState {
 
     fn check_command(&self, change: &Change) -> Result<(), Refusal> {
         let Some(command) = &change.command else { return Ok(()) };
-        match self.commands.get(&command.id).and_then(|tracked| tracked.after.as_ref()) {
+        match current(&self.commands, &command.id) {
             None => Ok(()),
             Some(done) if done.digest == command.digest => {
                 Err(Refusal::Repeated { id: command.id.clone(), answer: done.answer.clone() })
@@ -233,30 +233,22 @@ impl BatchState {
     fn check_work(&self, change: &Change) -> Result<(), Refusal> {
         match &change.work {
             Some(Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. }) => {
-                let row = self.queue.get(key).and_then(|tracked| tracked.after.as_ref());
-                let ours =
-                    row.is_some_and(|row| row.fence == *fence && row.state == State::Running);
+                let ours = |row: &QueueRow| row.fence == *fence && row.state == State::Running;
+                let ours = current(&self.queue, key).is_some_and(ours);
                 if ours { Ok(()) } else { Err(Refusal::FenceLost(key.to_string())) }
             }
             Some(Work::Resume { key }) => {
-                let row = self.queue.get(key).and_then(|tracked| tracked.after.as_ref());
-                row.map(|_| ()).ok_or_else(|| Refusal::Missing(key.clone()))
+                current(&self.queue, key).map(|_| ()).ok_or_else(|| Refusal::Missing(key.clone()))
             }
             Some(Work::Pause { .. }) | None => Ok(()),
         }
     }
 
-    fn stored(&self, key: &Key) -> Option<&StoredRevision> {
-        self.objects.get(key).and_then(|tracked| tracked.after.as_ref())
-    }
-
     fn check_revision(&self, key: &Key, expected: i64) -> Result<(), Refusal> {
-        match self.stored(key) {
+        match current(&self.objects, key) {
             None => Err(Refusal::Missing(key.clone())),
-            Some(stored) if stored.revision == expected => Ok(()),
-            Some(stored) => {
-                Err(Refusal::Stale { key: key.clone(), expected, found: stored.revision })
-            }
+            Some(found) if *found == expected => Ok(()),
+            Some(found) => Err(Refusal::Stale { key: key.clone(), expected, found: *found }),
         }
     }
 
@@ -275,7 +267,7 @@ impl BatchState {
             *lowest = limit.min(*lowest);
         }
         for (counter, (asked, limit)) in more {
-            let used = self.counter(counter).map_or(0, |counter| counter.used);
+            let used = current(&self.counters, counter).map_or(0, |counter| counter.used);
             if asked > 0 && used.saturating_add(asked) > limit {
                 return Err(Refusal::Limit { counter: counter.into(), used, limit, asked });
             }
@@ -283,13 +275,8 @@ impl BatchState {
         Ok(())
     }
 
-    fn counter(&self, name: &str) -> Option<&Counter> {
-        self.counters.get(name).and_then(|tracked| tracked.after.as_ref())
-    }
-
     fn held(&self, counter: &str, holder: &str) -> i64 {
-        let key = (counter.to_owned(), holder.to_owned());
-        self.holds.get(&key).and_then(|tracked| tracked.after).unwrap_or(0)
+        *current(&self.holds, &(counter.to_owned(), holder.to_owned())).unwrap_or(&0)
     }
 
     /// Applies an admitted change. Returns the object's new revision.
@@ -327,7 +314,7 @@ impl BatchState {
         };
         let mut object = written(write);
         let (key, revision) = (object.key.clone(), object.revision);
-        self.objects.entry(key.clone()).or_default().after = Some(StoredRevision { revision });
+        self.objects.entry(key.clone()).or_default().after = Some(revision);
         let before = self.writes.remove(&key);
         let kind_before = before.as_ref().map_or(kind, |(_, kind)| *kind);
         if let (WriteKind::Transition, Some((before, _))) = (kind, before) {

@@ -2,6 +2,7 @@
 //! refuses it as a whole.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::error::Class;
 use crate::{Json, Key, Object, Timestamp};
@@ -107,19 +108,7 @@ pub enum Outcome {
     },
 }
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
     Urgent,
@@ -224,7 +213,7 @@ impl EventDraft {
 }
 
 /// Who did what, to what, from where, and with what result. Never holds a secret.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, ToSchema)]
 pub struct AuditDraft {
     pub actor: String,
     pub action: String,

@@ -23,6 +23,9 @@ pub enum Error {
     MethodNotAllowed { method: String },
     #[error("{0}")]
     Conflict(String),
+    /// It was purged; `oldest` is the first that is kept.
+    #[error("{what} is no longer kept; the oldest is {oldest}")]
+    Gone { what: String, oldest: i64 },
     /// An error with a code of the domain's own.
     #[error("{message}")]
     Coded { code: u32, class: Class, message: String },
@@ -113,7 +116,7 @@ impl Error {
             Error::Unauthenticated { .. } => Class::Unauthenticated,
             Error::Forbidden(_) => Class::Forbidden,
             Error::NotFound(_) => Class::NotFound,
-            Error::Conflict(_) => Class::Conflict,
+            Error::Conflict(_) | Error::Gone { .. } => Class::Conflict,
             Error::Coded { class, .. } => *class,
             Error::Refused(refusal) => refusal.class(),
             Error::Busy { .. } | Error::Transient(_) | Error::Unavailable { .. } => {
@@ -122,6 +125,18 @@ impl Error {
             Error::Internal { .. } => Class::Terminal,
         }
     }
+}
+
+/// The error and its sources, as text.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

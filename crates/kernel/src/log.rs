@@ -61,14 +61,6 @@ pub struct EventFilter {
     pub org: Option<String>,
 }
 
-impl EventFilter {
-    pub fn matches(&self, event: &Event) -> bool {
-        self.kind.as_deref().is_none_or(|kind| kind == event.subject.kind())
-            && self.subject.as_ref().is_none_or(|subject| *subject == event.subject)
-            && self.org.as_deref().is_none_or(|org| org == event.org)
-    }
-}
-
 /// An audit entry with its position in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditEntry {
@@ -88,16 +80,6 @@ pub struct AuditFilter {
     pub after: i64,
     /// Newest first, from before this number.
     pub before: Option<i64>,
-}
-
-impl AuditFilter {
-    pub fn matches(&self, entry: &AuditEntry) -> bool {
-        self.actor.as_deref().is_none_or(|actor| actor == entry.entry.actor)
-            && self.target.as_deref().is_none_or(|target| target == entry.entry.target)
-            && self.org.as_deref().is_none_or(|org| org == entry.entry.org)
-            && entry.seq > self.after
-            && self.before.is_none_or(|before| entry.seq < before)
-    }
 }
 
 /// The last sequence number of both logs, and the last hash of the audit log.
@@ -143,11 +125,7 @@ fn chain_hash(before: &str, seq: i64, at: Timestamp, entry: &AuditDraft) -> Stri
         hash.update((field.text().len() as u64).to_be_bytes());
         hash.update(field.text());
     }
-    use std::fmt::Write;
-    hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    format!("{:x}", hash.finalize())
 }
 
 /// Verifies the hash chain entry by entry, from the first.

@@ -1,5 +1,8 @@
 //! The query behind every list and search, and its text form.
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use crate::{Error, Key, Object, Result};
 
 /// Conditions that must all hold. Results come newest first, a page at a time.
@@ -22,10 +25,12 @@ pub struct ObjectQuery {
     pub limit: usize,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+#[schema(as = ObjectPage)]
 pub struct QueryPage {
     pub objects: Vec<Object>,
-    /// Where the next page begins; `None` on the last page.
+    /// The `after` of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<i64>,
 }
 

@@ -6,23 +6,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::change::{Lane, Outcome, Wake};
 use crate::{Key, Timestamp};
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[schema(as = WorkState)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -47,6 +36,16 @@ impl State {
         }
     }
 
+    /// The label of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Waiting => "waiting",
+            State::Running => "running",
+            State::Stopped => "stopped",
+        }
+    }
+
     pub fn from_number(number: i16) -> State {
         match number {
             0 => State::Ready,
@@ -57,7 +56,7 @@ impl State {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QueueRow {
     pub key: Key,
     pub org: String,
@@ -205,6 +204,12 @@ pub struct ClaimRequest {
     pub slots_normal: usize,
     pub now: Timestamp,
     pub lease: Duration,
+}
+
+/// The organisation that was served last, by lane.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct FairnessCursor {
+    pub last_org: [String; 2],
 }
 
 /// A key that this worker holds until its lease ends.

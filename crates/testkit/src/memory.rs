@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use kernel::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked, WriteKind};
+use kernel::admission::{BatchState, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind};
 use kernel::change::{Change, CommandRecord, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
@@ -78,10 +78,7 @@ impl Tables {
         let mut rows = BatchState::default();
         for key in &touched.objects {
             if let Some((_, object)) = self.objects.get(key) {
-                rows.objects.insert(
-                    key.clone(),
-                    Tracked::loaded(StoredRevision { revision: object.revision }),
-                );
+                rows.objects.insert(key.clone(), Tracked::loaded(object.revision));
             }
         }
         for key in &touched.dependents_of {
@@ -248,6 +245,28 @@ fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap
     }
 }
 
+fn event_matches(filter: &EventFilter, event: &Event) -> bool {
+    filter.kind.as_deref().is_none_or(|kind| kind == event.subject.kind())
+        && filter.subject.as_ref().is_none_or(|subject| *subject == event.subject)
+        && filter.org.as_deref().is_none_or(|org| org == event.org)
+}
+
+fn entry_matches(filter: &AuditFilter, entry: &AuditEntry) -> bool {
+    filter.actor.as_deref().is_none_or(|actor| actor == entry.entry.actor)
+        && filter.target.as_deref().is_none_or(|target| target == entry.entry.target)
+        && filter.org.as_deref().is_none_or(|org| org == entry.entry.org)
+        && entry.seq > filter.after
+        && filter.before.is_none_or(|before| entry.seq < before)
+}
+
+fn row_matches(filter: &WorkFilter, row: &QueueRow) -> bool {
+    filter.key.as_ref().is_none_or(|key| *key == row.key)
+        && filter.org.as_deref().is_none_or(|org| org == row.org)
+        && filter.state.is_none_or(|state| state == row.state)
+        && filter.paused.is_none_or(|paused| paused == row.paused)
+        && (!filter.failing || row.attempt > 0)
+}
+
 #[async_trait]
 impl Store for Memory {
     async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
@@ -255,7 +274,9 @@ impl Store for Memory {
         if let Some(bug) = self.bug {
             tables.spoil(bug, &mut changes);
         }
-        let mut rows = tables.load(&RowSet::by(&changes));
+        let mut touched = RowSet::default();
+        touched.add(&changes);
+        let mut rows = tables.load(&touched);
         let mut verdicts = rows.admit(&changes, now);
         if self.bug == Some(Bug::ReleaseTwice) {
             for release in changes.iter().flat_map(|change| &change.releases) {
@@ -268,7 +289,8 @@ impl Store for Memory {
                 }
             }
         }
-        let numbered = BatchState::number_logs(&changes, &mut verdicts, &mut tables.head, now);
+        let mut numbered = NumberedLogs::default();
+        numbered.add(&changes, &mut verdicts, &mut tables.head, now);
         let woke = rows.woke();
         tables.save(rows, now);
         tables.events.extend(numbered.events);
@@ -356,7 +378,7 @@ impl Store for Memory {
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         let tables = self.tables.lock();
         let events =
-            tables.events.iter().filter(|event| event.seq > after && filter.matches(event));
+            tables.events.iter().filter(|event| event.seq > after && event_matches(filter, event));
         Ok(events.take(limit).cloned().collect())
     }
 
@@ -366,7 +388,7 @@ impl Store for Memory {
 
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
         let tables = self.tables.lock();
-        let matching = tables.audit.iter().filter(|entry| filter.matches(entry)).cloned();
+        let matching = tables.audit.iter().filter(|entry| entry_matches(filter, entry)).cloned();
         Ok(match filter.before {
             Some(_) => matching.rev().take(limit).collect(),
             None => matching.take(limit).collect(),
@@ -384,7 +406,7 @@ impl Store for Memory {
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
         let tables = self.tables.lock();
         let mut rows: Vec<QueueRow> =
-            tables.queue.values().filter(|row| filter.matches(row)).cloned().collect();
+            tables.queue.values().filter(|row| row_matches(filter, row)).cloned().collect();
         rows.sort_by_key(|row| row.due);
         rows.truncate(limit);
         Ok(rows)

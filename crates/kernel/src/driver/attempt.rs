@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::backoff;
 use super::worker::{AnyWorker, Requeue};
 use crate::change::{Outcome, Refusal, Work};
+use crate::error::panic_message;
 use crate::queue::Claim;
 use crate::store::commit;
 use crate::{Ambient, Change, Class, Error, Object, Result, Store, Timestamp};
@@ -148,8 +149,7 @@ async fn with_panic_and_lease(
     tokio::select! {
         biased;
         done = work => done.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let text = panic_message(panic.as_ref());
             tracing::error!(key = %attempt.object.key, panic = text, "worker panicked");
             Err(Error::Transient(format!("the worker panicked: {text}")))
         }),
@@ -175,17 +175,13 @@ async fn complete(
             after_error(context, claim, &error)
         }
     };
-    let end = end_of(&outcome);
     match write(context, claim, changes, outcome).await {
-        Ok(()) => end,
+        Ok(end) => end,
         Err(Error::Refused(Refusal::FenceLost(_))) => AttemptResult::Lost,
         Err(error @ Error::Refused(_)) => {
             let outcome = after_error(context, claim, &error);
-            let end = end_of(&outcome);
-            match write(context, claim, vec![Change::default()], outcome).await {
-                Ok(()) => end,
-                Err(_) => AttemptResult::Lost,
-            }
+            let written = write(context, claim, vec![Change::default()], outcome).await;
+            written.unwrap_or(AttemptResult::Lost)
         }
         // The store is unreachable: the lease expires, and the key is claimed again.
         Err(error) => {
@@ -240,15 +236,14 @@ async fn write(
     claim: &Claim,
     mut changes: Vec<Change>,
     outcome: Outcome,
-) -> Result<()> {
+) -> Result<AttemptResult> {
+    let end = end_of(&outcome);
     let several = changes.len() > 1;
     if let Some(last) = changes.last_mut() {
         last.follows = several;
         last.work = Some(Work::Complete { key: claim.key.clone(), fence: claim.fence, outcome });
     }
     let verdicts = context.store.commit_all(changes, context.ambient.now()).await?;
-    for verdict in verdicts {
-        verdict?;
-    }
-    Ok(())
+    verdicts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(end)
 }

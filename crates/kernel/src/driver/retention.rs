@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Ambient, Result, Store};
+use crate::{Ambient, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -25,7 +25,7 @@ impl Default for Retention {
 const EVERY: Duration = Duration::from_secs(600);
 /// Rows per transaction: few enough not to delay other commits.
 const ROWS_AT_ONCE: usize = 1000;
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// Runs until `stop`.
 pub async fn run_retention(
@@ -55,11 +55,8 @@ async fn round(
 ) -> Result<()> {
     let now = ambient.now();
     let ago = |days: u64| {
-        crate::Timestamp(
-            now.0
-                - i64::try_from((DAY * u32::try_from(days).unwrap_or(u32::MAX)).as_millis())
-                    .unwrap_or(i64::MAX),
-        )
+        let days = i64::try_from(days).unwrap_or(i64::MAX);
+        Timestamp(now.0.saturating_sub(days.saturating_mul(DAY_MS)))
     };
     if store.lease("retention", name, now, now.plus(EVERY)).await?.is_none() {
         return Ok(());

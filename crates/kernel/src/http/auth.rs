@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tower::{Layer, Service};
 
 use super::RequestContext;
+use super::context::context;
 use crate::identity::{Action, Principal, TokenProblem};
 use crate::rate_limit::RateLimiter;
 use crate::{App, Error, Result, Timestamp};
@@ -138,9 +139,7 @@ struct UnverifiedCaller {
 impl AuthLayer {
     /// Admits the request if the route is public or its token was verified before.
     fn authenticate_cached(&self, request: &Request) -> Result<Option<UnverifiedCaller>> {
-        let context = request.extensions().get::<Arc<RequestContext>>();
-        let missing = || Error::internal("the request has no context", "not behind http::router");
-        let context = context.ok_or_else(missing)?;
+        let context = context(request.extensions())?;
         context.set_route(self.route.clone());
         if self.action == Action::Public {
             return Ok(None);

@@ -3,21 +3,21 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method};
+use axum::http::{Extensions, HeaderMap, Method};
 use tokio_util::sync::CancellationToken;
 
+use super::Config;
 use super::auth::RateGate;
 use super::mount::AnyMount;
 use super::pipeline::REQUEST_ID;
 use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::telemetry::Trace;
-use crate::{Ambient, Error, Json};
+use crate::{Ambient, Error, Json, Result};
 
 /// The longest request id that is taken over from a client.
 const REQUEST_ID_CHARS_MAX: usize = 128;
@@ -49,9 +49,7 @@ pub(super) struct Server {
     /// The APIs with documents of their own.
     pub mounts: Vec<Arc<dyn AnyMount>>,
     pub rate_gate: RateGate,
-    pub body_bytes_max: usize,
-    /// The longest pause between two parts of a body.
-    pub body_pause_max: Duration,
+    pub config: Config,
 }
 
 impl RequestContext {
@@ -76,7 +74,8 @@ impl RequestContext {
         }
     }
 
-    /// A context without a server, for tests of error mappers.
+    /// A context without a server.
+    #[cfg(test)]
     pub fn detached(request_id: &str, method: Method, path: &str) -> RequestContext {
         RequestContext {
             request_id: request_id.into(),
@@ -106,6 +105,12 @@ impl RequestContext {
         }
     }
 
+    /// Returns the caller. A public route has none.
+    pub(super) fn caller(&self) -> Result<&Arc<Principal>> {
+        let public = || Error::internal("the route is public", "it has no caller");
+        self.caller.get().ok_or_else(public)
+    }
+
     /// Names the route that matched, for metrics and logs: its template, never the path.
     pub(super) fn set_route(&self, template: Arc<str>) {
         let _ = self.route.set(template);
@@ -130,12 +135,10 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
     fits.then(|| id.to_owned())
 }
 
-fn context(parts: &Parts) -> Option<&Arc<RequestContext>> {
-    parts.extensions.get()
-}
-
-fn caller(parts: &Parts) -> Option<Caller> {
-    context(parts)?.caller.get().cloned().map(Caller)
+/// Returns the context of a request.
+pub(super) fn context(extensions: &Extensions) -> Result<&Arc<RequestContext>> {
+    let missing = || Error::internal("the request has no context", "not behind http::router");
+    extensions.get().ok_or_else(missing)
 }
 
 /// Extracts the [`RequestContext`].
@@ -143,9 +146,8 @@ pub struct Context(pub Arc<RequestContext>);
 
 impl<S: Sync> FromRequestParts<S> for Context {
     type Rejection = Error;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Context, Error> {
-        let missing = || Error::internal("the request has no context", "not behind http::router");
-        context(parts).cloned().map(Context).ok_or_else(missing)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Context> {
+        Ok(Context(context(&parts.extensions)?.clone()))
     }
 }
 
@@ -154,16 +156,16 @@ pub struct Caller(pub Arc<Principal>);
 
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Error;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Error> {
-        let missing = || Error::internal("the route is public", "it has no caller");
-        caller(parts).ok_or_else(missing)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller> {
+        Ok(Caller(context(&parts.extensions)?.caller()?.clone()))
     }
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for Caller {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Caller>, Infallible> {
-        Ok(caller(parts))
+        let context = context(&parts.extensions).ok();
+        Ok(context.and_then(|context| context.caller.get()).cloned().map(Caller))
     }
 }
 

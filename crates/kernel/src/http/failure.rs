@@ -14,71 +14,38 @@ use utoipa::openapi::{RefOr, Schema};
 use super::RequestContext;
 use crate::Error;
 use crate::change::Refusal;
-use crate::error::Class;
+use crate::error::{Class, chain};
 
 /// Writes an error in a domain's own format.
 pub type ErrorMapper = Arc<dyn Fn(&Error, &RequestContext) -> Response + Send + Sync>;
 
-/// An error that the pipeline will write.
-#[derive(Debug, Clone)]
-pub struct Failure {
-    pub(super) error: Arc<Error>,
-    /// For something that was purged: the oldest that still exists.
-    oldest: Option<i64>,
-}
-
-impl Failure {
-    pub fn new(error: Error) -> Failure {
-        Failure { error: Arc::new(error), oldest: None }
-    }
-
-    /// For something that was purged; `oldest` still exists.
-    pub fn gone(what: &str, oldest: i64) -> Failure {
-        let error = Error::Conflict(format!("{what} is no longer kept; the oldest is {oldest}"));
-        Failure { error: Arc::new(error), oldest: Some(oldest) }
-    }
-
-    pub(super) fn render(&self, context: &RequestContext) -> Response {
-        let (status, code) = match self.oldest {
-            Some(_) => (StatusCode::GONE, "gone"),
-            None => (status(&self.error), code(&self.error)),
-        };
-        let body = Body {
-            error: Shape {
-                class: self.error.class().label(),
-                code,
-                message: message(&self.error),
-                field: field(&self.error),
-                oldest: self.oldest,
-                request_id: &context.request_id,
-            },
-        };
-        let bytes = serde_json::to_vec(&body).expect("our own types serialise");
-        let json = HeaderValue::from_static("application/json");
-        let mut response = (status, [(header::CONTENT_TYPE, json)], bytes).into_response();
-        add_headers(response.headers_mut(), &self.error, context);
-        response
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::new(error)
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let mut response = status(&self.error).into_response();
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
+/// Leaves the error for the pipeline to write.
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        Failure::new(self).into_response()
+        let mut response = status(&self).into_response();
+        response.extensions_mut().insert(Arc::new(self));
+        response
     }
+}
+
+/// Writes an error in the kernel's format.
+pub(super) fn render(error: &Error, context: &RequestContext) -> Response {
+    let (field, oldest) = match error {
+        Error::Invalid { field, .. } => (Some(field.as_str()), None),
+        Error::Gone { oldest, .. } => (None, Some(*oldest)),
+        _ => (None, None),
+    };
+    let error_body = Shape {
+        class: error.class().label(),
+        code: code(error),
+        message: message(error),
+        field,
+        oldest,
+        request_id: &context.request_id,
+    };
+    let bytes = serde_json::to_vec(&Body { error: error_body }).expect("our own types serialise");
+    let json = HeaderValue::from_static("application/json");
+    (status(error), [(header::CONTENT_TYPE, json)], bytes).into_response()
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -116,6 +83,7 @@ pub fn status(error: &Error) -> StatusCode {
         Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         Error::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
         Error::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Error::Gone { .. } => StatusCode::GONE,
         other => match other.class() {
             Class::Invalid => StatusCode::BAD_REQUEST,
             Class::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -133,6 +101,7 @@ fn code(error: &Error) -> &'static str {
         Error::TooLarge { .. } => "too_large",
         Error::MethodNotAllowed { .. } => "method_not_allowed",
         Error::Busy { .. } => "busy",
+        Error::Gone { .. } => "gone",
         Error::Unavailable { .. } => "unavailable",
         Error::Internal { .. } => "internal",
         Error::Refused(refusal) => match refusal {
@@ -145,13 +114,6 @@ fn code(error: &Error) -> &'static str {
             Refusal::Mismatch { .. } => "mismatch",
         },
         other => other.class().label(),
-    }
-}
-
-fn field(error: &Error) -> Option<&str> {
-    match error {
-        Error::Invalid { field, .. } => Some(field),
-        _ => None,
     }
 }
 
@@ -187,19 +149,10 @@ pub(super) fn add_headers(headers: &mut HeaderMap, error: &Error, context: &Requ
 
 /// Logs the error with its sources.
 pub(super) fn log(error: &Error, context: &RequestContext) {
-    let source = || {
-        let mut text = String::new();
-        let mut next = std::error::Error::source(error);
-        while let Some(cause) = next {
-            text = format!("{text}: {cause}");
-            next = cause.source();
-        }
-        text
-    };
     let (request_id, path) = (&context.request_id, &context.path);
     match error.class() {
-        Class::Terminal => tracing::error!(%request_id, %path, "{error}{}", source()),
-        Class::Transient => tracing::warn!(%request_id, %path, "{error}{}", source()),
+        Class::Terminal => tracing::error!(%request_id, %path, "{}", chain(error)),
+        Class::Transient => tracing::warn!(%request_id, %path, "{}", chain(error)),
         _ => tracing::debug!(%request_id, %path, "{error}"),
     }
 }
@@ -212,7 +165,8 @@ mod tests {
 
     async fn rendered(error: Error) -> (StatusCode, HeaderMap, serde_json::Value) {
         let context = RequestContext::detached("r1", Method::GET, "/x");
-        let response = Failure::new(error).render(&context);
+        let mut response = render(&error, &context);
+        add_headers(response.headers_mut(), &error, &context);
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, 10_000).await.unwrap();
         (parts.status, parts.headers, serde_json::from_slice(&bytes).unwrap())

@@ -39,8 +39,7 @@ impl<S: Sync> FromRequestParts<S> for Idempotency {
 
 impl Idempotency {
     pub(super) fn read(parts: &Parts, context: &RequestContext) -> Result<Idempotency> {
-        let public = || Error::internal("the route is public", "it has no caller");
-        let who = context.caller.get().ok_or_else(public)?;
+        let who = context.caller()?;
         let request = format!("{} {}", parts.method, parts.uri.path());
         let Some(key) = parts.headers.get("idempotency-key") else {
             return Ok(Idempotency { id: None, request });

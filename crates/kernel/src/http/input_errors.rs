@@ -68,15 +68,14 @@ fn field_error(path: &str, whole: &str, message: &str) -> Error {
             return Error::invalid(field, unknown_message(unknown, what, rest));
         }
     }
-    if let Some(missing) = message.strip_prefix("missing field `") {
-        let missing = missing.trim_end_matches('`');
-        let field = if path == whole { missing.to_owned() } else { format!("{path}.{missing}") };
-        return Error::invalid(field, "is missing");
-    }
-    if let Some(twice) = message.strip_prefix("duplicate field `") {
-        let twice = twice.trim_end_matches('`');
-        let field = if path == whole { twice.to_owned() } else { format!("{path}.{twice}") };
-        return Error::invalid(field, "is there twice");
+    for (start, problem) in
+        [("missing field `", "is missing"), ("duplicate field `", "is there twice")]
+    {
+        if let Some(name) = message.strip_prefix(start) {
+            let name = name.trim_end_matches('`');
+            let field = if path == whole { name.to_owned() } else { format!("{path}.{name}") };
+            return Error::invalid(field, problem);
+        }
     }
     Error::invalid(path, plain(message))
 }

@@ -31,7 +31,7 @@ pub use context::{Caller, Context, RequestContext};
 pub use deferred::Deferred;
 pub use event_stream::{EventSource, event_stream};
 pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
-pub use failure::{ErrorMapper, Failure, status};
+pub use failure::{ErrorMapper, status};
 pub use idempotency::{Idempotency, Idempotent, commit_idempotent};
 pub use mount::{Api, Call, Mount, Operation, Route, RouteTable};
 pub use router::router;

@@ -21,9 +21,10 @@ use tracing::Instrument as _;
 
 use super::context::Server;
 use super::deferred::Deferred;
-use super::failure::{self, Failure};
-use super::mount::{AnyMount, MountedApi};
-use super::{Config, ErrorMapper, RequestContext};
+use super::failure;
+use super::mount::MountedApi;
+use super::{ErrorMapper, RequestContext};
+use crate::error::panic_message;
 use crate::telemetry::{Trace, with_trace};
 use crate::{App, Error};
 
@@ -33,9 +34,7 @@ static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(super) struct RequestPipeline {
     pub app: App,
     pub router: Router,
-    pub mounts: Vec<Arc<dyn AnyMount>>,
     pub cors: Option<CorsLayer>,
-    pub config: Config,
     pub server: Arc<Server>,
     /// By prefix of the path.
     pub mappers: Vec<(String, ErrorMapper)>,
@@ -67,10 +66,10 @@ impl RequestPipeline {
         span.record("request_id", &context.request_id);
         request.extensions_mut().insert(context.clone());
 
-        let api = self.mounts.iter().find_map(|mount| mount.resolve(&context.path));
-        let response = with_trace(trace, self.run_limited(&context, &api, request));
+        let mounted = self.server.mounts.iter().find_map(|mount| mount.resolve(&context.path));
+        let response = with_trace(trace, self.run_limited(&context, &mounted, request));
         let mut response = response.instrument(span.clone()).await;
-        self.finalize(&context, &api, &mut response);
+        self.finalize(&context, &mounted, &mut response);
         let (status, route) = (response.status().as_u16(), context.route.get());
         let route = route.unwrap_or(&self.unmatched);
         span.record("route", &**route).record("status", status);
@@ -78,10 +77,10 @@ impl RequestPipeline {
         let took = began.elapsed();
         tracing::debug!(parent: &span, status, took_us = took.as_micros(), path = context.path);
         let method = app.metrics.request(context.method.as_str(), route.clone(), status, took);
-        if let Some(api) = api
+        if let Some(mounted) = mounted
             && context.routed()
         {
-            api.observe(method, route, status, took);
+            mounted.api().observe(method, route, status, took);
         }
         response
     }
@@ -104,7 +103,7 @@ impl RequestPipeline {
     async fn run_limited(
         &self,
         context: &Arc<RequestContext>,
-        api: &Resolved,
+        mounted: &Resolved,
         mut request: Request,
     ) -> Response {
         if let Err(error) = self.check_size(&request) {
@@ -121,14 +120,14 @@ impl RequestPipeline {
             .into_response();
         }
         if !request.body().is_end_stream() {
-            DefaultBodyLimit::max(self.config.body_bytes_max).apply(&mut request);
+            DefaultBodyLimit::max(self.server.config.body_bytes_max).apply(&mut request);
         }
-        let timeout = self.config.request_timeout();
+        let timeout = self.server.config.request_timeout();
         let mut response = match &self.cors {
-            None => bounded(timeout, self.route(context, api, request)).await,
+            None => bounded(timeout, self.route(context, mounted, request)).await,
             Some(cors) => {
                 let inner = service_fn(async |request| {
-                    Ok::<_, Infallible>(self.route(context, api, request).await)
+                    Ok::<_, Infallible>(self.route(context, mounted, request).await)
                 });
                 let response = cors.layer(inner).oneshot(request).map(|Ok(response)| response);
                 bounded(timeout, response).await
@@ -152,18 +151,18 @@ impl RequestPipeline {
     async fn route(
         &self,
         context: &Arc<RequestContext>,
-        api: &Resolved,
+        mounted: &Resolved,
         request: Request,
     ) -> Response {
-        if let Some(api) = api {
-            return api.clone().dispatch(self.app.clone(), context.clone(), request).await;
+        if let Some(mounted) = mounted {
+            return mounted.clone().dispatch(self.app.clone(), context.clone(), request).await;
         }
         let Ok(mut response) = self.router.clone().call(request).await;
         // axum itself responds to a method that a path does not have.
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             let method = context.method.to_string();
-            let failure = || Failure::new(Error::MethodNotAllowed { method });
-            response.extensions_mut().get_or_insert_with(failure);
+            let error = || Arc::new(Error::MethodNotAllowed { method });
+            response.extensions_mut().get_or_insert_with(error);
         }
         response
     }
@@ -172,12 +171,12 @@ impl RequestPipeline {
     fn check_size(&self, request: &Request) -> Result<(), Error> {
         let headers = request.headers();
         let header_bytes: usize = headers.iter().map(|(k, v)| k.as_str().len() + v.len()).sum();
-        let header_bytes_max = self.config.header_bytes_max;
+        let header_bytes_max = self.server.config.header_bytes_max;
         if header_bytes + request.uri().path().len() > header_bytes_max {
             let message = format!("are larger than {header_bytes_max} bytes together");
             return Err(Error::invalid("headers", message));
         }
-        let limit_bytes = self.config.body_bytes_max;
+        let limit_bytes = self.server.config.body_bytes_max;
         let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
         match length.and_then(|length| length.parse::<u64>().ok()) {
             Some(length) if length > limit_bytes as u64 => Err(Error::TooLarge { limit_bytes }),
@@ -186,15 +185,15 @@ impl RequestPipeline {
     }
 
     /// Writes errors, and adds the headers that every response has.
-    fn finalize(&self, context: &RequestContext, api: &Resolved, response: &mut Response) {
-        if let Some(failure) = response.extensions_mut().remove::<Failure>() {
-            failure::log(&failure.error, context);
-            let mut rendered = match (api, self.mapper(&context.path)) {
-                (Some(api), _) => api.error(&failure.error, context),
-                (None, Some(mapper)) => mapper(&failure.error, context),
-                (None, None) => failure.render(context),
+    fn finalize(&self, context: &RequestContext, mounted: &Resolved, response: &mut Response) {
+        if let Some(error) = response.extensions_mut().remove::<Arc<Error>>() {
+            failure::log(&error, context);
+            let mut rendered = match (mounted, self.mapper(&context.path)) {
+                (Some(mounted), _) => mounted.api().error(&error, context),
+                (None, Some(mapper)) => mapper(&error, context),
+                (None, None) => failure::render(&error, context),
             };
-            failure::add_headers(rendered.headers_mut(), &failure.error, context);
+            failure::add_headers(rendered.headers_mut(), &error, context);
             // Headers that layers have added, such as `allow` and those of CORS, stay.
             response.headers_mut().remove(header::CONTENT_LENGTH);
             for (name, value) in response.headers() {
@@ -203,10 +202,10 @@ impl RequestPipeline {
             *response = rendered;
         }
         let headers = response.headers_mut();
-        if let Some(api) = api
+        if let Some(mounted) = mounted
             && context.routed()
         {
-            api.add_headers(context, headers);
+            mounted.api().add_headers(context, headers);
         }
         if let Ok(id) = HeaderValue::from_str(&context.request_id) {
             headers.insert(&REQUEST_ID, id);
@@ -215,10 +214,8 @@ impl RequestPipeline {
             headers.insert(&TRACEPARENT, trace);
         }
         if context.method == Method::HEAD {
-            let length = response.body().size_hint().exact();
-            let headers = response.headers_mut();
-            if let Some(length) = length {
-                headers.entry(header::CONTENT_LENGTH).or_insert(length.into());
+            if let Some(length) = response.body().size_hint().exact() {
+                response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
             }
             *response.body_mut() = Body::empty();
         }
@@ -240,19 +237,12 @@ async fn bounded(timeout: Duration, response: impl Future<Output = Response>) ->
     };
     match in_time {
         Ok(Ok(response)) => response,
-        Ok(Err(panic)) => panicked(panic.as_ref()),
+        Ok(Err(panic)) => {
+            Error::internal("a handler panicked", panic_message(panic.as_ref())).into_response()
+        }
         Err(_) => {
             let what = format!("an answer within {} s", timeout.as_secs());
             Error::Unavailable { what, source: None }.into_response()
         }
     }
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    let message = message.unwrap_or_else(|| "no message".into());
-    Error::internal("a handler panicked", message).into_response()
 }

@@ -37,20 +37,17 @@ pub(super) fn closable_router(
     let server = Server {
         closing,
         document: document.into(),
-        mounts: routes.mounts(),
+        mounts: routes.mounts.clone(),
         rate_gate: RateGate::new(config),
-        body_bytes_max: config.body_bytes_max,
-        body_pause_max: config.body_pause_max(),
+        config: config.clone(),
     };
-    let (mappers, mounts) = (routes.mappers(), routes.mounts());
+    let mappers = routes.errors.clone();
     let matched = routes.into_router(&app).with_state(app.clone());
     let router = matched.clone().fallback(move |request| unmatched(matched, request));
     Ok(HttpService::new(RequestPipeline {
         app,
         router,
-        mounts,
         cors: cors(&config.cors_origins)?,
-        config: config.clone(),
         server: Arc::new(server),
         mappers,
         permits: Semaphore::new(config.concurrency_max),

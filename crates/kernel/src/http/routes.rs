@@ -24,8 +24,8 @@ use crate::identity::Action;
 #[derive(Default)]
 pub struct Routes {
     entries: Vec<Entry>,
-    mounts: Vec<Arc<dyn AnyMount>>,
-    errors: Vec<(String, ErrorMapper)>,
+    pub(super) mounts: Vec<Arc<dyn AnyMount>>,
+    pub(super) errors: Vec<(String, ErrorMapper)>,
 }
 
 struct Entry {
@@ -150,14 +150,6 @@ impl Routes {
             schemas().any(|(other, another)| other == name && another != schema)
         };
         schemas().filter(clashing).map(|(name, _)| name.clone()).collect()
-    }
-
-    pub(super) fn mappers(&self) -> Vec<(String, ErrorMapper)> {
-        self.errors.clone()
-    }
-
-    pub(super) fn mounts(&self) -> Vec<Arc<dyn AnyMount>> {
-        self.mounts.clone()
     }
 
     pub(super) fn into_router(self, app: &App) -> Router<App> {

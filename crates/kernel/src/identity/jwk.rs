@@ -41,17 +41,9 @@ pub struct Document {
     keys: Vec<Value>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeyType {
-    Rsa,
-    P256,
-    P384,
-}
-
 /// A public key, ready to check signatures with.
 pub struct Key {
     jwk: Jwk,
-    family: KeyType,
     material: DecodingKey,
 }
 
@@ -61,39 +53,34 @@ impl Key {
         if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
             return None;
         }
-        let (family, material) = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
+        let material = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
             ("RSA", _) => {
                 let (n, e) = (jwk.n.as_deref()?, jwk.e.as_deref()?);
                 let n_bytes = URL_SAFE_NO_PAD.decode(n).ok()?;
                 if n_bytes.iter().skip_while(|byte| **byte == 0).count() < RSA_BYTES_MIN {
                     return None;
                 }
-                (KeyType::Rsa, DecodingKey::from_rsa_components(n, e).ok()?)
+                DecodingKey::from_rsa_components(n, e).ok()?
             }
-            ("EC", Some(curve)) => {
-                let family = match curve {
-                    "P-256" => KeyType::P256,
-                    "P-384" => KeyType::P384,
-                    _ => return None,
-                };
+            ("EC", Some("P-256" | "P-384")) => {
                 let (x, y) = (jwk.x.as_deref()?, jwk.y.as_deref()?);
-                (family, DecodingKey::from_ec_components(x, y).ok()?)
+                DecodingKey::from_ec_components(x, y).ok()?
             }
             _ => return None,
         };
-        Some(Key { jwk, family, material })
+        Some(Key { jwk, material })
     }
 
     /// The key's type decides what it may verify, never the token.
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
-        let family = match algorithm {
-            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => KeyType::Rsa,
-            ES256 => KeyType::P256,
-            ES384 => KeyType::P384,
+        let Jwk { kty, crv, alg, .. } = &self.jwk;
+        let key_type = match algorithm {
+            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => kty == "RSA",
+            ES256 => crv.as_deref() == Some("P-256") && kty == "EC",
+            ES384 => crv.as_deref() == Some("P-384") && kty == "EC",
         };
-        self.family == family
-            && self.jwk.alg.as_deref().is_none_or(|alg| alg == format!("{algorithm:?}"))
+        key_type && alg.as_deref().is_none_or(|alg| alg == format!("{algorithm:?}"))
     }
 
     pub fn verifies(&self, algorithm: Algorithm, message: &str, signature: &str) -> bool {

@@ -53,14 +53,7 @@ struct Source {
 
 impl Keys {
     pub fn fixed(issuer: &str, key: Jwk, ambient: Ambient) -> Keys {
-        let set = KeySet::of([key], &KeySet::default());
-        Keys {
-            issuer: issuer.to_owned(),
-            set: RwLock::new(Arc::new(set)),
-            source: None,
-            refresh: Mutex::default(),
-            ambient,
-        }
+        Keys::new(issuer, KeySet::of([key], &KeySet::default()), None, ambient)
     }
 
     pub fn remote(
@@ -70,13 +63,13 @@ impl Keys {
         ambient: Ambient,
     ) -> Keys {
         let target = target.with_timeout(FETCH_TIMEOUT);
-        Keys {
-            issuer: issuer.to_owned(),
-            set: RwLock::default(),
-            source: Some(Source { issuer: issuer.to_owned(), jwks_url, target }),
-            refresh: Mutex::default(),
-            ambient,
-        }
+        let source = Source { issuer: issuer.to_owned(), jwks_url, target };
+        Keys::new(issuer, KeySet::default(), Some(source), ambient)
+    }
+
+    fn new(issuer: &str, set: KeySet, source: Option<Source>, ambient: Ambient) -> Keys {
+        let (issuer, set) = (issuer.to_owned(), RwLock::new(Arc::new(set)));
+        Keys { issuer, set, source, refresh: Mutex::default(), ambient }
     }
 
     fn current(&self) -> Arc<KeySet> {

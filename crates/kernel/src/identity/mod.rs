@@ -85,11 +85,10 @@ impl Identity {
                 (url, Arc::new(issuer))
             })
             .collect();
-        let builtin = if config.builtin() {
-            Some(Builtin::start(&config, data_dir, public_url, ambient.clone())?)
-        } else {
-            None
-        };
+        let builtin = config
+            .builtin()
+            .then(|| Builtin::start(&config, data_dir, public_url, ambient.clone()))
+            .transpose()?;
         if let Some(builtin) = &builtin {
             issuers.insert(builtin.issuer().url.clone(), builtin.issuer().clone());
         }

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::{Delivery, Failure, Inner, Target, install_tls, redact};
+use crate::telemetry::{Trace, current_traceparent};
 use crate::{Error, Result};
 
 impl Target {
@@ -63,13 +64,10 @@ impl Target {
         })
     }
 
-    /// The current trace, or a new one.
+    /// The current trace, or a new one that is not sampled.
     fn traceparent(&self) -> HeaderValue {
-        let text = crate::telemetry::current_traceparent().unwrap_or_else(|| {
-            let trace = u128::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
-            let span = u64::from_be_bytes(self.inner.ambient.random_bytes()).max(1);
-            format!("00-{trace:032x}-{span:016x}-00")
-        });
+        let new = || Trace { flags: 0, ..Trace::new(&self.inner.ambient) }.to_string();
+        let text = current_traceparent().unwrap_or_else(new);
         HeaderValue::try_from(text).expect("hexadecimal digits and dashes")
     }
 

@@ -1,6 +1,7 @@
 //! The store: all durable state. [`Store::commit_all`] is the only way to write.
 
 pub mod postgres;
+mod sql;
 pub mod sqlite;
 
 use std::path::Path;
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use serde::Serialize;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::admission::{Counter, Lease};
 use crate::change::{Accepted, Change, CommandRecord, Verdict};
@@ -96,17 +98,7 @@ pub struct WorkFilter {
     pub failing: bool,
 }
 
-impl WorkFilter {
-    pub fn matches(&self, row: &QueueRow) -> bool {
-        self.key.as_ref().is_none_or(|key| *key == row.key)
-            && self.org.as_deref().is_none_or(|org| org == row.org)
-            && self.state.is_none_or(|state| state == row.state)
-            && self.paused.is_none_or(|paused| paused == row.paused)
-            && (!self.failing || row.attempt > 0)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct WorkCount {
     pub kind: String,
     pub state: State,
@@ -192,6 +184,17 @@ impl Wakeups {
             newer
         });
     }
+}
+
+/// Sends a request to a task of the store, and waits for its reply.
+async fn ask<R, T>(
+    requests: &mpsc::Sender<R>,
+    request: impl FnOnce(oneshot::Sender<Result<T>>) -> R,
+) -> Result<T> {
+    let stopped = || Error::unavailable("the store", "it has stopped");
+    let (reply, answer) = oneshot::channel();
+    requests.send(request(reply)).await.map_err(|_| stopped())?;
+    answer.await.map_err(|_| stopped())?
 }
 
 /// Commits one change. A refusal is an error.

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal as _;
 
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -44,12 +46,12 @@ impl Default for Config {
 
 /// Flushes traces when dropped, so keep it until the end of `main`.
 #[must_use = "traces stop being exported when this is dropped"]
-pub struct Guard(Option<otlp::Provider>);
+pub struct Guard(Option<SdkTracerProvider>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(provider) = self.0.take() {
-            provider.finish();
+        if let Some(provider) = &self.0 {
+            otlp::finish(provider);
         }
     }
 }
@@ -73,11 +75,14 @@ pub fn init(config: &Config) -> Result<Guard> {
     };
     let provider = match config.otlp_endpoint.as_str() {
         "" => None,
-        endpoint => Some(otlp::Provider::start(endpoint, config.otlp_sample_percent)?),
+        endpoint => Some(otlp::start(endpoint, config.otlp_sample_percent)?),
     };
     // Spans have the level `debug`: without an exporter they cost nothing, and logs name the
     // request where it matters.
-    let traces = provider.as_ref().map(|provider| provider.layer().with_filter(LevelFilter::DEBUG));
+    let traces = provider.as_ref().map(|provider| {
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("mainstay"));
+        layer.with_filter(LevelFilter::DEBUG)
+    });
     // Fails only if this process logs already.
     let stderr = stderr.with_filter(filter);
     let _ = tracing_subscriber::registry().with(stderr).with(traces).try_init();

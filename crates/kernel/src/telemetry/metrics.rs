@@ -4,7 +4,7 @@
 //! input could reach stops growing at [`SERIES_MAX`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -14,11 +14,12 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::log::LogHeads;
 use crate::outbound::breaker::Phase;
 use crate::store::WorkCount;
+use crate::telemetry::build;
 
 /// The most label sets per metric; later ones are counted as `other`.
 const SERIES_MAX: usize = 1000;
@@ -112,8 +113,7 @@ pub struct Metrics {
     depth: Family<Depth, Gauge>,
     event_seq: Gauge,
     audit_seq: Gauge,
-    started_gauge: Gauge,
-    started: AtomicBool,
+    started: Gauge,
     resident_bytes: Gauge,
     /// One scrape at a time resets and fills the depth gauges.
     scrape: Mutex<()>,
@@ -121,36 +121,68 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("mainstay"),
+        let mut registry = Registry::with_prefix("mainstay");
+        let r = &mut registry;
+        let build = vec![("version", build::VERSION), ("revision", build::REVISION)];
+        let batch = Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]);
+        r.register("build", "What is running", Info::new(build));
+        Metrics {
+            requests: add(r, "http_requests", "Requests answered", Family::default()),
+            request_seconds: latency(
+                r,
+                "http_request_seconds",
+                "Time until the head of the answer",
+            ),
+            in_flight: add(r, "http_in_flight", "Requests being answered", Gauge::default()),
+            connections: add(r, "http_connections", "Open connections", Gauge::default()),
+            commits: add(r, "store_commits", "Batches committed", Counter::default()),
+            changes: add(r, "store_changes", "Changes within those batches", Counter::default()),
+            batch: add(r, "store_batch_changes", "Changes per batch", batch),
+            commit_seconds: seconds(r, "store_commit_seconds", "Time to commit a batch"),
+            attempts: add(
+                r,
+                "driver_attempts",
+                "Attempts to reconcile an object, by result",
+                Family::default(),
+            ),
+            attempt_seconds: latency(r, "driver_attempt_seconds", "Duration of an attempt"),
+            wake_seconds: seconds(r, "driver_wake_seconds", "From due to claimed"),
+            calls: add(r, "outbound_calls", "Calls to other systems", Family::default()),
+            call_seconds: latency(r, "outbound_call_seconds", "Time of a call"),
+            breakers: add(
+                r,
+                "outbound_breaker_state",
+                "0 closed, 1 half open, 2 open",
+                Family::default(),
+            ),
+            depth: add(r, "queue_rows", "Rows of the queue", Family::default()),
+            event_seq: add(r, "events_head", "Number of the newest event", Gauge::default()),
+            audit_seq: add(r, "audit_head", "Number of the newest audit entry", Gauge::default()),
+            started: add(r, "started", "1 once start-up is over", Gauge::default()),
+            resident_bytes: add(r, "resident_bytes", "Memory in use", Gauge::default()),
+            series: AtomicUsize::new(0),
+            scrape: Mutex::default(),
             observers: RwLock::default(),
             domains: Mutex::default(),
-            requests: Family::default(),
-            request_seconds: Family::new_with_constructor(Seconds),
-            in_flight: Gauge::default(),
-            connections: Gauge::default(),
-            commits: Counter::default(),
-            changes: Counter::default(),
-            batch: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
-            commit_seconds: Seconds.new_metric(),
-            attempts: Family::default(),
-            attempt_seconds: Family::new_with_constructor(Seconds),
-            wake_seconds: Seconds.new_metric(),
-            calls: Family::default(),
-            call_seconds: Family::new_with_constructor(Seconds),
-            breakers: Family::default(),
-            series: AtomicUsize::new(0),
-            depth: Family::default(),
-            event_seq: Gauge::default(),
-            audit_seq: Gauge::default(),
-            started_gauge: Gauge::default(),
-            started: AtomicBool::new(false),
-            resident_bytes: Gauge::default(),
-            scrape: Mutex::new(()),
-        };
-        metrics.register_own();
-        metrics
+            registry,
+        }
     }
+}
+
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    add(registry, name, help, Seconds.new_metric())
+}
+
+fn latency<L>(registry: &mut Registry, name: &str, help: &str) -> Latency<L>
+where
+    L: EncodeLabelSet + Clone + std::hash::Hash + Eq + std::fmt::Debug + Send + Sync + 'static,
+{
+    add(registry, name, help, Family::new_with_constructor(Seconds))
 }
 
 impl Metrics {
@@ -165,57 +197,13 @@ impl Metrics {
         add(&mut self.domains.lock());
     }
 
-    /// Adds an observer of requests and attempts.
+    /// Adds an observer of attempts.
     pub fn add_observer(&self, domain: Arc<dyn MetricsObserver>) {
         self.observers.write().push(domain);
     }
 
-    fn register_own(&mut self) {
-        let r = &mut self.registry;
-        r.register("http_requests", "Requests answered", self.requests.clone());
-        r.register(
-            "http_request_seconds",
-            "Time until the head of the answer",
-            self.request_seconds.clone(),
-        );
-        r.register("http_in_flight", "Requests being answered", self.in_flight.clone());
-        r.register("http_connections", "Open connections", self.connections.clone());
-        r.register("store_commits", "Batches committed", self.commits.clone());
-        r.register("store_changes", "Changes within those batches", self.changes.clone());
-        r.register("store_batch_changes", "Changes per batch", self.batch.clone());
-        r.register("store_commit_seconds", "Time to commit a batch", self.commit_seconds.clone());
-        r.register(
-            "driver_attempts",
-            "Attempts to reconcile an object, by result",
-            self.attempts.clone(),
-        );
-        r.register(
-            "driver_attempt_seconds",
-            "Duration of an attempt",
-            self.attempt_seconds.clone(),
-        );
-        r.register("driver_wake_seconds", "From due to claimed", self.wake_seconds.clone());
-        r.register("outbound_calls", "Calls to other systems", self.calls.clone());
-        r.register("outbound_call_seconds", "Time of a call", self.call_seconds.clone());
-        r.register(
-            "outbound_breaker_state",
-            "0 closed, 1 half open, 2 open",
-            self.breakers.clone(),
-        );
-        r.register("queue_rows", "Rows of the queue", self.depth.clone());
-        r.register("events_head", "Number of the newest event", self.event_seq.clone());
-        r.register("audit_head", "Number of the newest audit entry", self.audit_seq.clone());
-        r.register("started", "1 once start-up is over", self.started_gauge.clone());
-        r.register("resident_bytes", "Memory in use", self.resident_bytes.clone());
-        let build = Info::new(vec![
-            ("version", crate::telemetry::build::VERSION),
-            ("revision", crate::telemetry::build::REVISION),
-        ]);
-        r.register("build", "What is running", build);
-    }
-
-    /// A request was answered. `route` is the template, as in `/api/v1/objects/{kind}/{id}`.
-    /// Counts a request; returns the method as its label.
+    /// Counts a request; returns the method as its label. `route` is the template, as in
+    /// `/api/v1/objects/{kind}/{id}`.
     pub fn request(
         &self,
         method: &str,
@@ -291,12 +279,11 @@ impl Metrics {
 
     /// Marks start-up as complete for `/api/v1/self/started`.
     pub fn set_started(&self) {
-        self.started.store(true, Ordering::Release);
-        self.started_gauge.set(1);
+        self.started.set(1);
     }
 
     pub fn started(&self) -> bool {
-        self.started.load(Ordering::Acquire)
+        self.started.get() == 1
     }
 
     /// Sets the gauges of the queue and the logs.
@@ -307,7 +294,7 @@ impl Metrics {
             let WorkCount { kind, state, paused, failing, rows } = count;
             let depth = Depth {
                 kind: kind.clone(),
-                state: state_label(*state),
+                state: state.label(),
                 paused: *paused,
                 failing: *failing,
             };
@@ -359,16 +346,6 @@ fn status_class(status: u16) -> &'static str {
         300..400 => "3xx",
         400..500 => "4xx",
         500.. => "5xx",
-    }
-}
-
-fn state_label(state: crate::queue::State) -> &'static str {
-    use crate::queue::State;
-    match state {
-        State::Ready => "ready",
-        State::Waiting => "waiting",
-        State::Running => "running",
-        State::Stopped => "stopped",
     }
 }
 

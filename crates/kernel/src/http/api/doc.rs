@@ -45,9 +45,8 @@ async fn document(Context(context): Context) -> Response {
 #[utoipa::path(get, path = "/api/v1/doc/{file}", tag = "doc",
     params(("file" = String, Path)), responses((status = 200, body = Vec<u8>)))]
 async fn file(Context(context): Context, Path(file): Path<String>) -> Result<Response> {
-    let mounts = context.server.mounts.iter();
-    let links: Vec<_> =
-        mounts.flat_map(|mount| mount.apis()).map(|api| api.document_link()).collect();
+    let mounted = context.server.mounts.iter().flat_map(|mount| mount.apis());
+    let links: Vec<_> = mounted.map(|mounted| mounted.api().document_link()).collect();
     let (kind, gzipped, bytes) = part(&file, &links)?;
     let mut response = ([(header::CONTENT_TYPE, kind)], bytes).into_response();
     if gzipped {

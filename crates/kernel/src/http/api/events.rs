@@ -12,11 +12,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::super::{Caller, Context, Deferred, Params, Routes, event_stream};
-use super::feed::{Batch, Feed, FeedSource};
+use super::feed::Feed;
 use super::limit;
 use crate::identity::Action;
 use crate::log::{CloudEvent, EventFilter};
-use crate::wait::RECHECK;
 use crate::{App, Error, Key, Result};
 
 const LIMIT_MAX: usize = 1000;
@@ -69,10 +68,7 @@ async fn events(
 ) -> Result<Response> {
     let streams = wants_stream(&headers);
     let limit = limit(params.limit, LIMIT_MAX)?;
-    let wait = match params.wait_s.unwrap_or(0) {
-        s @ 0..=WAIT_S_MAX => Duration::from_secs(s),
-        _ => return Err(Error::invalid("wait_s", format!("must be at most {WAIT_S_MAX}"))),
-    };
+    let wait = super::wait("wait_s", params.wait_s.unwrap_or(0), WAIT_S_MAX)?;
     let last = headers.get("last-event-id").filter(|_| streams);
     let after = match last {
         Some(last) => begin(&app, "last-event-id", last.to_str().ok()).await?,
@@ -82,13 +78,11 @@ async fn events(
     let subject = subject.map_err(|_| Error::invalid("object", "must be kind/id"))?;
     let filter = EventFilter { kind: params.kind, subject, org: params.org };
     let feed = Feed::new(app.store.clone(), &who, filter, after)?;
-    if let Err(gone) = feed.check_kept().await {
-        return Ok(gone.into_response());
-    }
+    feed.check_kept().await?;
     if streams {
-        return Ok(event_stream("events follow", FeedSource::new(feed), context.closing()));
+        return Ok(event_stream("events follow", feed, context.closing()));
     }
-    Ok(Deferred::new(wait, page(app, feed, limit, wait, context.closing())).into_response())
+    Ok(Deferred::new(wait, page(feed, limit, wait, context.closing())).into_response())
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {
@@ -114,18 +108,15 @@ async fn begin(app: &App, field: &str, given: Option<&str>) -> Result<i64> {
 
 /// Returns the next events, and waits for the first if there is none.
 async fn page(
-    app: App,
     mut feed: Feed,
     limit: usize,
     wait: Duration,
     closing: CancellationToken,
 ) -> Result<Response> {
     let mut deadline = std::pin::pin!(tokio::time::timeout(wait, closing.cancelled()));
-    let mut wakeups = app.store.wakeups().events();
     let mut expired = wait.is_zero();
     loop {
-        wakeups.mark_unchanged();
-        let Batch { events, more } = feed.next(limit).await?;
+        let (events, more) = feed.next(limit).await?;
         if !events.is_empty() || (expired && !more) {
             let events = events.into_iter().map(CloudEvent::from).collect();
             return Ok(Json(EventPage { events, next: feed.after }).into_response());
@@ -135,7 +126,7 @@ async fn page(
         }
         tokio::select! {
             _ = &mut deadline => expired = true,
-            _ = tokio::time::timeout(RECHECK, wakeups.changed()) => {}
+            () = feed.wait() => {}
         }
     }
 }

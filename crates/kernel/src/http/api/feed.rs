@@ -7,7 +7,7 @@ use axum::response::sse;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::super::{EventSource, Failure};
+use super::super::EventSource;
 use crate::identity::{Principal, Visibility};
 use crate::log::{CloudEvent, Event, EventFilter};
 use crate::wait::RECHECK;
@@ -23,12 +23,9 @@ pub(super) struct Feed {
     owner: Option<String>,
     /// The last event that was read.
     pub after: i64,
-}
-
-/// Some events, and whether there may be more without waiting.
-pub(super) struct Batch {
-    pub events: Vec<Event>,
-    pub more: bool,
+    wakeups: watch::Receiver<i64>,
+    /// Events of a stream that were not sent yet.
+    buffer: VecDeque<sse::Event>,
 }
 
 impl Feed {
@@ -49,23 +46,27 @@ impl Feed {
             }
             filter.org = Some(org);
         }
-        Ok(Feed { store, filter, owner, after })
+        let wakeups = store.wakeups().events();
+        Ok(Feed { store, filter, owner, after, wakeups, buffer: VecDeque::new() })
     }
 
     /// Rejects a client that would silently miss purged events.
-    pub(super) async fn check_kept(&self) -> Result<(), Failure> {
+    pub(super) async fn check_kept(&self) -> Result<()> {
         let oldest = match self.store.first_event().await? {
             Some(first) => first,
             None => self.store.head().await?.event_seq + 1,
         };
         if self.after + 1 < oldest {
-            return Err(Failure::gone(&format!("the event after {}", self.after), oldest));
+            let what = format!("the event after {}", self.after);
+            return Err(Error::Gone { what, oldest });
         }
         Ok(())
     }
 
-    /// Returns the next events. There may be none although there are more to read.
-    pub(super) async fn next(&mut self, limit: usize) -> Result<Batch> {
+    /// Returns the next events, and whether there may be more without waiting: there may be none
+    /// although there are more to read.
+    pub(super) async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, bool)> {
+        self.wakeups.mark_unchanged();
         // Read before the events: every event up to this number is in the log by then.
         let head = self.store.head().await?.event_seq;
         let mut events = self.store.events(self.after, &self.filter, limit).await?;
@@ -76,7 +77,12 @@ impl Feed {
         if let Some(owner) = &self.owner {
             events.retain(|event| owned_by(event, owner));
         }
-        Ok(Batch { events, more })
+        Ok((events, more))
+    }
+
+    /// Waits until there may be an event after the last call of `next`.
+    pub(super) async fn wait(&mut self) {
+        let _ = tokio::time::timeout(RECHECK, self.wakeups.changed()).await;
     }
 }
 
@@ -88,31 +94,16 @@ fn owned_by(event: &Event, subject: &str) -> bool {
     event.data.parse::<Owned>().is_ok_and(|object| object.owner == subject)
 }
 
-/// A feed as the source of a stream.
-pub(super) struct FeedSource {
-    feed: Feed,
-    wakeups: watch::Receiver<i64>,
-    buffer: VecDeque<sse::Event>,
-}
-
-impl FeedSource {
-    pub(super) fn new(feed: Feed) -> FeedSource {
-        let wakeups = feed.store.wakeups().events();
-        FeedSource { feed, wakeups, buffer: VecDeque::new() }
-    }
-}
-
-impl EventSource for FeedSource {
+impl EventSource for Feed {
     fn buffered(&mut self) -> Option<sse::Event> {
         self.buffer.pop_front()
     }
 
     async fn fill(&mut self) -> Result<(), &'static str> {
         loop {
-            self.wakeups.mark_unchanged();
             // A client that reconnects learns the oldest event that exists.
-            self.feed.check_kept().await.map_err(|_| "too slow: events are gone")?;
-            let Batch { events, more } = self.feed.next(BUFFER).await.map_err(|error| {
+            self.check_kept().await.map_err(|_| "too slow: events are gone")?;
+            let (events, more) = self.next(BUFFER).await.map_err(|error| {
                 tracing::warn!(%error, "reading events for a stream failed");
                 "the store did not answer"
             })?;
@@ -121,7 +112,7 @@ impl EventSource for FeedSource {
                 return Ok(());
             }
             if !more {
-                let _ = tokio::time::timeout(RECHECK, self.wakeups.changed()).await;
+                self.wait().await;
             }
         }
     }

@@ -10,6 +10,8 @@ mod schema;
 mod search;
 mod work;
 
+use std::time::Duration;
+
 use super::{Config, Routes};
 use crate::{Error, Result};
 
@@ -30,4 +32,12 @@ fn limit(requested: Option<usize>, max: usize) -> Result<usize> {
         Some(n) if (1..=max).contains(&n) => Ok(n),
         Some(_) => Err(Error::invalid("limit", format!("must be 1 to {max}"))),
     }
+}
+
+/// Returns how long the client wants to wait, up to `max_s`.
+fn wait(field: &str, requested_s: u64, max_s: u64) -> Result<Duration> {
+    if requested_s > max_s {
+        return Err(Error::invalid(field, format!("must be at most {max_s}")));
+    }
+    Ok(Duration::from_secs(requested_s))
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
@@ -71,35 +70,22 @@ impl Filter {
     }
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct ObjectPage {
-    objects: Vec<Object>,
-    /// The `after` of the next page; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<i64>,
-}
-
 /// Returns the objects of a query that are visible to the caller.
-pub(super) async fn find(
-    app: &App,
-    who: &Principal,
-    find: ObjectQuery,
-) -> Result<Json<ObjectPage>> {
-    let QueryPage { objects, next } = match restrict(who, find) {
+pub(super) async fn find(app: &App, who: &Principal, find: ObjectQuery) -> Result<Json<QueryPage>> {
+    Ok(Json(match restrict(who, find) {
         Some(find) => app.store.find(&find).await?,
-        None => QueryPage { objects: Vec::new(), next: None },
-    };
-    Ok(Json(ObjectPage { objects, next }))
+        None => QueryPage::default(),
+    }))
 }
 
 /// Objects, newest first.
 #[utoipa::path(get, path = "/api/v1/objects", tag = "objects", params(Filter),
-    responses((status = 200, body = ObjectPage)))]
+    responses((status = 200, body = QueryPage)))]
 async fn list(
     State(app): State<App>,
     Caller(who): Caller,
     Params(filter): Params<Filter>,
-) -> Result<Json<ObjectPage>> {
+) -> Result<Json<QueryPage>> {
     find(&app, &who, filter.find()?).await
 }
 
@@ -130,13 +116,6 @@ impl Wait {
             || (phase.is_none_or(|phases| phases.split(',').any(|phase| phase == object.phase))
                 && self.wait_generation.is_none_or(|generation| object.observed >= generation))
     }
-
-    fn timeout(&self) -> Result<Duration> {
-        match self.timeout_s.unwrap_or(30) {
-            s @ 0..=WAIT_S_MAX => Ok(Duration::from_secs(s)),
-            _ => Err(Error::invalid("timeout_s", format!("must be at most {WAIT_S_MAX}"))),
-        }
-    }
 }
 
 /// One object, now or when it reaches a phase or generation.
@@ -155,11 +134,12 @@ async fn get(
     Params(wait): Params<Wait>,
     known: IfNoneMatch,
 ) -> Result<Response> {
-    let timeout = wait.timeout()?;
+    let timeout = super::wait("timeout_s", wait.timeout_s.unwrap_or(30), WAIT_S_MAX)?;
     let shows = wait.deleted || wait.waits();
     let object = visible(&app, &who, &key).await?;
-    let object = object.filter(|object| shows || object.deleted_at.is_none());
-    let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+    if object.deleted_at.is_some() && !shows {
+        return Err(Error::NotFound(key.to_string()));
+    }
     if !wait.waits() || wait.reached(&object) {
         return Ok(respond(&object, &known));
     }
@@ -176,9 +156,9 @@ async fn get(
     .into_response())
 }
 
-async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
-    let found = app.store.object(key).await?;
-    Ok(found.filter(|object| can_see(who, object)))
+async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Arc<Object>> {
+    let found = app.store.object(key).await?.filter(|object| can_see(who, object));
+    found.ok_or_else(|| Error::NotFound(key.to_string()))
 }
 
 /// The revisions that the client has, from `If-None-Match`.
@@ -242,8 +222,7 @@ async fn graph(
     Caller(who): Caller,
     PathKey(key): PathKey,
 ) -> Result<Json<Graph>> {
-    let object = visible(&app, &who, &key).await?;
-    object.ok_or_else(|| Error::NotFound(key.to_string()))?;
+    visible(&app, &who, &key).await?;
     let mut to = app.store.dependencies(&key).await?;
     let mut from = app.store.dependents(&key).await?;
     let truncated = to.len().max(from.len()) > PAGE_MAX;

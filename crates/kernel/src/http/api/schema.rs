@@ -1,7 +1,5 @@
 //! Schemas of the kernel's scalar types for the OpenAPI document.
 
-use std::borrow::Cow;
-
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -18,11 +16,7 @@ impl PartialSchema for Key {
     }
 }
 
-impl ToSchema for Key {
-    fn name() -> Cow<'static, str> {
-        "Key".into()
-    }
-}
+impl ToSchema for Key {}
 
 impl PartialSchema for Timestamp {
     fn schema() -> RefOr<Schema> {
@@ -33,11 +27,7 @@ impl PartialSchema for Timestamp {
     }
 }
 
-impl ToSchema for Timestamp {
-    fn name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-}
+impl ToSchema for Timestamp {}
 
 impl PartialSchema for Json {
     fn schema() -> RefOr<Schema> {
@@ -45,8 +35,4 @@ impl PartialSchema for Json {
     }
 }
 
-impl ToSchema for Json {
-    fn name() -> Cow<'static, str> {
-        "Json".into()
-    }
-}
+impl ToSchema for Json {}

@@ -8,9 +8,9 @@ use utoipa_axum::routes;
 
 use super::super::{Caller, Params, Routes};
 use super::limit;
-use super::objects::{self, ObjectPage};
+use super::objects;
 use crate::identity::Action;
-use crate::query::{ObjectQuery, PAGE_MAX};
+use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
 use crate::{App, Error, Result};
 
 const QUERY_CHARS_MAX: usize = 1000;
@@ -34,12 +34,12 @@ struct SearchParams {
 
 /// Searches all objects that are visible to the caller.
 #[utoipa::path(get, path = "/api/v1/search", tag = "objects", params(SearchParams),
-    responses((status = 200, body = ObjectPage)))]
+    responses((status = 200, body = QueryPage)))]
 async fn search(
     State(app): State<App>,
     Caller(who): Caller,
     Params(params): Params<SearchParams>,
-) -> Result<Json<ObjectPage>> {
+) -> Result<Json<QueryPage>> {
     if params.q.chars().count() > QUERY_CHARS_MAX {
         return Err(Error::invalid("q", format!("must have at most {QUERY_CHARS_MAX} characters")));
     }

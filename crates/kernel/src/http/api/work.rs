@@ -49,17 +49,7 @@ struct Filter {
 struct WorkPage {
     rows: Vec<QueueRow>,
     /// Counts of the whole queue, regardless of the filter.
-    counts: Vec<Count>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = WorkCount)]
-struct Count {
-    kind: String,
-    state: RowState,
-    paused: bool,
-    failing: bool,
-    rows: i64,
+    counts: Vec<WorkCount>,
 }
 
 /// Rows of the work queue.
@@ -71,15 +61,8 @@ async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<
     let key = key.as_deref().map(Key::parse).transpose()?;
     let filter = WorkFilter { key, org, state, paused, failing };
     let rows = app.store.work(&filter, limit).await?;
-    let counts = app.store.work_counts().await?.into_iter();
-    let counts = counts.map(|WorkCount { kind, state, paused, failing, rows }| Count {
-        kind,
-        state,
-        paused,
-        failing,
-        rows,
-    });
-    Ok(Json(WorkPage { rows, counts: counts.collect() }))
+    let counts = app.store.work_counts().await?;
+    Ok(Json(WorkPage { rows, counts }))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -19,9 +19,9 @@ pub struct Call<A> {
     pub context: Arc<RequestContext>,
     pub parts: Parts,
     /// The lock makes the call `Sync`, so that handlers can hold it across an await.
-    body: Mutex<Body>,
-    table: Arc<RouteTable<A>>,
-    params: PathParams,
+    pub(super) body: Mutex<Body>,
+    pub(super) table: Arc<RouteTable<A>>,
+    pub(super) params: PathParams,
 }
 
 impl<A> Deref for Call<A> {
@@ -32,16 +32,6 @@ impl<A> Deref for Call<A> {
 }
 
 impl<A> Call<A> {
-    pub(super) fn new(
-        app: App,
-        context: Arc<RequestContext>,
-        (parts, body): (Parts, Body),
-        table: Arc<RouteTable<A>>,
-        params: PathParams,
-    ) -> Call<A> {
-        Call { app, context, parts, body: Mutex::new(body), table, params }
-    }
-
     /// Returns a parameter of the path, as it was sent. Empty if the route has no such parameter:
     /// one that it has is never empty.
     pub fn param(&self, name: &str) -> &str {

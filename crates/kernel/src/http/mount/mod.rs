@@ -30,7 +30,7 @@ pub use route::Route;
 pub use table::RouteTable;
 
 /// One API of a mount: a prefix, and everything in which its wire format differs from the kernel's.
-pub trait Api: Sized + Send + Sync + 'static {
+pub trait Api: Send + Sync + 'static {
     /// Returns the path that all routes of the API begin with, such as `/api/kafkas_mgmt`.
     fn prefix(&self) -> &str;
 
@@ -38,7 +38,9 @@ pub trait Api: Sized + Send + Sync + 'static {
     fn fixed_param(&self, name: &str) -> Option<&str>;
 
     /// Checks the domain's own access rules, after the role table has allowed the action.
-    fn authorize(call: &Call<Self>, action: Action, who: &Principal) -> Result<()>;
+    fn authorize(call: &Call<Self>, action: Action, who: &Principal) -> Result<()>
+    where
+        Self: Sized;
 
     /// Returns the error for a caller whose roles do not allow the action.
     fn deny(&self, action: Action, who: &Principal) -> Error;
@@ -91,11 +93,8 @@ pub(super) trait MountedApi: Send + Sync {
         context: Arc<RequestContext>,
         request: Request,
     ) -> BoxFuture<'static, Response>;
-    fn error(&self, error: &Error, context: &RequestContext) -> Response;
-    fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap);
-    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration);
     fn rules(&self) -> Vec<Rule>;
-    fn document_link(&self) -> (String, String);
+    fn api(&self) -> &dyn Api;
 }
 
 /// A mount with the compiled tables of its APIs.
@@ -105,16 +104,9 @@ pub(super) struct Mounted<M: Mount> {
     tables: RwLock<Tables<M::Api>>,
 }
 
-struct Tables<A: Api> {
+struct Tables<A> {
     version: u64,
     all: Vec<Arc<RouteTable<A>>>,
-}
-
-impl<A: Api> Tables<A> {
-    fn find(&self, path: &str) -> Option<Arc<dyn MountedApi>> {
-        let table = self.all.iter().find(|table| table.serves(path))?;
-        Some(table.clone())
-    }
 }
 
 impl<M: Mount> Mounted<M> {
@@ -151,7 +143,10 @@ fn compile<M: Mount>(mount: &M, routes: &Arc<[Route<M::Api>]>) -> Tables<M::Api>
 
 impl<M: Mount> AnyMount for Mounted<M> {
     fn resolve(&self, path: &str) -> Option<Arc<dyn MountedApi>> {
-        self.with_tables(|tables| tables.find(path))
+        self.with_tables(|tables| {
+            let table = tables.all.iter().find(|table| table.serves(path))?;
+            Some(table.clone() as Arc<dyn MountedApi>)
+        })
     }
 
     fn apis(&self) -> Vec<Arc<dyn MountedApi>> {

@@ -2,22 +2,22 @@
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method};
+use axum::http::Method;
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::route::Handler;
 use super::{Api, Call, MountedApi, Route};
 use crate::http::auth::{self, Cached};
 use crate::http::{RequestContext, Rule};
-use crate::identity::{Action, Principal};
-use crate::{App, Error};
+use crate::identity::Principal;
+use crate::{App, Error, Result};
 
 /// The most segments that a path has below its prefix.
 const SEGMENTS_MAX: usize = 8;
@@ -27,7 +27,6 @@ const PARAMS_MAX: usize = 3;
 /// The routes of one API.
 pub struct RouteTable<A> {
     pub(super) api: A,
-    prefix: String,
     rows: Vec<Row>,
     routes: Arc<[Route<A>]>,
     document: OnceLock<Bytes>,
@@ -60,38 +59,39 @@ impl PathParams {
     }
 }
 
-enum Found {
-    Row(PathParams),
-    OtherMethod,
-    Nothing,
-}
-
 impl<A> RouteTable<A> {
     pub(super) fn param_names(&self, params: &PathParams) -> impl Iterator<Item = &'static str> {
-        self.rows[params.row].segments.iter().filter_map(|segment| match segment {
-            Segment::Param(name) => Some(*name),
-            Segment::Literal(_) => None,
-        })
+        self.rows[params.row].params()
+    }
+}
+
+impl<A: Api> RouteTable<A> {
+    pub(super) fn new(api: A, routes: Arc<[Route<A>]>) -> RouteTable<A> {
+        let existing = routes.iter().enumerate().filter(|(_, route)| (route.exists)(&api));
+        let rows = existing.map(|(i, route)| Row::compile(&api, i, route.path)).collect();
+        RouteTable { api, rows, routes, document: OnceLock::new() }
     }
 
     pub(super) fn serves(&self, path: &str) -> bool {
-        path.strip_prefix(self.prefix.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let rest = path.strip_prefix(self.api.prefix());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Finds the route of a path that begins with the prefix. One trailing slash is ignored.
-    fn find(&self, method: &Method, path: &str) -> Found {
-        let path = path.strip_suffix('/').unwrap_or(path);
+    fn find(&self, method: &Method, given: &str) -> Result<PathParams> {
+        let path = given.strip_suffix('/').unwrap_or(given);
         let (mut segments, mut count) = ([(0, 0); SEGMENTS_MAX], 0);
-        let mut start = self.prefix.len() + 1;
+        let mut start = self.api.prefix().len() + 1;
         while start <= path.len() {
-            let Some(segment) = segments.get_mut(count) else { return Found::Nothing };
+            let Some(segment) = segments.get_mut(count) else {
+                return Err(Error::NotFound(given.to_owned()));
+            };
             let end = path[start..].find('/').map_or(path.len(), |at| start + at);
             *segment = (start, end);
             (count, start) = (count + 1, end + 1);
         }
         let segments = &segments[..count];
-        let mut found = Found::Nothing;
+        let mut other_method = false;
         for (row, Row { route, segments: wanted, .. }) in self.rows.iter().enumerate() {
             if wanted.len() != count {
                 continue;
@@ -106,22 +106,18 @@ impl<A> RouteTable<A> {
                 }
             });
             if matches && self.routes[*route].method == *method {
-                return Found::Row(PathParams { row, ranges });
+                return Ok(PathParams { row, ranges });
             }
-            if matches {
-                found = Found::OtherMethod;
-            }
+            other_method |= matches;
         }
-        found
+        if other_method {
+            return Err(Error::MethodNotAllowed { method: method.to_string() });
+        }
+        Err(Error::NotFound(given.to_owned()))
     }
-}
 
-impl<A: Api> RouteTable<A> {
-    pub(super) fn new(api: A, routes: Arc<[Route<A>]>) -> RouteTable<A> {
-        let prefix = api.prefix().to_owned();
-        let existing = routes.iter().enumerate().filter(|(_, route)| (route.exists)(&api));
-        let rows = existing.map(|(i, route)| Row::compile(&api, i, route.path)).collect();
-        RouteTable { api, prefix, rows, routes, document: OnceLock::new() }
+    fn route(&self, params: &PathParams) -> &Route<A> {
+        &self.routes[self.rows[params.row].route]
     }
 
     /// Returns the OpenAPI document, which is written when it is first asked for.
@@ -138,11 +134,7 @@ impl<A: Api> RouteTable<A> {
         for row in &self.rows {
             let route = &self.routes[row.route];
             let Some(document) = route.document else { continue };
-            let params = row.segments.iter().filter_map(|segment| match segment {
-                Segment::Param(name) => Some(*name),
-                Segment::Literal(_) => None,
-            });
-            let operation = document(&self.api).write(&self.api, params, route.action);
+            let operation = document(&self.api).write(&self.api, row.params(), route.action);
             let item = paths.entry(self.template(row)).or_insert_with(|| Map::new().into());
             item[route.method.as_str().to_lowercase()] = operation;
         }
@@ -151,7 +143,7 @@ impl<A: Api> RouteTable<A> {
 
     /// The path with the names of its parameters.
     fn template(&self, row: &Row) -> String {
-        let mut template = self.prefix.clone();
+        let mut template = self.api.prefix().to_owned();
         for segment in &row.segments {
             match segment {
                 Segment::Literal(text) => template.extend(["/", text]),
@@ -161,53 +153,39 @@ impl<A: Api> RouteTable<A> {
         template
     }
 
-    /// Goes on with a caller whose token is valid.
-    fn authenticated(
-        self: Arc<Self>,
-        app: App,
-        context: Arc<RequestContext>,
-        request: Request,
-        found: Found,
-        who: Arc<Principal>,
-    ) -> BoxFuture<'static, Response> {
-        if let Err(error) = auth::admit(&app, &context, who.clone()) {
-            return respond(error);
-        }
-        match found {
-            Found::Row(params) => self.run(app, context, request, params, Some(who)),
-            Found::OtherMethod => {
-                respond(Error::MethodNotAllowed { method: context.method.to_string() })
-            }
-            Found::Nothing => respond(Error::NotFound(context.path.clone())),
-        }
-    }
-
-    /// Authorises the caller and calls the handler.
-    fn run(
-        self: Arc<Self>,
+    fn call(
+        self: &Arc<Self>,
         app: App,
         context: Arc<RequestContext>,
         request: Request,
         params: PathParams,
-        who: Option<Arc<Principal>>,
-    ) -> BoxFuture<'static, Response> {
-        let row = &self.rows[params.row];
-        context.set_route(row.label.clone());
-        let Route { action, handler, .. } = &self.routes[row.route];
-        let call = Call::new(app, context, request.into_parts(), self.clone(), params);
-        match (handler, who) {
-            (Handler::Public(handler), _) => handler(call),
-            (Handler::Authorized(handler), Some(who)) => {
+    ) -> Call<A> {
+        context.set_route(self.rows[params.row].label.clone());
+        let (parts, body) = request.into_parts();
+        Call { app, context, parts, body: Mutex::new(body), table: self.clone(), params }
+    }
+
+    /// Admits a caller whose token is valid, authorises them and calls the handler.
+    fn call_as(
+        self: Arc<Self>,
+        who: Arc<Principal>,
+        app: App,
+        context: Arc<RequestContext>,
+        request: Request,
+        found: Result<PathParams>,
+    ) -> Result<BoxFuture<'static, Response>> {
+        auth::admit(&app, &context, who.clone())?;
+        let params = found?;
+        let call = self.call(app, context, request, params);
+        let Route { action, handler, .. } = self.route(&params);
+        match handler {
+            Handler::Public(handler) => Ok(handler(call)),
+            Handler::Authorized(handler) => {
                 if !action.allows(&who) {
-                    return respond(self.api.deny(*action, &who));
+                    return Err(self.api.deny(*action, &who));
                 }
-                match A::authorize(&call, *action, &who) {
-                    Ok(()) => handler(call, who),
-                    Err(error) => respond(error),
-                }
-            }
-            (Handler::Authorized(_), None) => {
-                respond(Error::internal("the route has no caller", "it was taken for public"))
+                A::authorize(&call, *action, &who)?;
+                Ok(handler(call, who))
             }
         }
     }
@@ -219,23 +197,24 @@ impl Row {
         let mut segments = Vec::new();
         for segment in path.split('/').skip(1) {
             let param = segment.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
-            let segment = match param {
-                Some(name) => match api.fixed_param(name) {
-                    Some(value) => Segment::Literal(value.to_owned()),
-                    None => Segment::Param(name),
-                },
-                None => Segment::Literal(segment.to_owned()),
-            };
-            label.push('/');
-            label.push_str(match &segment {
-                Segment::Literal(text) => text,
-                Segment::Param(_) => "-",
+            let literal = param.map_or(Some(segment), |name| api.fixed_param(name));
+            label.extend(["/", literal.unwrap_or("-")]);
+            segments.push(match (literal, param) {
+                (None, Some(name)) => Segment::Param(name),
+                _ => Segment::Literal(literal.unwrap_or(segment).to_owned()),
             });
-            segments.push(segment);
         }
-        let params = segments.iter().filter(|segment| matches!(segment, Segment::Param(_))).count();
-        assert!(segments.len() <= SEGMENTS_MAX && params <= PARAMS_MAX, "{path} is too long");
-        Row { route, segments, label: label.into() }
+        let row = Row { route, segments, label: label.into() };
+        let fits = row.segments.len() <= SEGMENTS_MAX && row.params().count() <= PARAMS_MAX;
+        assert!(fits, "{path} is too long");
+        row
+    }
+
+    fn params(&self) -> impl Iterator<Item = &'static str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Param(name) => Some(*name),
+            Segment::Literal(_) => None,
+        })
     }
 }
 
@@ -254,36 +233,27 @@ impl<A: Api> MountedApi for RouteTable<A> {
         request: Request,
     ) -> BoxFuture<'static, Response> {
         let found = self.find(&context.method, &context.path);
-        if let Found::Row(params) = found
-            && self.routes[self.rows[params.row].route].action == Action::Public
+        if let Ok(params) = &found
+            && let Handler::Public(handler) = &self.route(params).handler
         {
-            return self.run(app, context, request, params, None);
+            return handler(self.call(app, context, request, *params));
         }
         let token = match auth::authenticate_cached(&app, request.method(), request.headers()) {
             Ok(Cached::Known(who)) => {
-                return self.authenticated(app, context, request, found, who);
+                return self.call_as(who, app, context, request, found).unwrap_or_else(respond);
             }
             Ok(Cached::Unverified(token)) => token.to_owned(),
             Err(error) => return respond(error),
         };
         Box::pin(async move {
             match app.identity.authenticate(&token).await {
-                Ok(who) => self.authenticated(app, context, request, found, who).await,
+                Ok(who) => {
+                    let called = self.call_as(who, app, context, request, found);
+                    called.unwrap_or_else(respond).await
+                }
                 Err(error) => error.into_response(),
             }
         })
-    }
-
-    fn error(&self, error: &Error, context: &RequestContext) -> Response {
-        self.api.error(error, context)
-    }
-
-    fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap) {
-        self.api.add_headers(context, headers);
-    }
-
-    fn observe(&self, method: &'static str, route: &Arc<str>, status: u16, took: Duration) {
-        self.api.observe(method, route, status, took);
     }
 
     fn rules(&self) -> Vec<Rule> {
@@ -294,7 +264,7 @@ impl<A: Api> MountedApi for RouteTable<A> {
         self.rows.iter().map(rule).collect()
     }
 
-    fn document_link(&self) -> (String, String) {
-        self.api.document_link()
+    fn api(&self) -> &dyn Api {
+        &self.api
     }
 }

@@ -1,7 +1,5 @@
 //! The programs that sign in with a secret.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -11,21 +9,17 @@ use crate::Result;
 use crate::identity::Principal;
 use crate::identity::config::Client;
 
-pub struct Clients(Vec<Arc<Client>>);
+pub struct Clients(pub Vec<Client>);
 
 impl Clients {
-    pub fn new(configured: &[Client]) -> Clients {
-        Clients(configured.iter().cloned().map(Arc::new).collect())
-    }
-
-    pub fn find(&self, id: &str) -> Option<Arc<Client>> {
-        self.0.iter().find(|client| client.id == id).cloned()
+    pub fn find(&self, id: &str) -> Option<&Client> {
+        self.0.iter().find(|client| client.id == id)
     }
 
     /// The client, if its secret is right. The error is the same for an unknown id and a wrong secret.
-    pub fn sign_in(&self, introduction: &ClientCredentials) -> Result<Arc<Client>, OAuthError> {
-        let offered = introduction.secret.as_deref().unwrap_or_default();
-        let client = self.find(&introduction.id).filter(|client| has_secret(client, offered));
+    pub fn sign_in(&self, credentials: &ClientCredentials) -> Result<&Client, OAuthError> {
+        let offered = credentials.secret.as_deref().unwrap_or_default();
+        let client = self.find(&credentials.id).filter(|client| has_secret(client, offered));
         client.ok_or_else(|| OAuthError::client("there is no such client with this secret"))
     }
 }
@@ -55,13 +49,12 @@ impl ClientGrant {
     pub(super) fn principal(&self, id: &str) -> Principal {
         Principal {
             subject: self.subject.clone(),
-            issuer: String::new(),
             org: self.org.clone(),
             org_admin: self.org_admin,
             roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
             agent_of: self.agent_of.clone(),
             client: id.to_owned(),
-            account: String::new(),
+            ..Principal::default()
         }
     }
 }
@@ -76,18 +69,10 @@ fn has_secret(client: &Client, offered: &str) -> bool {
     }
 }
 
-impl Client {
-    pub(super) fn principal(&self) -> Principal {
-        Principal {
-            subject: self.id.clone(),
-            issuer: String::new(),
-            org: self.org.clone(),
-            org_admin: self.org_admin,
-            roles: self.roles.iter().map(|role| role.to_lowercase()).collect(),
-            agent_of: self.agent_of.clone(),
-            client: self.id.clone(),
-            account: String::new(),
-        }
+impl From<&Client> for ClientGrant {
+    fn from(client: &Client) -> ClientGrant {
+        let Client { id, org, org_admin, roles, agent_of, .. } = client.clone();
+        ClientGrant { subject: id, org, org_admin, roles, agent_of, claims: Map::new() }
     }
 }
 
@@ -98,14 +83,14 @@ mod tests {
     #[test]
     fn a_client_signs_in_with_its_secret_or_one_that_has_its_hash() {
         let hash = format!("{:X}", Sha256::digest("s2"));
-        let clients = Clients::new(&[
+        let clients = Clients(vec![
             Client { id: "a".into(), secret: Some("s1".into()), ..Client::default() },
             Client { id: "b".into(), secret_sha256: Some(hash), ..Client::default() },
             Client { id: "c".into(), ..Client::default() },
         ]);
         let sign_in = |id: &str, secret: Option<&str>| {
-            let introduction = ClientCredentials { id: id.into(), secret: secret.map(Into::into) };
-            clients.sign_in(&introduction).map(|client| client.id.clone()).map_err(|e| e.why)
+            let credentials = ClientCredentials { id: id.into(), secret: secret.map(Into::into) };
+            clients.sign_in(&credentials).map(|client| client.id.clone()).map_err(|e| e.why)
         };
         assert_eq!(sign_in("a", Some("s1")).as_deref(), Ok("a"));
         assert_eq!(sign_in("b", Some("s2")).as_deref(), Ok("b"));

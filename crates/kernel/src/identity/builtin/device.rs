@@ -201,19 +201,15 @@ impl PendingGrant {
     pub async fn redeem(self, store: &dyn Store, now: Timestamp) -> Result<Principal, OAuthError> {
         let PendingGrant { id, expires_at } = self;
         let decision: Option<Decision> = Step::Decided.taken(store, &id).await?;
+        let refused = |code, why| Err(OAuthError::new(code, why));
         let who = match decision {
             Some(Decision { approved_by: None }) => {
-                return Err(OAuthError::new("access_denied", "the request was denied"));
+                return refused("access_denied", "the request was denied");
             }
             _ if now >= expires_at => {
-                return Err(OAuthError::new(
-                    "expired_token",
-                    "nobody approved in time; begin again",
-                ));
+                return refused("expired_token", "nobody approved in time; begin again");
             }
-            None => {
-                return Err(OAuthError::new("authorization_pending", "nobody has approved yet"));
-            }
+            None => return refused("authorization_pending", "nobody has approved yet"),
             Some(Decision { approved_by: Some(who) }) => who,
         };
         let audit = audit(&id, &who, "redeem");

@@ -32,10 +32,10 @@ impl Builtin {
     ) -> Result<Tokens, OAuthError> {
         let client = ClientCredentials::read(headers, form)?;
         // A client with a secret must present it, for every grant.
-        if let Some(introduction) = &client
-            && self.clients.find(&introduction.id).is_some()
+        if let Some(credentials) = &client
+            && self.clients.find(&credentials.id).is_some()
         {
-            self.clients.sign_in(introduction)?;
+            self.clients.sign_in(credentials)?;
         }
         match form.need("grant_type")? {
             "client_credentials" => self.client_credentials(client).await,
@@ -53,30 +53,28 @@ impl Builtin {
         &self,
         client: Option<ClientCredentials>,
     ) -> Result<Tokens, OAuthError> {
-        let introduction = client.ok_or_else(|| {
+        let credentials = client.ok_or_else(|| {
             OAuthError::client("send the client's id and secret, by HTTP Basic or in the form")
         })?;
-        let ClientCredentials { id, secret } = &introduction;
+        let ClientCredentials { id, secret } = &credentials;
         let kept = match (self.clients.find(id), self.client_source.get()) {
             (None, Some(source)) => {
                 source.client(id, secret.as_deref().unwrap_or_default()).await?
             }
             _ => None,
         };
-        match kept {
-            Some(grant) => self.tokens_with(&grant.principal(id), id, None, &grant.claims),
-            None => {
-                let client = self.clients.sign_in(&introduction)?;
-                self.tokens(&client.principal(), &client.id, None)
-            }
-        }
+        let grant = match kept {
+            Some(grant) => grant,
+            None => self.clients.sign_in(&credentials)?.into(),
+        };
+        self.tokens(&grant.principal(id), id, None, &grant.claims)
     }
 
     /// Any client may present a refresh token: it is a bearer token. The new token belongs to the
     /// client of the refresh token.
     async fn refresh(&self, refresh_token: &str) -> Result<Tokens, OAuthError> {
         let (who, client) = self.refreshed(refresh_token).await?;
-        self.tokens(&who, &client, Some(refresh_token.to_owned()))
+        self.tokens(&who, &client, Some(refresh_token.to_owned()), &Map::new())
     }
 
     /// The subject and client of a valid refresh token.
@@ -84,18 +82,16 @@ impl Builtin {
         &self,
         refresh_token: &str,
     ) -> Result<(Principal, String), OAuthError> {
-        let invalid = |error: crate::Error| OAuthError::new("invalid_grant", error.to_string());
+        let refused = |why: &str| OAuthError::new("invalid_grant", why);
+        let invalid = |error: crate::Error| refused(&error.to_string());
         let token = Unverified::parse(refresh_token).map_err(invalid)?;
         token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
             .map_err(invalid)?;
         if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
-            return Err(OAuthError::new(
-                "invalid_grant",
-                "the refresh token is from another issuer",
-            ));
+            return Err(refused("the refresh token is from another issuer"));
         }
         if token.claims.get("typ").and_then(Value::as_str) != Some("Refresh") {
-            return Err(OAuthError::new("invalid_grant", "this is not a refresh token"));
+            return Err(refused("this is not a refresh token"));
         }
         self.issuer.verify(&token).await.map_err(invalid)?;
         let who = self.issuer.reader.principal(&self.issuer.url, &token.claims).map_err(invalid)?;
@@ -119,19 +115,10 @@ impl Builtin {
         let who = asked.redeem(store, now).await?;
         tracing::info!(subject = who.subject, client, "device signed in");
         let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
-        self.tokens(&who, &client, Some(refresh))
+        self.tokens(&who, &client, Some(refresh), &Map::new())
     }
 
     fn tokens(
-        &self,
-        who: &Principal,
-        client: &str,
-        refresh_token: Option<String>,
-    ) -> Result<Tokens, OAuthError> {
-        self.tokens_with(who, client, refresh_token, &Map::new())
-    }
-
-    fn tokens_with(
         &self,
         who: &Principal,
         client: &str,

@@ -95,7 +95,7 @@ impl Builtin {
         Ok(Builtin {
             signer,
             issuer: Arc::new(issuer),
-            clients: Clients::new(&config.clients),
+            clients: Clients(config.clients.clone()),
             client_source: OnceLock::new(),
             access_token: Duration::from_secs(config.access_token_s),
             refresh_token: Duration::from_secs(config.refresh_token_s),
@@ -111,10 +111,6 @@ impl Builtin {
 
     pub fn signer(&self) -> &Signer {
         &self.signer
-    }
-
-    pub fn clients(&self) -> &Clients {
-        &self.clients
     }
 
     /// Sets the source of clients that are not in the configuration. The first call wins.

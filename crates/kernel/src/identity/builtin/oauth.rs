@@ -31,29 +31,25 @@ impl OAuthError {
         OAuthError { status: StatusCode::BAD_REQUEST, code, why: why.into() }
     }
 
-    pub fn client(why: impl Into<String>) -> OAuthError {
-        OAuthError { status: StatusCode::UNAUTHORIZED, code: "invalid_client", why: why.into() }
+    pub fn with_status(self, status: StatusCode) -> OAuthError {
+        OAuthError { status, ..self }
+    }
+
+    pub fn client(why: &str) -> OAuthError {
+        OAuthError::new("invalid_client", why).with_status(StatusCode::UNAUTHORIZED)
     }
 }
 
 impl From<Error> for OAuthError {
     fn from(error: Error) -> OAuthError {
         match error.class() {
-            Class::Transient => OAuthError {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                code: "temporarily_unavailable",
-                why: "try again in a moment".into(),
-            },
+            Class::Transient => OAuthError::new("temporarily_unavailable", "try again in a moment")
+                .with_status(StatusCode::SERVICE_UNAVAILABLE),
             Class::Terminal | Class::Conflict | Class::NotFound => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "an OAuth request failed"
-                );
-                OAuthError {
-                    status: StatusCode::INTERNAL_SERVER_ERROR,
-                    code: "server_error",
-                    why: "internal error".into(),
-                }
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "an OAuth request failed");
+                OAuthError::new("server_error", "internal error")
+                    .with_status(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Class::Invalid | Class::Unauthenticated | Class::Forbidden => {
                 OAuthError::new("invalid_request", error.to_string())

@@ -35,7 +35,7 @@ fn html(status: StatusCode, body: &str) -> Response {
     let page = format!(
         r#"<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Mainstay: device sign-in</title>
-<style>body{{font:16px/1.5 target-ui,sans-serif;max-width:32rem;margin:3rem auto;padding:0 1rem}}label{{display:block;margin:1rem 0}}input{{display:block;width:100%;font:inherit;padding:.4rem}}button{{font:inherit;padding:.4rem 1rem}}</style>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:3rem auto;padding:0 1rem}}label{{display:block;margin:1rem 0}}input{{display:block;width:100%;font:inherit;padding:.4rem}}button{{font:inherit;padding:.4rem 1rem}}</style>
 <h1>Device sign-in</h1>
 {body}
 </html>"#

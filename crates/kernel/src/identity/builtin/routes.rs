@@ -44,11 +44,9 @@ pub fn table() -> Vec<UtoipaMethodRouter<App>> {
 }
 
 fn builtin(app: &App) -> Result<&Builtin, OAuthError> {
-    app.identity.builtin().ok_or_else(|| OAuthError {
-        status: StatusCode::NOT_FOUND,
-        code: "invalid_request",
-        why: "this server issues no tokens; get one from an issuer that it trusts".into(),
-    })
+    let why = "this server issues no tokens; get one from an issuer that it trusts";
+    let none = || OAuthError::new("invalid_request", why).with_status(StatusCode::NOT_FOUND);
+    app.identity.builtin().ok_or_else(none)
 }
 
 /// OpenID Connect discovery
@@ -156,14 +154,14 @@ async fn device_authorization(
     let client = ClientCredentials::read(&headers, &form)?
         .ok_or_else(|| OAuthError::new("invalid_request", "`client_id` is missing"))?;
     if client.id != CLI_CLIENT {
-        builtin.clients().sign_in(&client)?;
+        builtin.clients.sign_in(&client)?;
     }
     let (now, origin) = (app.ambient.now(), context.map(|c| network(c.origin)));
     let each = |origin: String| builtin.device_starts_each.allow(&origin, now);
     if !origin.is_none_or(each) || !builtin.device_starts.allow("", now) {
-        let why = "too many devices sign in at once; try again in a minute".to_owned();
-        let status = StatusCode::TOO_MANY_REQUESTS;
-        return Err(OAuthError { status, code: "temporarily_unavailable", why });
+        let why = "too many devices sign in at once; try again in a minute";
+        let error = OAuthError::new("temporarily_unavailable", why);
+        return Err(error.with_status(StatusCode::TOO_MANY_REQUESTS));
     }
     let started =
         device::start(app.store.as_ref(), &app.ambient, &client.id, builtin.device_code).await?;
@@ -237,21 +235,18 @@ async fn decide(
         None => form.need("token")?,
     };
     let who = app.identity.authenticate(bearer).await.map_err(|error| match error {
-        Error::Unauthenticated { message: why, .. } => {
-            OAuthError { status: StatusCode::UNAUTHORIZED, code: "invalid_token", why }
+        Error::Unauthenticated { message, .. } => {
+            OAuthError::new("invalid_token", message).with_status(StatusCode::UNAUTHORIZED)
         }
         other => other.into(),
     })?;
     if who.agent_of.is_some() {
         return Err(OAuthError::new("access_denied", "an agent cannot approve devices"));
     }
-    if !builtin
-        .device_decisions
-        .allow(&format!("{} {}", who.issuer, who.subject), app.ambient.now())
-    {
-        let why = "too many codes tried; wait a minute".to_owned();
-        let status = StatusCode::TOO_MANY_REQUESTS;
-        return Err(OAuthError { status, code: "slow_down", why });
+    let (person, now) = (format!("{} {}", who.issuer, who.subject), app.ambient.now());
+    if !builtin.device_decisions.allow(&person, now) {
+        let error = OAuthError::new("slow_down", "too many codes tried; wait a minute");
+        return Err(error.with_status(StatusCode::TOO_MANY_REQUESTS));
     }
     let approve = match form.get("decision").unwrap_or("approve") {
         "approve" => true,
@@ -261,7 +256,6 @@ async fn decide(
     let code = device::read_user_code(form.need("user_code")?).ok_or_else(|| {
         OAuthError::new("invalid_request", "`user_code` must be eight letters, such as BCDF-GHJK")
     })?;
-    let now = app.ambient.now();
     let client = device::decide(app.store.as_ref(), now, &code, &who, approve).await?;
     let said = if approve {
         format!("Approved: {client} now acts for {}. You can close this page.", who.subject)

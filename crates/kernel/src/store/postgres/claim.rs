@@ -7,17 +7,11 @@ use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
-use super::load;
+use crate::Timestamp;
 use crate::admission::{Lease, take_lease};
 use crate::change::Lane;
-use crate::queue::{Claim, ClaimBatch, ClaimRequest};
-use crate::{Key, Timestamp};
-
-/// The position of each lane: the organisation that was served last.
-#[derive(Debug, Default, Clone)]
-pub struct FairnessCursor {
-    last_org: [String; 2],
-}
+use crate::queue::{Claim, ClaimBatch, ClaimRequest, FairnessCursor};
+use crate::store::sql::{self, Row as _};
 
 /// Promotes rows whose due time has passed; the SQL of [`crate::queue::QueueRow::promote`]. Skips
 /// rows that another transaction has locked.
@@ -138,7 +132,9 @@ async fn take(
             )
             .await?;
         left -= rows.len();
-        claims.extend(rows.iter().map(claim_of));
+        for row in &rows {
+            claims.push(claim_of(row)?);
+        }
         if rows.is_empty() || share == slots {
             break;
         }
@@ -146,18 +142,18 @@ async fn take(
     Ok(())
 }
 
-fn claim_of(row: &Row) -> Claim {
-    Claim {
-        key: Key::stored(row.get(0)),
-        org: row.get(1),
-        lane: Lane::from_number(row.get(2)),
-        fence: row.get(3),
-        attempt: row.get(4),
-        due: Timestamp(row.get(5)),
-    }
+fn claim_of(row: &Row) -> Result<Claim, Error> {
+    Ok(Claim {
+        key: row.key(0)?,
+        org: row.value(1)?,
+        lane: Lane::from_number(row.value(2)?),
+        fence: row.value(3)?,
+        attempt: row.value(4)?,
+        due: row.time(5)?,
+    })
 }
 
-/// Locks the row, decides and writes it back in one transaction.
+/// Decides on the row as it was read, and writes it only if no other replica wrote it since.
 pub async fn lease(
     client: &Pooled,
     name: &str,
@@ -167,10 +163,8 @@ pub async fn lease(
 ) -> Result<Option<Lease>, Error> {
     let seed = "INSERT INTO leases VALUES ($1, '', 0, 0) ON CONFLICT DO NOTHING";
     client.execute(seed, &[&name]).await?;
-    let sql = "SELECT name, holder, fence, until FROM leases WHERE name = $1";
-    let was = load::lease(&client.query_one(sql, &[&name]).await?);
+    let was = sql::lease(&client.query_one(sql::LEASE, &[&name]).await?)?;
     let Some(next) = take_lease(Some(&was), holder, now, until) else { return Ok(None) };
-    // Conditional on the state that was read: a concurrent claimer finds it changed.
     let sql = "UPDATE leases SET holder = $2, fence = $3, until = $4
          WHERE name = $1 AND holder = $5 AND fence = $6 AND until = $7";
     let params: &[&(dyn ToSql + Sync)] = &[

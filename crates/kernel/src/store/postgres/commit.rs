@@ -18,11 +18,12 @@ use tokio_postgres::error::SqlState;
 
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
-use super::{chain, connection, failed, load, save};
-use crate::admission::{BatchState, NumberedLogs, RowSet};
+use super::{connection, failed, load, save};
+use crate::admission::{NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
+use crate::error::chain;
 use crate::log::LogHeads;
-use crate::store::{OnCommit, Wakeups};
+use crate::store::{OnCommit, Wakeups, sql};
 use crate::{Class, Error, Result, Timestamp};
 
 /// The most changes per transaction.
@@ -154,27 +155,29 @@ async fn transact(
     client: &Pooled,
     batch: &[Waiting],
 ) -> Result<(Vec<Vec<Verdict>>, LogHeads, bool), PgError> {
-    let sql = &Statements::of(client).await?;
+    let statements = &Statements::of(client).await?;
     let mut touched = RowSet::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
-    let (_, mut rows) =
-        futures::try_join!(client.batch_execute("BEGIN"), load::rows(client, sql, &touched))?;
+    let (_, mut rows) = futures::try_join!(
+        client.batch_execute("BEGIN"),
+        load::rows(client, statements, &touched)
+    )?;
     let mut verdicts: Vec<Vec<Verdict>> =
         batch.iter().map(|waiting| rows.admit(&waiting.changes, waiting.now)).collect();
     let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
-    let locked = client.query_one(&sql.head_lock, &[]);
-    let (_, row) = futures::try_join!(save::rows(client, sql, &rows, now), locked)?;
-    let mut head =
-        LogHeads { event_seq: row.get(0), audit_seq: row.get(1), audit_hash: row.get(2) };
+    let locked = client.query_one(&statements.head_lock, &[]);
+    let (_, row) = futures::try_join!(save::rows(client, statements, &rows, now), locked)?;
+    let mut head = sql::log_heads(&row)?;
     let mut numbered = NumberedLogs::default();
     for (waiting, verdicts) in batch.iter().zip(&mut verdicts) {
-        let more = BatchState::number_logs(&waiting.changes, verdicts, &mut head, waiting.now);
-        numbered.events.extend(more.events);
-        numbered.audit.extend(more.audit);
+        numbered.add(&waiting.changes, verdicts, &mut head, waiting.now);
     }
     let woke = rows.woke();
     let note = Note { event_seq: head.event_seq, woke };
     let commit = format!("NOTIFY {CHANNEL}, '{note}'; COMMIT");
-    futures::try_join!(save::logs(client, sql, &numbered, &head), client.batch_execute(&commit))?;
+    futures::try_join!(
+        save::logs(client, statements, &numbered, &head),
+        client.batch_execute(&commit)
+    )?;
     Ok((verdicts, head, woke))
 }

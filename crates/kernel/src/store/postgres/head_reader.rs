@@ -12,31 +12,11 @@ use super::{connection, failed};
 use crate::store::Wakeups;
 use crate::{Error, Result};
 
-/// The bound of the queue: more than one process serves concurrently. Beyond it callers wait.
-const WAITING_MAX: usize = 4096;
+pub type Request = oneshot::Sender<Result<i64>>;
 
-pub struct HeadReader(mpsc::Sender<Request>);
-
-type Request = oneshot::Sender<Result<i64>>;
-
-impl HeadReader {
-    /// Returns the reader and the task that serves it.
-    pub fn new(pool: Pool, wakeups: Arc<Wakeups>) -> (HeadReader, impl Future<Output = ()>) {
-        let (requests, waiting) = mpsc::channel(WAITING_MAX);
-        (HeadReader(requests), run(pool, wakeups, waiting))
-    }
-
-    pub async fn ask(&self) -> Result<i64> {
-        let stopped = || Error::unavailable("the store", "it is shutting down");
-        let (request, answer) = oneshot::channel();
-        self.0.send(request).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
-    }
-}
-
-async fn run(pool: Pool, wakeups: Arc<Wakeups>, mut waiting: mpsc::Receiver<Request>) {
+pub async fn run(pool: Pool, wakeups: Arc<Wakeups>, mut waiting: mpsc::Receiver<Request>) {
     let mut requests = Vec::new();
-    while waiting.recv_many(&mut requests, WAITING_MAX).await > 0 {
+    while waiting.recv_many(&mut requests, super::WAITING_MAX).await > 0 {
         let newest = query(&pool).await;
         if let Ok(newest) = newest {
             wakeups.notify_event(newest);

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use tokio_postgres::{AsyncMessage, Config};
 
 use super::connect;
+use crate::error::chain;
 use crate::store::Wakeups;
 
 /// The channel that every commit notifies.
@@ -42,7 +43,7 @@ pub async fn run(config: Config, wakeups: Arc<Wakeups>) {
     loop {
         if let Err(error) = listen(&config, &wakeups).await {
             tracing::warn!(
-                error = super::chain(&error),
+                error = chain(&error),
                 "lost the PostgreSQL notification connection; reconnecting"
             );
         }

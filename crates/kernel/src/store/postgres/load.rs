@@ -3,16 +3,30 @@
 use std::collections::BTreeSet;
 
 use deadpool_postgres::Object as Pooled;
+use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::statements::Statements;
-use crate::admission::{BatchState, Counter, Lease, RowSet, StoredRevision, Tracked};
-use crate::change::{CommandRecord, CommandReply, Lane};
-use crate::queue::{QueueRow, State};
-use crate::{Json, Key, Timestamp};
+use crate::admission::{BatchState, Counter, RowSet, Tracked};
+use crate::store::sql::{self, Row as _};
+use crate::{Json, Key};
 
-pub const QUEUE_COLUMNS: &str =
-    "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
+impl sql::Row for Row {
+    type Error = Error;
+
+    fn value<T: for<'a> FromSql<'a>>(&self, column: usize) -> Result<T, Error> {
+        self.try_get(column)
+    }
+
+    fn text(&self, column: usize) -> Result<&str, Error> {
+        self.try_get(column)
+    }
+
+    /// JSON columns hold valid JSON by construction.
+    fn json(&self, column: usize) -> Result<Json, Error> {
+        Ok(Json::stored(self.try_get(column)?).unwrap_or_default())
+    }
+}
 
 /// Locks the objects first: rows that depend on one of them are stable only then.
 /// A later transaction that adds a dependency finds the object as this batch leaves it.
@@ -45,14 +59,14 @@ pub async fn rows(
                 [(&mut rows.dependents, dependents), (&mut rows.dependencies, dependencies)]
             {
                 for row in found {
-                    let neighbour = key(&row, 1);
+                    let neighbour = row.key(1)?;
                     queue.insert(neighbour.clone());
-                    map.entry(key(&row, 0)).or_default().insert(neighbour, row.get(2));
+                    map.entry(row.key(0)?).or_default().insert(neighbour, row.value(2)?);
                 }
             }
             (objects, others(&queue).await?)
         };
-    fill(&mut rows, objects, others);
+    fill(&mut rows, objects, others)?;
     Ok(rows)
 }
 
@@ -60,17 +74,17 @@ fn fill(
     rows: &mut BatchState,
     objects: Vec<Row>,
     others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
-) {
+) -> Result<(), Error> {
     let (queued, allotted, leased, commanded) = others;
     for row in &objects {
-        rows.objects.insert(key(row, 0), Tracked::loaded(StoredRevision { revision: row.get(1) }));
+        rows.objects.insert(row.key(0)?, Tracked::loaded(row.value(1)?));
     }
     for row in &queued {
-        rows.queue.insert(key(row, 0), Tracked::loaded(queue_row(row)));
+        rows.queue.insert(row.key(0)?, Tracked::loaded(sql::queue_row(row)?));
     }
     for row in &allotted {
-        let (counter, holder): (String, String) = (row.get(0), row.get(1));
-        let (amount, limit) = (row.get(2), row.get(3));
+        let (counter, holder): (String, String) = (row.value(0)?, row.value(1)?);
+        let (amount, limit) = (row.value(2)?, row.value(3)?);
         if holder.is_empty() {
             rows.counters.insert(counter, Tracked::loaded(Counter { used: amount, limit }));
         } else {
@@ -78,11 +92,12 @@ fn fill(
         }
     }
     for row in &leased {
-        rows.leases.insert(row.get(0), lease(row));
+        rows.leases.insert(row.value(3)?, sql::lease(row)?);
     }
     for row in &commanded {
-        rows.commands.insert(row.get(0), Tracked::loaded(command(row)));
+        rows.commands.insert(row.value(0)?, Tracked::loaded(sql::command(row)?));
     }
+    Ok(())
 }
 
 /// Runs a statement over a set; nothing if the set is empty.
@@ -106,42 +121,4 @@ async fn allotments(
     let holds = touched.holds.iter().map(|(name, holder)| (name.as_str(), holder.as_str()));
     let (names, holders): (Vec<&str>, Vec<&str>) = counters.chain(holds).unzip();
     client.query(statement, &[&names, &holders]).await
-}
-
-pub fn key(row: &Row, column: usize) -> Key {
-    Key::stored(row.get(column))
-}
-
-/// JSON columns hold valid JSON by construction.
-pub fn json(row: &Row, column: usize) -> Json {
-    Json::stored(row.get(column)).unwrap_or_default()
-}
-
-pub fn queue_row(row: &Row) -> QueueRow {
-    QueueRow {
-        key: key(row, 0),
-        org: row.get(1),
-        lane: Lane::from_number(row.get(2)),
-        state: State::from_number(row.get(3)),
-        paused: row.get(4),
-        due: Timestamp(row.get(5)),
-        attempt: row.get(6),
-        fence: row.get(7),
-        worker: row.get(8),
-        woken: row.get::<_, Option<i64>>(9).map(Timestamp),
-        reason: row.get(10),
-    }
-}
-
-pub fn lease(row: &Row) -> Lease {
-    Lease { holder: row.get(1), fence: row.get(2), until: Timestamp(row.get(3)) }
-}
-
-pub fn command(row: &Row) -> CommandRecord {
-    let status = u16::try_from(row.get::<_, i32>(2)).unwrap_or(500);
-    CommandRecord {
-        id: row.get(0),
-        digest: row.get(1),
-        answer: CommandReply { status, body: json(row, 3) },
-    }
 }

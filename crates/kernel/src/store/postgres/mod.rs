@@ -18,20 +18,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Object as Pooled, Pool};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error as PgError, Row};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use super::sql::{self, Row as _, Select};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
+use crate::error::chain;
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
-use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
+use crate::queue::{ClaimBatch, ClaimRequest, FairnessCursor, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
 
+use read::Param;
 pub use schema::VERSION;
 
-/// The bound of the committers' queue; beyond it callers wait.
+/// The bound of the queues of committers and head reader; beyond it callers wait.
 const WAITING_MAX: usize = 4096;
 /// Concurrent batches: while one waits for the disk, the next is loaded and decided.
 const COMMITTERS: usize = 2;
@@ -44,8 +49,8 @@ pub struct Postgres {
     pool: Pool,
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
-    fairness: Mutex<claim::FairnessCursor>,
-    newest: head_reader::HeadReader,
+    fairness: Mutex<FairnessCursor>,
+    newest: mpsc::Sender<head_reader::Request>,
     wakeups: Arc<Wakeups>,
     _stop: DropGuard,
 }
@@ -66,8 +71,9 @@ impl Postgres {
             tokio::spawn(stop.clone().run_until_cancelled_owned(committer));
         }
         tokio::spawn(stop.clone().run_until_cancelled_owned(listen::run(config, wakeups.clone())));
-        let (newest, answers) = head_reader::HeadReader::new(pool.clone(), wakeups.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(answers));
+        let (newest, requests) = mpsc::channel(WAITING_MAX);
+        let head_reader = head_reader::run(pool.clone(), wakeups.clone(), requests);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(head_reader));
         let store = Postgres {
             newest,
             pool,
@@ -84,6 +90,30 @@ impl Postgres {
     async fn client(&self) -> Result<Pooled> {
         connection(&self.pool).await
     }
+
+    /// Runs a prepared statement.
+    async fn query(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let client = self.client().await?;
+        let statement = client.prepare_cached(sql).await.map_err(failed)?;
+        client.query(&statement, values).await.map_err(failed)
+    }
+
+    /// Runs a prepared statement and maps its rows.
+    async fn select<T>(
+        &self,
+        select: Select<Param>,
+        map: fn(&Row) -> Result<T, PgError>,
+    ) -> Result<Vec<T>> {
+        let values: Vec<&(dyn ToSql + Sync)> =
+            select.values.iter().map(|Param(value)| &**value as &(dyn ToSql + Sync)).collect();
+        let rows = self.query(&select.sql, &values).await?;
+        rows.iter().map(map).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn keys(&self, sql: &str, of: &Key) -> Result<Vec<Key>> {
+        let rows = self.query(sql, &[&of.as_str()]).await?;
+        rows.iter().map(|row| row.key(0)).collect::<Result<_, _>>().map_err(failed)
+    }
 }
 
 async fn connection(pool: &Pool) -> Result<Pooled> {
@@ -94,33 +124,21 @@ async fn connection(pool: &Pool) -> Result<Pooled> {
 }
 
 /// Maps an error of PostgreSQL.
-fn failed(error: tokio_postgres::Error) -> Error {
+fn failed(error: PgError) -> Error {
     Error::unavailable(format!("the store (PostgreSQL: {})", chain(&error)), error)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 #[async_trait]
 impl Store for Postgres {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        let stopped = || Error::unavailable("the store", "it is shutting down");
-        let (reply, answer) = oneshot::channel();
-        self.commits.send(commit::Waiting { changes, now, reply }).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        ask(&self.commits, |reply| commit::Waiting { changes, now, reply }).await
     }
 
-    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
         let client = self.client().await?;
         let fairness = self.fairness.lock().clone();
-        let (claimed, fairness) = claim::claim(&client, &ask, fairness).await.map_err(failed)?;
+        let (claimed, fairness) =
+            claim::claim(&client, &request, fairness).await.map_err(failed)?;
         *self.fairness.lock() = fairness;
         Ok(claimed)
     }
@@ -137,65 +155,68 @@ impl Store for Postgres {
     }
 
     async fn unlease(&self, name: &str, fence: i64) -> Result<()> {
-        let client = self.client().await?;
-        let sql = "UPDATE leases SET until = 0 WHERE name = $1 AND fence = $2";
-        client.execute(sql, &[&name, &fence]).await.map_err(failed)?;
-        Ok(())
+        self.query(sql::UNLEASE, &[&name, &fence]).await.map(|_| ())
     }
 
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
-        read::objects(&self.client().await?, keys).await
+        self.select(read::objects(keys), |row| Ok(sql::object(row)?.1)).await
     }
 
     async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {
-        read::find(&self.client().await?, find).await
+        let mut found = self.select(read::find(find), sql::object).await?;
+        let more = found.len() > find.limit;
+        found.truncate(find.limit);
+        let next = found.last().filter(|_| more).map(|(num, _)| *num);
+        Ok(QueryPage { objects: found.into_iter().map(|(_, object)| object).collect(), next })
     }
 
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
-        let sql = "SELECT dependency FROM edges WHERE dependent = $1 ORDER BY 1";
-        read::keys(&self.client().await?, sql, key).await
+        self.keys(sql::DEPENDENCIES, key).await
     }
 
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
-        let sql = "SELECT dependent FROM edges WHERE dependency = $1 ORDER BY 1";
-        read::keys(&self.client().await?, sql, key).await
+        self.keys(sql::DEPENDENTS, key).await
     }
 
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {
-        read::counter(&self.client().await?, name).await
+        let rows = self.query(sql::COUNTER, &[&name]).await?;
+        Ok(rows.first().map(|row| Counter { used: row.get(0), limit: row.get(1) }))
     }
 
     async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
-        read::command(&self.client().await?, id).await
+        let rows = self.query(sql::COMMAND, &[&id]).await?;
+        rows.first().map(sql::command).transpose().map_err(failed)
     }
 
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
-        read::events(&self.client().await?, after, filter, limit).await
+        self.select(sql::events("events", after, filter, limit), sql::event).await
     }
 
     async fn first_event(&self) -> Result<Option<i64>> {
-        let row = self.client().await?.query_one("SELECT min(seq) FROM events", &[]).await;
-        Ok(row.map_err(failed)?.get(0))
+        let rows = self.query(sql::FIRST_EVENT, &[]).await?;
+        Ok(rows.first().and_then(|row| row.get(0)))
     }
 
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
-        read::audit(&self.client().await?, filter, limit).await
+        self.select(sql::audit("audit", filter, limit), sql::audit_entry).await
     }
 
     async fn head(&self) -> Result<LogHeads> {
-        read::head(&self.client().await?).await
+        let rows = self.query(sql::LOG_HEADS, &[]).await?;
+        let head = rows.first().map(sql::log_heads).transpose().map_err(failed)?;
+        head.ok_or_else(|| Error::internal("the store (PostgreSQL)", "meta has no row"))
     }
 
     async fn newest_event(&self) -> Result<i64> {
-        self.newest.ask().await
+        ask(&self.newest, |reply| reply).await
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
-        read::work(&self.client().await?, filter, limit).await
+        self.select(sql::work(filter, limit), sql::queue_row).await
     }
 
     async fn work_counts(&self) -> Result<Vec<WorkCount>> {
-        read::work_counts(&self.client().await?).await
+        self.select(sql::work_counts(), sql::work_count).await
     }
 
     async fn purge(

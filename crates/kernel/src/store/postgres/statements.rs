@@ -28,7 +28,7 @@ statements! {
     allotments_lock: "SELECT counter, holder, amount, cap FROM allotments
         WHERE (counter, holder) IN (SELECT * FROM unnest($1::text[], $2::text[]))
         ORDER BY counter, holder FOR UPDATE",
-    leases_lock: "SELECT name, holder, fence, until FROM leases WHERE name = ANY($1) ORDER BY name FOR SHARE",
+    leases_lock: "SELECT holder, fence, until, name FROM leases WHERE name = ANY($1) ORDER BY name FOR SHARE",
     commands_load: "SELECT id, digest, status, body FROM commands WHERE id = ANY($1)",
     head_lock: "SELECT event_seq, audit_seq, audit_hash FROM meta FOR UPDATE",
     head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3",

@@ -2,27 +2,18 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::load::{QUEUE_COLUMNS, queue_at};
-use super::save::update_queue;
+use super::save::{execute, update_queue};
+use super::writer::Session;
 use crate::Timestamp;
 use crate::change::Lane;
 use crate::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow};
+use crate::store::sql::{QUEUE_COLUMNS, queue_row};
 
 /// How many due rows are made ready at a time; the rest follow with the next claim.
 const PROMOTED_MAX: i64 = 1000;
 
-/// The position of each lane: the organisation that was served last.
-#[derive(Debug, Default)]
-pub struct FairnessCursor {
-    last_org: [String; 2],
-}
-
-pub fn claim(
-    connection: &Connection,
-    ask: &ClaimRequest,
-    fairness: &mut FairnessCursor,
-    fence: &mut i64,
-) -> rusqlite::Result<ClaimBatch> {
+pub fn claim(session: &mut Session<'_>, ask: &ClaimRequest) -> rusqlite::Result<ClaimBatch> {
+    let Session { connection, fence, fairness } = session;
     promote(connection, ask.now)?;
     let mut claims = Vec::new();
     for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
@@ -30,16 +21,16 @@ pub fn claim(
         for mut row in
             pick(connection, lane, slots, &mut fairness.last_org[lane.number() as usize])?
         {
-            *fence += 1;
+            **fence += 1;
             let due = row.due;
-            row.claim(&ask.worker, *fence, ask.now.plus(ask.lease));
+            row.claim(&ask.worker, **fence, ask.now.plus(ask.lease));
             update_queue(connection, &row)?;
             let QueueRow { key, org, lane, fence, attempt, .. } = row;
             claims.push(Claim { key, org, lane, fence, attempt, due });
         }
     }
     if !claims.is_empty() {
-        connection.prepare_cached("UPDATE meta SET fence = ?1")?.execute([*fence])?;
+        execute(connection, "UPDATE meta SET fence = ?1", [**fence])?;
     }
     let next_due = connection
         .prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)")?
@@ -51,8 +42,9 @@ fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     let mut due = connection.prepare_cached(&format!(
         "SELECT {QUEUE_COLUMNS} FROM queue WHERE state IN (1, 2) AND due <= ?1 ORDER BY due LIMIT ?2"
     ))?;
-    let rows: Vec<QueueRow> =
-        due.query_map([now.millis(), PROMOTED_MAX], queue_at)?.collect::<rusqlite::Result<_>>()?;
+    let rows: Vec<QueueRow> = due
+        .query_map([now.millis(), PROMOTED_MAX], |row| queue_row(row))?
+        .collect::<rusqlite::Result<_>>()?;
     for mut row in rows {
         row.promote(now);
         update_queue(connection, &row)?;
@@ -140,5 +132,6 @@ fn of_org(
         "SELECT {QUEUE_COLUMNS} FROM queue WHERE lane = ?1 AND state = 0 AND paused = 0 AND org = ?2
          ORDER BY due LIMIT ?3 OFFSET ?4"
     ))?;
-    rows.query_map(params![lane.number(), org, most as i64, skip as i64], queue_at)?.collect()
+    rows.query_map(params![lane.number(), org, most as i64, skip as i64], |row| queue_row(row))?
+        .collect()
 }

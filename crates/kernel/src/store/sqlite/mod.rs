@@ -16,10 +16,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags};
-use tokio::sync::{mpsc, oneshot};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, Row, params};
+use tokio::sync::mpsc;
 
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter};
+use super::sql::{self, Select};
+use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
 use crate::admission::{Counter, Lease};
 use crate::change::{Change, CommandRecord, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
@@ -30,7 +32,7 @@ use crate::{Error, Key, Object, Result, Timestamp};
 use cache::Cache;
 use checkpoint::Checkpointer;
 pub use schema::VERSION;
-use writer::{Op, Writer};
+use writer::{Commit, Op, Session, Task, Writer};
 
 /// The bound of the writer's queue: enough to fill a batch while one is being written. Beyond it
 /// callers wait, and the limit on concurrent requests throttles clients.
@@ -69,12 +71,28 @@ impl Sqlite {
         Ok(Sqlite { path, ops, writer, readers, cache, wakeups })
     }
 
-    async fn ask<T>(&self, op: impl FnOnce(oneshot::Sender<Result<T>>) -> Op) -> Result<T> {
-        let stopped = || Error::unavailable("the store", "its writer has stopped");
-        let (reply, answer) = oneshot::channel();
-        let ops = self.ops.as_ref().ok_or_else(stopped)?;
-        ops.send(op(reply)).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+    fn ops(&self) -> &mpsc::Sender<Op> {
+        self.ops.as_ref().expect("the store is not being dropped")
+    }
+
+    /// Runs a task in the writer's transaction.
+    async fn write<T: Send + 'static>(
+        &self,
+        cost: usize,
+        sync: bool,
+        work: impl FnMut(&mut Session<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let task = |reply| Box::new(Task { work, reply, result: None });
+        ask(self.ops(), |reply| Op::Task { cost, sync, task: task(reply) }).await
+    }
+
+    /// Runs a query that may be slow on a blocking thread.
+    async fn select<T: Send + 'static>(
+        &self,
+        select: Select<Value>,
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<Vec<T>> {
+        self.read(|connection| read::select(connection, select, map)).await
     }
 
     /// Runs a read that may be slow on a blocking thread.
@@ -195,11 +213,12 @@ impl Readers {
 #[async_trait]
 impl Store for Sqlite {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        self.ask(|reply| Op::Commit { changes, now, reply }).await
+        ask(self.ops(), |reply| Op::Commit(Commit { changes, now, reply })).await
     }
 
-    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
-        self.ask(|reply| Op::Claim { ask, reply }).await
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
+        let slots = request.slots;
+        self.write(slots, false, move |session| claim::claim(session, &request)).await
     }
 
     async fn lease(
@@ -210,12 +229,17 @@ impl Store for Sqlite {
         until: Timestamp,
     ) -> Result<Option<Lease>> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        self.ask(|reply| Op::Lease { name, holder, now, until, reply }).await
+        let lease =
+            move |connection: &Connection| writer::lease(connection, &name, &holder, now, until);
+        self.write(1, true, move |session| lease(session.connection)).await
     }
 
     async fn unlease(&self, name: &str, fence: i64) -> Result<()> {
         let name = name.to_owned();
-        self.ask(|reply| Op::Unlease { name, fence, reply }).await
+        let unlease = move |session: &mut Session<'_>| {
+            save::execute(session.connection, sql::UNLEASE, params![name, fence])
+        };
+        self.write(1, true, unlease).await
     }
 
     /// Runs on the calling thread: look-ups by key take microseconds.
@@ -241,11 +265,11 @@ impl Store for Sqlite {
     }
 
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
-        self.readers.with(|connection| read::dependencies(connection, key))
+        self.readers.with(|connection| read::keys(connection, sql::DEPENDENCIES, key))
     }
 
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
-        self.readers.with(|connection| read::dependents(connection, key))
+        self.readers.with(|connection| read::keys(connection, sql::DEPENDENTS, key))
     }
 
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {
@@ -257,19 +281,17 @@ impl Store for Sqlite {
     }
 
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
-        let filter = filter.clone();
-        self.read(move |connection| read::events(connection, after, &filter, limit)).await
+        let from = if filter.subject.is_some() { log_index::EVENTS_OF } else { "events" };
+        self.select(sql::events(from, after, filter, limit), |row| sql::event(row)).await
     }
 
     async fn first_event(&self) -> Result<Option<i64>> {
-        self.readers.with(|connection| {
-            connection.query_row("SELECT min(seq) FROM events", [], |row| row.get(0))
-        })
+        self.readers.with(|connection| connection.query_row(sql::FIRST_EVENT, [], |row| row.get(0)))
     }
 
     async fn audit(&self, filter: &AuditFilter, limit: usize) -> Result<Vec<AuditEntry>> {
-        let filter = filter.clone();
-        self.read(move |connection| read::audit(connection, &filter, limit)).await
+        let from = if filter.target.is_some() { log_index::AUDIT_OF } else { "audit" };
+        self.select(sql::audit(from, filter, limit), |row| sql::audit_entry(row)).await
     }
 
     async fn head(&self) -> Result<LogHeads> {
@@ -282,12 +304,11 @@ impl Store for Sqlite {
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
-        let filter = filter.clone();
-        self.read(move |connection| read::work(connection, &filter, limit)).await
+        self.select(sql::work(filter, limit), |row| sql::queue_row(row)).await
     }
 
     async fn work_counts(&self) -> Result<Vec<WorkCount>> {
-        self.read(read::work_counts).await
+        self.select(sql::work_counts(), |row| sql::work_count(row)).await
     }
 
     async fn purge(
@@ -296,13 +317,19 @@ impl Store for Sqlite {
         commands_before: Timestamp,
         limit: usize,
     ) -> Result<usize> {
-        self.ask(|reply| Op::Purge { events_before, commands_before, limit, reply }).await
+        let purge = move |session: &mut Session<'_>| {
+            writer::purge(session.connection, events_before, commands_before, limit)
+        };
+        self.write(1, true, purge).await
     }
 
     async fn ping(&self) -> Result<()> {
         self.readers
             .with(|connection| connection.query_row("SELECT 1 FROM meta", [], |_| Ok(())))?;
-        self.ask(|reply| Op::Ping { reply }).await
+        let ping = |session: &mut Session<'_>| {
+            save::execute(session.connection, "UPDATE meta SET fence = fence", [])
+        };
+        self.write(1, false, ping).await
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -1,6 +1,6 @@
 //! Writes the result of a batch: the changed rows, the events, the audit entries.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Params, ToSql, params};
 
 use crate::admission::{BatchState, NumberedLogs, WriteKind};
 use crate::log::LogHeads;
@@ -22,41 +22,31 @@ pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusql
         match &tracked.after {
             Some(row) if tracked.before.is_some() => update_queue(connection, row)?,
             Some(row) => insert_queue(connection, row)?,
-            None => drop(
-                connection
-                    .prepare_cached("DELETE FROM queue WHERE key = ?1")?
-                    .execute([key.as_str()])?,
-            ),
+            None => execute(connection, "DELETE FROM queue WHERE key = ?1", [key.as_str()])?,
         }
     }
     for (name, tracked) in rows.counters.iter().filter(|(_, tracked)| tracked.changed()) {
-        allotment(
-            connection,
-            name,
-            "",
-            tracked.after.map(|counter| (counter.used, counter.limit)),
-        )?;
+        let amount = tracked.after.map(|counter| (counter.used, counter.limit));
+        allotment(connection, name, "", amount)?;
     }
     for ((name, holder), tracked) in rows.holds.iter().filter(|(_, tracked)| tracked.changed()) {
         allotment(connection, name, holder, tracked.after.map(|amount| (amount, 0)))?;
     }
-    for command in rows
-        .commands
-        .values()
-        .filter(|tracked| tracked.changed())
-        .filter_map(|tracked| tracked.after.as_ref())
-    {
-        connection.prepare_cached("INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
-            params![
-                command.id,
-                command.digest,
-                command.answer.status,
-                command.answer.body.text(),
-                now.millis()
-            ],
+    let new = rows.commands.values().filter(|tracked| tracked.changed());
+    for command in new.filter_map(|tracked| tracked.after.as_ref()) {
+        let (status, body) = (command.answer.status, command.answer.body.text());
+        execute(
+            connection,
+            "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![command.id, command.digest, status, body, now.millis()],
         )?;
     }
     Ok(())
+}
+
+/// Executes a prepared statement.
+pub fn execute(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute(params).map(|_| ())
 }
 
 pub fn logs(
@@ -65,24 +55,19 @@ pub fn logs(
     head: &LogHeads,
 ) -> rusqlite::Result<()> {
     for event in &numbered.events {
-        connection.prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
-            params![
-                event.seq,
-                event.kind,
-                event.subject.as_str(),
-                event.org,
-                event.at.millis(),
-                event.data.text()
-            ],
+        let (subject, at, data) = (event.subject.as_str(), event.at.millis(), event.data.text());
+        execute(
+            connection,
+            "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![event.seq, event.kind, subject, event.org, at, data],
         )?;
     }
     for audit in &numbered.audit {
         let entry = &audit.entry;
-        connection
-            .prepare_cached(
-                "INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            )?
-            .execute(params![
+        execute(
+            connection,
+            "INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
                 audit.seq,
                 audit.at.millis(),
                 entry.actor,
@@ -95,102 +80,84 @@ pub fn logs(
                 entry.before.text(),
                 entry.after.text(),
                 audit.hash
-            ])?;
+            ],
+        )?;
     }
-    connection
-        .prepare_cached("UPDATE meta SET event_seq = ?1, audit_seq = ?2, audit_hash = ?3")?
-        .execute(params![head.event_seq, head.audit_seq, head.audit_hash])?;
-    Ok(())
+    execute(
+        connection,
+        "UPDATE meta SET event_seq = ?1, audit_seq = ?2, audit_hash = ?3",
+        params![head.event_seq, head.audit_seq, head.audit_hash],
+    )
 }
 
 fn create(connection: &Connection, object: &Object) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
-                 generation, observed, revision, created_at, updated_at, deleted_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
-        )?
-        .execute(params![
-            object.key.as_str(),
-            object.key.kind(),
-            object.org,
-            object.owner,
-            object.name,
-            object.description,
-            object.phase,
-            labels(object),
-            object.spec.text(),
-            object.status.text(),
-            object.generation,
-            object.observed,
-            object.revision,
-            object.created_at.millis(),
-            object.updated_at.millis(),
-            object.deleted_at.map(Timestamp::millis)
-        ])?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
+             generation, observed, revision, created_at, updated_at, deleted_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+    )?;
+    with_columns(object, |columns| statement.execute(columns))?;
     text(connection, connection.last_insert_rowid(), object)
 }
 
+/// The kind and the time of creation do not change.
 fn update(connection: &Connection, object: &Object) -> rusqlite::Result<()> {
-    let num = connection
-        .prepare_cached(
-            "UPDATE objects SET org = ?2, owner = ?3, name = ?4, description = ?5, phase = ?6, labels = ?7,
-                 spec = ?8, status = ?9, generation = ?10, observed = ?11, revision = ?12, updated_at = ?13,
-                 deleted_at = ?14
-             WHERE key = ?1 RETURNING num",
-        )?
-        .query_row(
-            params![
-                object.key.as_str(),
-                object.org,
-                object.owner,
-                object.name,
-                object.description,
-                object.phase,
-                labels(object),
-                object.spec.text(),
-                object.status.text(),
-                object.generation,
-                object.observed,
-                object.revision,
-                object.updated_at.millis(),
-                object.deleted_at.map(Timestamp::millis)
-            ],
-            |row| row.get(0),
-        )?;
+    let mut statement = connection.prepare_cached(
+        "UPDATE objects SET org = ?3, owner = ?4, name = ?5, description = ?6, phase = ?7, labels = ?8,
+             spec = ?9, status = ?10, generation = ?11, observed = ?12, revision = ?13,
+             updated_at = ?15, deleted_at = ?16
+         WHERE key = ?1 RETURNING num",
+    )?;
+    let num = with_columns(object, |columns| statement.query_row(columns, |row| row.get(0)))?;
     text(connection, num, object)
 }
 
+fn with_columns<T>(object: &Object, run: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
+    let labels = serde_json::to_string(&object.labels).expect("a map of strings serialises");
+    run(params![
+        object.key.as_str(),
+        object.key.kind(),
+        object.org,
+        object.owner,
+        object.name,
+        object.description,
+        object.phase,
+        labels,
+        object.spec.text(),
+        object.status.text(),
+        object.generation,
+        object.observed,
+        object.revision,
+        object.created_at.millis(),
+        object.updated_at.millis(),
+        object.deleted_at.map(Timestamp::millis)
+    ])
+}
+
 fn transition(connection: &Connection, object: &Object) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "UPDATE objects SET phase = ?2, status = ?3, observed = ?4, revision = ?5, updated_at = ?6
-             WHERE key = ?1",
-        )?
-        .execute(params![
+    execute(
+        connection,
+        "UPDATE objects SET phase = ?2, status = ?3, observed = ?4, revision = ?5, updated_at = ?6
+         WHERE key = ?1",
+        params![
             object.key.as_str(),
             object.phase,
             object.status.text(),
             object.observed,
             object.revision,
             object.updated_at.millis()
-        ])?;
-    Ok(())
-}
-
-fn labels(object: &Object) -> String {
-    serde_json::to_string(&object.labels).expect("a map of strings serialises")
+        ],
+    )
 }
 
 fn text(connection: &Connection, num: i64, object: &Object) -> rusqlite::Result<()> {
     let tags: Vec<String> = object.labels.iter().map(|(key, value)| tag(key, value)).collect();
     let words: Vec<String> = object.words().iter().map(|word| token(word)).collect();
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO objects_text (rowid, words, tags) VALUES (?1, ?2, ?3)",
-        )?
-        .execute(params![num, words.join(" "), tags.join(" ")])?;
-    Ok(())
+    execute(
+        connection,
+        "INSERT OR REPLACE INTO objects_text (rowid, words, tags) VALUES (?1, ?2, ?3)",
+        params![num, words.join(" "), tags.join(" ")],
+    )
 }
 
 /// Encodes a word as one token of the full-text index, in any script: SQLite's tokenizer has other
@@ -219,46 +186,41 @@ pub fn tag(key: &str, value: &str) -> String {
 }
 
 fn edges(connection: &Connection, key: &Key, depends_on: &[Key]) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM edges WHERE dependent = ?1")?.execute([key.as_str()])?;
+    execute(connection, "DELETE FROM edges WHERE dependent = ?1", [key.as_str()])?;
     for to in depends_on {
-        connection
-            .prepare_cached("INSERT OR IGNORE INTO edges VALUES (?1, ?2)")?
-            .execute([key.as_str(), to.as_str()])?;
+        let edge = [key.as_str(), to.as_str()];
+        execute(connection, "INSERT OR IGNORE INTO edges VALUES (?1, ?2)", edge)?;
     }
     Ok(())
 }
 
 fn insert_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO queue (key, lane, state, paused, due, attempt, fence, worker, woken, reason, org)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?
-        .execute(params![
-            row.key.as_str(),
-            row.lane.number(),
-            row.state.number(),
-            row.paused,
-            row.due.millis(),
-            row.attempt,
-            row.fence,
-            row.worker,
-            row.woken.map(Timestamp::millis),
-            row.reason,
-            row.org
-        ])?;
-    Ok(())
+    put_queue(
+        connection,
+        "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        row,
+    )
 }
 
+/// The organisation does not change.
 pub fn update_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "UPDATE queue SET lane = ?2, state = ?3, paused = ?4, due = ?5, attempt = ?6, fence = ?7,
-                 worker = ?8, woken = ?9, reason = ?10
-             WHERE key = ?1",
-        )?
-        .execute(params![
+    put_queue(
+        connection,
+        "UPDATE queue SET lane = ?3, state = ?4, paused = ?5, due = ?6, attempt = ?7, fence = ?8,
+             worker = ?9, woken = ?10, reason = ?11
+         WHERE key = ?1",
+        row,
+    )
+}
+
+fn put_queue(connection: &Connection, sql: &str, row: &QueueRow) -> rusqlite::Result<()> {
+    execute(
+        connection,
+        sql,
+        params![
             row.key.as_str(),
+            row.org,
             row.lane.number(),
             row.state.number(),
             row.paused,
@@ -268,8 +230,8 @@ pub fn update_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result
             row.worker,
             row.woken.map(Timestamp::millis),
             row.reason
-        ])?;
-    Ok(())
+        ],
+    )
 }
 
 fn allotment(
@@ -279,12 +241,15 @@ fn allotment(
     amount: Option<(i64, i64)>,
 ) -> rusqlite::Result<()> {
     match amount {
-        Some((amount, limit)) => connection
-            .prepare_cached("INSERT OR REPLACE INTO allotments VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![name, holder, amount, limit])?,
-        None => connection
-            .prepare_cached("DELETE FROM allotments WHERE counter = ?1 AND holder = ?2")?
-            .execute([name, holder])?,
-    };
-    Ok(())
+        Some((amount, limit)) => execute(
+            connection,
+            "INSERT OR REPLACE INTO allotments VALUES (?1, ?2, ?3, ?4)",
+            params![name, holder, amount, limit],
+        ),
+        None => execute(
+            connection,
+            "DELETE FROM allotments WHERE counter = ?1 AND holder = ?2",
+            [name, holder],
+        ),
+    }
 }

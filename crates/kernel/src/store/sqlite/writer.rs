@@ -10,13 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Cache;
 use super::checkpoint::Checkpointer;
-use super::claim::FairnessCursor;
 use super::log_index::{self, IndexedUpTo};
-use super::{claim, failed, load, save, what_failed};
-use crate::admission::{BatchState, Lease, NumberedLogs, RowSet, take_lease};
+use super::{failed, load, save, what_failed};
+use crate::admission::{Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::LogHeads;
-use crate::queue::{ClaimBatch, ClaimRequest};
+use crate::queue::FairnessCursor;
 use crate::store::{OnCommit, Wakeups};
 use crate::{Error, Key, Result, Timestamp};
 
@@ -26,40 +25,60 @@ const BATCH_CHANGES_MAX: usize = 512;
 type Reply<T> = oneshot::Sender<Result<T>>;
 
 pub enum Op {
-    Commit {
-        changes: Vec<Change>,
-        now: Timestamp,
-        reply: Reply<Vec<Verdict>>,
-    },
-    Claim {
-        ask: ClaimRequest,
-        reply: Reply<ClaimBatch>,
-    },
-    Lease {
-        name: String,
-        holder: String,
-        now: Timestamp,
-        until: Timestamp,
-        reply: Reply<Option<Lease>>,
-    },
-    Unlease {
-        name: String,
-        fence: i64,
-        reply: Reply<()>,
-    },
-    Purge {
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-        reply: Reply<usize>,
-    },
-    Ping {
-        reply: Reply<()>,
+    Commit(Commit),
+    Task {
+        /// The share of a batch that it uses.
+        cost: usize,
+        /// Acknowledged writes are synced. A claim need not be: its holder ends with this process,
+        /// and the fence skips ahead at the next start.
+        sync: bool,
+        task: Box<dyn AnyTask>,
     },
 }
 
-/// Sends the reply once the transaction is durable, or the error if it failed.
-type Completion = Box<dyn FnOnce(Option<Error>) + Send>;
+/// The changes of one caller.
+pub struct Commit {
+    pub changes: Vec<Change>,
+    pub now: Timestamp,
+    pub reply: Reply<Vec<Verdict>>,
+}
+
+/// Other work in the writer's transaction, and where its result goes.
+pub struct Task<T, W> {
+    pub work: W,
+    pub reply: Reply<T>,
+    pub result: Option<T>,
+}
+
+pub trait AnyTask: Send {
+    fn run(&mut self, session: &mut Session<'_>) -> rusqlite::Result<()>;
+
+    /// Called once the transaction is durable, or with the error if it failed.
+    fn reply(self: Box<Self>, failed: Option<Error>);
+}
+
+impl<T: Send, W> AnyTask for Task<T, W>
+where
+    W: FnMut(&mut Session<'_>) -> rusqlite::Result<T> + Send,
+{
+    fn run(&mut self, session: &mut Session<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.work)(session)?);
+        Ok(())
+    }
+
+    fn reply(self: Box<Self>, failed: Option<Error>) {
+        let Task { reply, result, .. } = *self;
+        let done = || result.expect("a transaction that succeeded ran all tasks");
+        let _ = reply.send(failed.map_or_else(|| Ok(done()), Err));
+    }
+}
+
+/// What a task works with.
+pub struct Session<'a> {
+    pub connection: &'a Connection,
+    pub fence: &'a mut i64,
+    pub fairness: &'a mut FairnessCursor,
+}
 
 pub struct Writer {
     connection: Connection,
@@ -105,16 +124,15 @@ impl Writer {
         let mut last = 1;
         while let Some(first) = waiting.blocking_recv() {
             coalesce(&waiting, last);
-            let mut batch = vec![first];
-            let mut cost = batch_cost(&batch[0]);
-            while cost < BATCH_CHANGES_MAX
+            let mut batch = Batch::default();
+            batch.add(first);
+            while batch.cost < BATCH_CHANGES_MAX
                 && let Ok(op) = waiting.try_recv()
             {
-                cost += batch_cost(&op);
-                batch.push(op);
+                batch.add(op);
             }
-            last = batch.len();
-            let changes = batch.iter().map(changes).sum();
+            last = batch.commits.len() + batch.tasks.len();
+            let changes = batch.commits.iter().map(|commit| commit.changes.len()).sum();
             let begun = Instant::now();
             self.run_batch(batch);
             if changes > 0 {
@@ -129,23 +147,29 @@ impl Writer {
         }
     }
 
-    fn run_batch(&mut self, batch: Vec<Op>) {
+    fn run_batch(&mut self, mut batch: Batch) {
         let (head, fence) = (self.head.clone(), self.fence);
-        let mut completions = Vec::with_capacity(batch.len());
-        let result = self.transact(batch, &mut completions);
-        if let Err(error) = &result {
-            tracing::error!(%error, "commit failed");
-            (self.head, self.fence) = (head, fence);
-            if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
-                self.make_room();
+        let (verdicts, failed) = match self.transact(&mut batch) {
+            Ok(verdicts) => (verdicts, None),
+            Err(error) => {
+                tracing::error!(%error, "commit failed");
+                (self.head, self.fence) = (head, fence);
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+                    self.make_room();
+                }
+                (Vec::new(), Some(what_failed(&error)))
             }
+        };
+        let failed = || {
+            failed.as_ref().map(|what| Error::unavailable(format!("the store ({what})"), &**what))
+        };
+        let mut verdicts = verdicts.into_iter();
+        for commit in batch.commits {
+            let verdicts = verdicts.next().unwrap_or_default();
+            let _ = commit.reply.send(failed().map_or(Ok(verdicts), Err));
         }
-        let what = result.err().map(|error| what_failed(&error));
-        for complete in completions {
-            complete(
-                what.as_ref()
-                    .map(|what| Error::unavailable(format!("the store ({what})"), what.clone())),
-            );
+        for task in batch.tasks {
+            task.reply(failed());
         }
     }
 
@@ -156,10 +180,7 @@ impl Writer {
         tracing::info!(worked = cut.is_ok(), "disk full; truncated the write-ahead log");
     }
 
-    /// Acknowledged writes are synced. A claim need not be: its holder ends with this process, and
-    /// the fence skips ahead at the next start.
-    fn sync_for(&mut self, batch: &[Op]) -> rusqlite::Result<()> {
-        let sync = batch.iter().any(|op| !matches!(op, Op::Claim { .. } | Op::Ping { .. }));
+    fn set_sync(&mut self, sync: bool) -> rusqlite::Result<()> {
         if sync != self.synced {
             let level = if sync { "full" } else { "normal" };
             self.connection.pragma_update(None, "synchronous", level)?;
@@ -168,49 +189,49 @@ impl Writer {
         Ok(())
     }
 
-    /// Every op of the batch leaves a completion, also when the transaction fails.
-    fn transact(
-        &mut self,
-        batch: Vec<Op>,
-        completions: &mut Vec<Completion>,
-    ) -> rusqlite::Result<()> {
-        if let Err(error) = self.sync_for(&batch) {
-            batch.into_iter().for_each(|op| completions.push(refuse(op)));
-            return Err(error);
-        }
+    fn transact(&mut self, batch: &mut Batch) -> rusqlite::Result<Vec<Vec<Verdict>>> {
+        self.set_sync(batch.sync)?;
         let Writer { connection, head, fence, fairness, wakeups, cache, .. } = self;
-        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = match begun {
-            Ok(transaction) => transaction,
-            Err(error) => {
-                batch.into_iter().for_each(|op| completions.push(refuse(op)));
-                return Err(error);
-            }
-        };
-        let (commits, others): (Vec<Op>, Vec<Op>) =
-            batch.into_iter().partition(|op| matches!(op, Op::Commit { .. }));
-        let mut effects = Effects::default();
-        let mut failure = commit_ops(&transaction, commits, head, completions, &mut effects).err();
-        for op in others {
-            if failure.is_some() {
-                completions.push(refuse(op));
-                continue;
-            }
-            failure = other_op(&transaction, op, fence, fairness, completions).err();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let (verdicts, effects) = decide(&transaction, &batch.commits, head)?;
+        let mut session = Session { connection: &transaction, fence, fairness };
+        for task in &mut batch.tasks {
+            task.run(&mut session)?;
         }
-        match failure {
-            Some(error) => Err(error),
-            None => {
-                let writing = cache.invalidate(effects.written);
-                let committed = transaction.commit();
-                drop(writing);
-                committed?;
-                // Before the replies: a caller whose commit was acknowledged finds its events.
-                wakeups.notify_event(head.event_seq);
-                if effects.woke {
-                    wakeups.notify_work();
-                }
-                Ok(())
+        let writing = cache.invalidate(effects.written);
+        let committed = transaction.commit();
+        drop(writing);
+        committed?;
+        // Before the replies: a caller whose commit was acknowledged finds its events.
+        wakeups.notify_event(head.event_seq);
+        if effects.woke {
+            wakeups.notify_work();
+        }
+        Ok(verdicts)
+    }
+}
+
+/// The requests of one transaction.
+#[derive(Default)]
+struct Batch {
+    commits: Vec<Commit>,
+    tasks: Vec<Box<dyn AnyTask>>,
+    cost: usize,
+    sync: bool,
+}
+
+impl Batch {
+    fn add(&mut self, op: Op) {
+        match op {
+            Op::Commit(commit) => {
+                self.cost += commit.changes.len().max(1);
+                self.sync = true;
+                self.commits.push(commit);
+            }
+            Op::Task { cost, sync, task } => {
+                self.cost += cost;
+                self.sync |= sync;
+                self.tasks.push(task);
             }
         }
     }
@@ -242,36 +263,6 @@ fn coalesce(waiting: &mpsc::Receiver<Op>, last: usize) {
 /// The most waits per batch.
 const COALESCE_ROUNDS_MAX: usize = 5;
 
-/// The share of a batch that an op uses.
-fn batch_cost(op: &Op) -> usize {
-    match op {
-        Op::Claim { ask, .. } => ask.slots,
-        _ => changes(op).max(1),
-    }
-}
-
-fn changes(op: &Op) -> usize {
-    match op {
-        Op::Commit { changes, .. } => changes.len(),
-        _ => 0,
-    }
-}
-
-fn complete<T: Send + 'static>(reply: Reply<T>, value: T) -> Completion {
-    Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
-}
-
-/// The completion of an op that was not executed because the batch failed before it.
-fn refuse(op: Op) -> Completion {
-    match op {
-        Op::Commit { reply, .. } => complete(reply, Vec::new()),
-        Op::Claim { reply, .. } => complete(reply, ClaimBatch::default()),
-        Op::Lease { reply, .. } => complete(reply, None),
-        Op::Unlease { reply, .. } | Op::Ping { reply } => complete(reply, ()),
-        Op::Purge { reply, .. } => complete(reply, 0),
-    }
-}
-
 /// What the cache and the driver have to know of a batch.
 #[derive(Default)]
 struct Effects {
@@ -280,96 +271,31 @@ struct Effects {
 }
 
 /// Decides all changes of all callers against one set of rows.
-fn commit_ops(
-    connection: &Connection,
-    ops: Vec<Op>,
-    head: &mut LogHeads,
-    completions: &mut Vec<Completion>,
-    effects: &mut Effects,
-) -> rusqlite::Result<()> {
-    let mut groups = Vec::with_capacity(ops.len());
-    for op in ops {
-        if let Op::Commit { changes, now, reply } = op {
-            groups.push((changes, now, reply));
-        }
-    }
-    let result = decide(connection, &groups, head, effects);
-    let (verdicts, result) = match result {
-        Ok(verdicts) => (verdicts, Ok(())),
-        Err(error) => (groups.iter().map(|_| Vec::new()).collect(), Err(error)),
-    };
-    completions.extend(
-        groups.into_iter().zip(verdicts).map(|((_, _, reply), verdicts)| complete(reply, verdicts)),
-    );
-    result
-}
-
-type Group = (Vec<Change>, Timestamp, Reply<Vec<Verdict>>);
-
 fn decide(
     connection: &Connection,
-    groups: &[Group],
+    commits: &[Commit],
     head: &mut LogHeads,
-    effects: &mut Effects,
-) -> rusqlite::Result<Vec<Vec<Verdict>>> {
-    let Some(now) = groups.iter().map(|(_, now, _)| *now).max() else { return Ok(Vec::new()) };
+) -> rusqlite::Result<(Vec<Vec<Verdict>>, Effects)> {
+    let Some(now) = commits.iter().map(|commit| commit.now).max() else {
+        return Ok(Default::default());
+    };
     let mut touched = RowSet::default();
-    groups.iter().for_each(|(changes, _, _)| touched.add(changes));
+    commits.iter().for_each(|commit| touched.add(&commit.changes));
     let mut rows = load::rows(connection, &touched)?;
     let mut numbered = NumberedLogs::default();
-    let mut all = Vec::with_capacity(groups.len());
-    for (changes, now, _) in groups {
+    let mut all = Vec::with_capacity(commits.len());
+    for Commit { changes, now, .. } in commits {
         let mut verdicts = rows.admit(changes, *now);
-        let more = BatchState::number_logs(changes, &mut verdicts, head, *now);
-        numbered.events.extend(more.events);
-        numbered.audit.extend(more.audit);
+        numbered.add(changes, &mut verdicts, head, *now);
         all.push(verdicts);
     }
     save::rows(connection, &rows, now)?;
     save::logs(connection, &numbered, head)?;
-    effects.woke = rows.woke();
-    effects.written = rows.writes.into_keys().collect();
-    Ok(all)
+    let woke = rows.woke();
+    Ok((all, Effects { woke, written: rows.writes.into_keys().collect() }))
 }
 
-fn other_op(
-    connection: &Connection,
-    op: Op,
-    fence: &mut i64,
-    fairness: &mut FairnessCursor,
-    completions: &mut Vec<Completion>,
-) -> rusqlite::Result<()> {
-    fn finish<T: Default + Send + 'static>(
-        completions: &mut Vec<Completion>,
-        reply: Reply<T>,
-        result: rusqlite::Result<T>,
-    ) -> rusqlite::Result<()> {
-        let (value, result) = match result {
-            Ok(value) => (value, Ok(())),
-            Err(error) => (T::default(), Err(error)),
-        };
-        completions.push(complete(reply, value));
-        result
-    }
-    match op {
-        Op::Claim { ask, reply } => {
-            finish(completions, reply, claim::claim(connection, &ask, fairness, fence))
-        }
-        Op::Lease { name, holder, now, until, reply } => {
-            finish(completions, reply, lease(connection, &name, &holder, now, until))
-        }
-        Op::Unlease { name, fence, reply } => {
-            finish(completions, reply, unlease(connection, &name, fence))
-        }
-        Op::Purge { events_before, commands_before, limit, reply } => {
-            finish(completions, reply, purge(connection, events_before, commands_before, limit))
-        }
-        Op::Ping { reply } => finish(completions, reply, ping(connection)),
-        Op::Commit { reply, .. } => finish(completions, reply, Ok(Vec::new())),
-    }
-}
-
-fn lease(
+pub fn lease(
     connection: &Connection,
     name: &str,
     holder: &str,
@@ -378,23 +304,18 @@ fn lease(
 ) -> rusqlite::Result<Option<Lease>> {
     let next = take_lease(load::lease(connection, name)?.as_ref(), holder, now, until);
     if let Some(lease) = &next {
-        connection
-            .prepare_cached("INSERT OR REPLACE INTO leases VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![name, lease.holder, lease.fence, lease.until.millis()])?;
+        save::execute(
+            connection,
+            "INSERT OR REPLACE INTO leases VALUES (?1, ?2, ?3, ?4)",
+            params![name, lease.holder, lease.fence, lease.until.millis()],
+        )?;
     }
     Ok(next)
 }
 
-fn unlease(connection: &Connection, name: &str, fence: i64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("UPDATE leases SET until = 0 WHERE name = ?1 AND fence = ?2")?
-        .execute(params![name, fence])?;
-    Ok(())
-}
-
 /// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
 /// before an old one are old too, whatever the clock said: there are no gaps.
-fn purge(
+pub fn purge(
     connection: &Connection,
     events_before: Timestamp,
     commands_before: Timestamp,
@@ -408,7 +329,7 @@ fn purge(
     let index = format!(
         "DELETE FROM events_subject WHERE (subject, seq) IN (SELECT subject, seq FROM events WHERE {OLD})"
     );
-    connection.prepare_cached(&index)?.execute(old)?;
+    save::execute(connection, &index, old)?;
     let events =
         connection.prepare_cached(&format!("DELETE FROM events WHERE {OLD}"))?.execute(old)?;
     let commands = connection
@@ -417,9 +338,4 @@ fn purge(
         )?
         .execute(params![commands_before.millis(), limit])?;
     Ok(events + commands)
-}
-
-fn ping(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached("UPDATE meta SET fence = fence")?.execute([])?;
-    Ok(())
 }
