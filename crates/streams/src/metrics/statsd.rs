@@ -53,7 +53,7 @@ mod tests {
             "spec": { "apiVersion": "v1", "kindRef": "MicrosoftSqlServerStream", "pluralName": "x" },
             "status": { "phase": "Ready" },
         });
-        let class = Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1);
+        let class = Class::of(&serde_json::from_value(raw).unwrap(), CrdVersion::V1);
         let url = format!("udp://{}", server.local_addr().unwrap());
         count(&url, &[class.into()]).await.unwrap();
         let mut packet = [0; 500];
