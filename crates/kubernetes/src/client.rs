@@ -9,8 +9,8 @@ use kernel::{Ambient, Result};
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 
+use crate::Collection;
 use crate::connect::{connect, in_cluster, kubeconfig_text};
-use crate::discovery::Resource;
 
 /// The timeout of any request but a watch. The API server itself gives up after a minute, but a
 /// request that took ten seconds is better sent again.
@@ -29,7 +29,7 @@ pub struct Client {
     pub(crate) ambient: Ambient,
     pub(crate) target: Target,
     /// The discovered kinds.
-    pub(crate) resources: Arc<Mutex<HashMap<GroupVersionKind, Resource>>>,
+    pub(crate) collections: Arc<Mutex<HashMap<GroupVersionKind, Collection>>>,
 }
 
 impl Client {
@@ -43,7 +43,7 @@ impl Client {
             kube: connect(config)?,
             ambient,
             target: target.with_timeout(REQUEST_TIMEOUT),
-            resources: Arc::default(),
+            collections: Arc::default(),
         })
     }
 

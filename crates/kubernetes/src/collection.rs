@@ -7,19 +7,26 @@ use crate::NamespacedName;
 /// A collection, such as `/apis/batch/v1` and `jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
-    base: String,
+    pub(crate) base: String,
     pub(crate) plural: String,
+    /// Its objects are in namespaces.
+    pub(crate) namespaced: bool,
     /// The name of its CRD, if it has one.
     pub(crate) crd: Option<String>,
 }
 
+/// The path of a version of an API group.
+pub(crate) fn group_path(group: &str, version: &str) -> String {
+    match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    }
+}
+
 impl Collection {
     pub fn new(group: &str, version: &str, plural: &str) -> Collection {
-        let base = match group {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
-        };
-        Collection { base, plural: plural.into(), crd: None }
+        let base = group_path(group, version);
+        Collection { base, plural: plural.into(), namespaced: true, crd: None }
     }
 
     /// A collection of custom resources, whose group, version and plural may come from users.
@@ -48,7 +55,8 @@ impl Collection {
     }
 
     pub fn object(&self, object_name: &NamespacedName) -> String {
-        format!("{}/{}", self.path(Some(&object_name.namespace)), segment(&object_name.name))
+        let namespace = self.namespaced.then_some(&*object_name.namespace);
+        format!("{}/{}", self.path(namespace), segment(&object_name.name))
     }
 }
 

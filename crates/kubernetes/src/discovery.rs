@@ -3,23 +3,9 @@
 use kernel::{Error, Result};
 use serde::Deserialize;
 
+use crate::collection::group_path;
 use crate::dynamic::failed;
-use crate::{Client, Collection, HttpRequest, NamespacedName, ObjectRef, segment};
-
-/// A kind as the API server serves it.
-#[derive(Debug, Clone)]
-pub(crate) struct Resource {
-    pub collection: Collection,
-    pub namespaced: bool,
-}
-
-impl Resource {
-    /// The path of one object.
-    pub fn object(&self, object: &ObjectRef) -> String {
-        let namespace = if self.namespaced { &object.namespace } else { "" };
-        self.collection.object(&NamespacedName::new(namespace, &object.name))
-    }
-}
+use crate::{Client, Collection, HttpRequest, ObjectRef, segment};
 
 #[derive(Deserialize)]
 struct ApiResourceList {
@@ -34,19 +20,15 @@ struct ApiResource {
 }
 
 impl Client {
-    /// Each kind is looked up once.
-    pub(crate) async fn resource(&self, object: &ObjectRef) -> Result<Resource> {
+    /// The collection of an object. Each kind is looked up once.
+    pub(crate) async fn collection(&self, object: &ObjectRef) -> Result<Collection> {
         let kind = object.kind();
-        if let Some(known) = self.resources.lock().get(&kind) {
+        if let Some(known) = self.collections.lock().get(&kind) {
             return Ok(known.clone());
         }
         let what = format!("what {} is", kind.kind);
         let (group, version) = (segment(&kind.group), segment(&kind.version));
-        let path = match group.as_str() {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
-        };
-        let response = self.send(HttpRequest::get(path)).await;
+        let response = self.send(HttpRequest::get(group_path(&group, &version))).await;
         let response = response.map_err(|error| failed(&what, error))?;
         let list: ApiResourceList = serde_json::from_slice(&response)
             .map_err(|error| Error::unavailable(format!("Kubernetes ({what})"), error))?;
@@ -59,11 +41,11 @@ impl Client {
                 let why = format!("{} has no such kind", object.api_version);
                 Error::unavailable(format!("Kubernetes ({what}): {why}; it"), why)
             })?;
-        let resource = Resource {
-            collection: Collection::new(&group, &version, &served.name),
+        let collection = Collection {
             namespaced: served.namespaced,
+            ..Collection::new(&group, &version, &served.name)
         };
-        self.resources.lock().insert(kind, resource.clone());
-        Ok(resource)
+        self.collections.lock().insert(kind, collection.clone());
+        Ok(collection)
     }
 }

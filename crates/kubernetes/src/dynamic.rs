@@ -2,6 +2,7 @@
 
 use futures::stream::BoxStream;
 use kernel::{Error, Result};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
@@ -16,20 +17,20 @@ impl Client {
     /// ours again.
     pub async fn apply(&self, object: &Value) -> Result<Value> {
         let name = ObjectRef::from_manifest(object)?;
-        let path = self.resource(&name).await?.object(&name);
+        let path = self.collection(&name).await?.object(&name.object_name());
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         let applied = self.json(HttpRequest::apply(path, object)).await;
         applied.map_err(|error| failed(&name.to_string(), error))
     }
 
     pub async fn get(&self, name: &ObjectRef) -> Result<Option<Value>> {
-        let path = self.resource(name).await?.object(name);
+        let path = self.collection(name).await?.object(&name.object_name());
         self.json_if_found(name, HttpRequest::get(path)).await
     }
 
     /// Returns whether the object existed.
     pub async fn delete(&self, name: &ObjectRef) -> Result<bool> {
-        let path = self.resource(name).await?.object(name);
+        let path = self.collection(name).await?.object(&name.object_name());
         let options = json!({ "propagationPolicy": "Background" });
         let deleted = self.json_if_found(name, HttpRequest::delete(path, &options)).await?;
         Ok(deleted.is_some())
@@ -42,7 +43,7 @@ impl Client {
         of: &ObjectRef,
         label_selector: &str,
     ) -> Result<BoxStream<'static, WatchEvent<Value>>> {
-        let collection = self.resource(of).await?.collection;
+        let collection = self.collection(of).await?;
         let (api_version, kind) = (of.api_version.clone(), of.kind.clone());
         let label_selector = Some(label_selector.to_owned());
         let options = ListOptions { label_selector, ..ListOptions::default() };
@@ -51,10 +52,10 @@ impl Client {
             // The items of a list do not name their kind.
             object["apiVersion"] = api_version.as_str().into();
             object["kind"] = kind.as_str().into();
-            let metadata: ObjectMeta = serde::Deserialize::deserialize(&object["metadata"])?;
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("managedFields");
             }
+            let metadata = ObjectMeta::deserialize(&object["metadata"])?;
             Ok(Decoded { metadata, object: Some(object) })
         }))
     }

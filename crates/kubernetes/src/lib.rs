@@ -23,6 +23,8 @@ pub use http::{ApiError, ErrorResponse, HttpError, HttpRequest};
 pub use leader_election::{ElectionConfig, LeaderElection, Leadership, LeaseApi};
 pub use lease::{Lease, RawLease};
 pub use multi_namespace::merge;
-pub use objects::{NamespacedName, ObjectMeta, ObjectRef, Revision, covers};
+pub use objects::{
+    ManagedFields, NamespacedName, ObjectMeta, ObjectRef, OwnerReference, Revision, covers,
+};
 pub use queue::{Lane, Outcome, Queue};
 pub use watch::{Decoded, ListOptions, WatchEvent};

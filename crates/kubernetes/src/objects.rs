@@ -1,8 +1,10 @@
 //! Identifies objects and their versions, and compares an object with the desired one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kernel::{Error, Result};
 use kube::core::GroupVersionKind;
 use serde::Deserialize;
@@ -43,14 +45,21 @@ impl Revision {
     }
 }
 
-/// The metadata that identifies one version of an object.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+/// The parts of an object's metadata that controllers use; the rest is dropped while parsing.
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
     pub name: String,
     pub namespace: String,
     pub uid: String,
     pub resource_version: String,
+    pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub annotations: Option<BTreeMap<String, String>>,
+    pub owner_references: Option<Vec<OwnerReference>>,
+    pub managed_fields: Option<Vec<ManagedFields>>,
 }
 
 impl ObjectMeta {
@@ -61,6 +70,37 @@ impl ObjectMeta {
     pub fn revision(&self) -> Revision {
         Revision::of(&self.resource_version)
     }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: Option<bool>,
+}
+
+/// Who wrote fields of an object, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ManagedFields {
+    pub manager: String,
+    pub subresource: String,
+    pub time: Option<Timestamp>,
 }
 
 /// Identifies an object of any kind.

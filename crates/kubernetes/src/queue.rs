@@ -1,7 +1,6 @@
 //! A keyed work queue: each key is queued once and processed by one worker at a time.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -51,12 +50,13 @@ struct Inner<T> {
     open: bool,
     lanes: [VecDeque<T>; 3],
     entries: HashMap<T, Entry>,
-    due: BinaryHeap<Reverse<(Instant, u64)>>,
-    /// By number, since items have no order.
-    due_items: HashMap<u64, T>,
+    /// Scheduled items. Numbered, since items have no order.
+    due: BTreeMap<DueKey, T>,
     last_number: u64,
     taken: u64,
 }
+
+type DueKey = (Instant, u64);
 
 #[derive(Default)]
 struct Entry {
@@ -65,7 +65,7 @@ struct Entry {
     busy: bool,
     /// Enqueued while it was being processed.
     again: Option<Lane>,
-    due: Option<u64>,
+    due: Option<DueKey>,
     /// The failing step and its consecutive failures.
     failed: (&'static str, u32),
     activity: f32,
@@ -90,8 +90,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             open: false,
             lanes: Default::default(),
             entries: HashMap::new(),
-            due: BinaryHeap::new(),
-            due_items: HashMap::new(),
+            due: BTreeMap::new(),
             last_number: 0,
             taken: 0,
         };
@@ -110,7 +109,6 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         inner.open = false;
         inner.lanes.iter_mut().for_each(VecDeque::clear);
         inner.due.clear();
-        inner.due_items.clear();
         inner.entries.retain(|_, entry| {
             *entry = Entry { busy: entry.busy, ..Entry::default() };
             entry.busy
@@ -142,7 +140,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             }
             let due = {
                 let inner = self.inner.lock();
-                inner.due.peek().map(|Reverse((due, _))| *due).filter(|_| inner.open)
+                inner.due.first_key_value().map(|((due, _), _)| *due).filter(|_| inner.open)
             };
             match due {
                 Some(due) => tokio::select! {
@@ -205,18 +203,12 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             return;
         }
         match (lane, due) {
-            (Some(lane), _) => {
-                inner.push(item.clone(), lane);
-                drop(inner);
-                self.wake.notify_one();
-            }
-            (None, Some(due)) => {
-                inner.schedule(item, due);
-                drop(inner);
-                self.wake.notify_one();
-            }
-            (None, None) => {}
+            (Some(lane), _) => inner.push(item.clone(), lane),
+            (None, Some(due)) => inner.schedule(item, due),
+            (None, None) => return,
         }
+        drop(inner);
+        self.wake.notify_one();
     }
 
     /// Drops the records of idle items.
@@ -235,8 +227,8 @@ impl<T: Clone + Eq + Hash> Inner<T> {
             return;
         }
         let lane = if entry.activity(Instant::now()) > ACTIVITY_MAX { Lane::Low } else { lane };
-        if let Some(number) = entry.due.take() {
-            self.due_items.remove(&number);
+        if let Some(due) = entry.due.take() {
+            self.due.remove(&due);
         }
         // Its previous entry in another lane is skipped when it is reached.
         if entry.lane.is_none_or(|before| lane < before) {
@@ -247,27 +239,21 @@ impl<T: Clone + Eq + Hash> Inner<T> {
 
     fn schedule(&mut self, item: &T, due: Instant) {
         self.last_number += 1;
+        let due = (due, self.last_number);
         let Some(entry) = self.entries.get_mut(item) else { return };
-        if let Some(before) = entry.due.replace(self.last_number) {
-            self.due_items.remove(&before);
+        if let Some(before) = entry.due.replace(due) {
+            self.due.remove(&before);
         }
-        self.due_items.insert(self.last_number, item.clone());
-        self.due.push(Reverse((due, self.last_number)));
+        self.due.insert(due, item.clone());
     }
 
     fn promote(&mut self, now: Instant) {
-        while let Some(Reverse((due, number))) = self.due.peek().copied() {
-            let current = self.due_items.contains_key(&number);
-            if current && due > now {
-                return;
+        while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) {
+            let item = first.remove();
+            if let Some(entry) = self.entries.get_mut(&item) {
+                entry.due = None;
             }
-            self.due.pop();
-            if let Some(item) = self.due_items.remove(&number) {
-                if let Some(entry) = self.entries.get_mut(&item) {
-                    entry.due = None;
-                }
-                self.push(item, Lane::Normal);
-            }
+            self.push(item, Lane::Normal);
         }
     }
 

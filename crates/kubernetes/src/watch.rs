@@ -41,6 +41,17 @@ pub enum WatchEvent<T> {
     Error(ApiError),
 }
 
+impl<T> WatchEvent<T> {
+    /// The objects that the event reports.
+    pub fn objects(&self) -> &[T] {
+        match self {
+            WatchEvent::Snapshot(objects) => objects,
+            WatchEvent::Upserted(object) => std::slice::from_ref(object),
+            WatchEvent::Deleted(..) | WatchEvent::Error(_) => &[],
+        }
+    }
+}
+
 /// Which objects of a collection to watch, and how much of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {

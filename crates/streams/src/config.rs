@@ -143,7 +143,7 @@ impl Config {
                     }
                     other => serde_yaml_ng::to_string(&other).unwrap_or_default().trim().into(),
                 };
-                self.set(&key, &value)?;
+                self.set(&key, &value).map_err(|why| Error::invalid(key, why))?;
             }
         }
         Ok(())
@@ -155,65 +155,24 @@ impl Config {
             let Some(path) = name.strip_prefix(PREFIX) else { continue };
             let parts = path.split("__").map(|part| part.to_lowercase().replace('_', "-"));
             let key = parts.collect::<Vec<_>>().join(".");
-            self.set(&key, value).map_err(|error| match error {
-                Error::Invalid { message, .. } => Error::invalid(name, message),
-                other => other,
-            })?;
+            self.set(&key, value).map_err(|why| Error::invalid(name, why))?;
         }
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let (settings, lease) = (&mut self.settings, &mut self.lease);
-        let recovery = &mut settings.recovery;
-        match key {
-            "probes.addr" => self.probes_addr = address(key, value)?,
-            "probes.shutdown-timeout" => self.probes_shutdown = duration(key, value)?,
-            // Accepted for compatibility: the timeout of a request is not configurable.
-            "probes.write-timeout" | "probes.read-timeout" => {
-                duration(key, value)?;
-            }
-            "periodic-metrics-reporter.initial-delay" => self.report_after = duration(key, value)?,
-            "periodic-metrics-reporter.report-interval" => {
-                self.report_every = positive(key, value)?;
-            }
-            "telemetry.log-level" => self.log_level = value.into(),
-            "telemetry.cluster-name" => self.cluster_name = value.into(),
-            "telemetry.metrics-bind-address" => self.metrics_addr = address(key, value)?,
-            "telemetry.legacy-metrics" => self.legacy_metrics = boolean(key, value)?,
-            "operator.workers" => self.workers = number(key, value)?,
-            "operator.namespaces" => {
-                let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-                self.namespaces = names.map(str::to_owned).collect();
-            }
-            "operator.backfills-max" => settings.backfills_max = limit(key, value)?,
-            "operator.requests-kept" => settings.requests_kept = number(key, value)?,
-            "operator.restarts-per-minute" => settings.restarts_per_minute = limit(key, value)?,
-            "operator.other-quiet" => settings.other_quiet_s = duration(key, value)?.as_secs(),
-            "recovery.first" => recovery.first_s = positive(key, value)?.as_secs().max(1),
-            "recovery.longest" => recovery.longest_s = positive(key, value)?.as_secs().max(1),
-            "recovery.attempts" => recovery.attempts = number(key, value)?,
-            "recovery.stable" => recovery.stable_s = duration(key, value)?.as_secs(),
-            "lease.enabled" => lease.enabled = boolean(key, value)?,
-            "lease.namespace" => lease.namespace = value.into(),
-            "lease.name" => lease.name = value.into(),
-            "lease.holder" => lease.holder = value.into(),
-            "lease.duration" => lease.duration = positive(key, value)?,
-            "lease.renew-deadline" => lease.renew_deadline = positive(key, value)?,
-            "lease.retry-period" => lease.retry_period = positive(key, value)?,
-            // Unknown keys in our own sections are errors.
-            _ if ["operator.", "recovery.", "lease."].iter().any(|ours| key.starts_with(ours)) => {
-                let section = key.split('.').next().unwrap_or_default();
-                let known = OURS.iter().filter(|known| known.starts_with(section));
-                let known = known.copied().collect::<Vec<_>>().join(", ");
-                return Err(Error::invalid(
-                    key,
-                    format!("is not a setting; known settings are {known}"),
-                ));
-            }
-            other => self.unknown.push(other.into()),
+    /// Returns what is wrong with an invalid value.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if let Some((_, set)) = SETTINGS.iter().find(|(known, _)| *known == key) {
+            return set(self, value);
         }
-        Ok(())
+        // Unknown keys in our own sections are errors.
+        let Some(section) = OUR_SECTIONS.iter().find(|section| key.starts_with(**section)) else {
+            self.unknown.push(key.into());
+            return Ok(());
+        };
+        let known = SETTINGS.iter().map(|(known, _)| *known);
+        let known: Vec<_> = known.filter(|known| known.starts_with(section)).collect();
+        Err(format!("is not a setting; known settings are {}", known.join(", ")))
     }
 
     fn check(&self) -> Result<()> {
@@ -246,29 +205,53 @@ impl Config {
     }
 }
 
-const OURS: [&str; 17] = [
-    "operator.workers",
-    "operator.namespaces",
-    "operator.backfills-max",
-    "operator.requests-kept",
-    "operator.restarts-per-minute",
-    "operator.other-quiet",
-    "recovery.first",
-    "recovery.longest",
-    "recovery.attempts",
-    "recovery.stable",
-    "lease.enabled",
-    "lease.namespace",
-    "lease.name",
-    "lease.holder",
-    "lease.duration",
-    "lease.renew-deadline",
-    "lease.retry-period",
+const OUR_SECTIONS: [&str; 3] = ["operator.", "recovery.", "lease."];
+
+type Setter = fn(&mut Config, &str) -> Result<(), String>;
+
+/// All keys, and how each is parsed.
+const SETTINGS: [(&str, Setter); 27] = [
+    ("probes.addr", |c, v| put(&mut c.probes_addr, address(v))),
+    ("probes.shutdown-timeout", |c, v| put(&mut c.probes_shutdown, duration(v))),
+    // Accepted for compatibility: the timeout of a request is not configurable.
+    ("probes.write-timeout", |_, v| duration(v).map(drop)),
+    ("probes.read-timeout", |_, v| duration(v).map(drop)),
+    ("periodic-metrics-reporter.initial-delay", |c, v| put(&mut c.report_after, duration(v))),
+    ("periodic-metrics-reporter.report-interval", |c, v| put(&mut c.report_every, positive(v))),
+    ("telemetry.log-level", |c, v| put(&mut c.log_level, Ok(v.into()))),
+    ("telemetry.cluster-name", |c, v| put(&mut c.cluster_name, Ok(v.into()))),
+    ("telemetry.metrics-bind-address", |c, v| put(&mut c.metrics_addr, address(v))),
+    ("telemetry.legacy-metrics", |c, v| put(&mut c.legacy_metrics, boolean(v))),
+    ("operator.workers", |c, v| put(&mut c.workers, number(v))),
+    ("operator.namespaces", |c, v| {
+        let names = v.split(',').map(str::trim).filter(|name| !name.is_empty());
+        put(&mut c.namespaces, Ok(names.map(str::to_owned).collect()))
+    }),
+    ("operator.backfills-max", |c, v| put(&mut c.settings.backfills_max, limit(v))),
+    ("operator.requests-kept", |c, v| put(&mut c.settings.requests_kept, number(v))),
+    ("operator.restarts-per-minute", |c, v| put(&mut c.settings.restarts_per_minute, limit(v))),
+    ("operator.other-quiet", |c, v| put(&mut c.settings.other_quiet_s, duration_s(v))),
+    ("recovery.first", |c, v| put(&mut c.settings.recovery.first_s, positive_s(v))),
+    ("recovery.longest", |c, v| put(&mut c.settings.recovery.longest_s, positive_s(v))),
+    ("recovery.attempts", |c, v| put(&mut c.settings.recovery.attempts, number(v))),
+    ("recovery.stable", |c, v| put(&mut c.settings.recovery.stable_s, duration_s(v))),
+    ("lease.enabled", |c, v| put(&mut c.lease.enabled, boolean(v))),
+    ("lease.namespace", |c, v| put(&mut c.lease.namespace, Ok(v.into()))),
+    ("lease.name", |c, v| put(&mut c.lease.name, Ok(v.into()))),
+    ("lease.holder", |c, v| put(&mut c.lease.holder, Ok(v.into()))),
+    ("lease.duration", |c, v| put(&mut c.lease.duration, positive(v))),
+    ("lease.renew-deadline", |c, v| put(&mut c.lease.renew_deadline, positive(v))),
+    ("lease.retry-period", |c, v| put(&mut c.lease.retry_period, positive(v))),
 ];
 
+fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *field = value?;
+    Ok(())
+}
+
 /// Parses durations as Go writes them: `15s`, `1m30s`, `250ms`.
-fn duration(key: &str, value: &str) -> Result<Duration> {
-    let wrong = || Error::invalid(key, format!("is {value:?}; write it as 15s, 1m30s or 250ms"));
+fn duration(value: &str) -> Result<Duration, String> {
+    let wrong = || format!("is {value:?}; write it as 15s, 1m30s or 250ms");
     let mut rest = value.trim();
     if rest == "0" {
         return Ok(Duration::ZERO);
@@ -296,38 +279,46 @@ fn duration(key: &str, value: &str) -> Result<Duration> {
     if value.trim().is_empty() { Err(wrong()) } else { Ok(whole) }
 }
 
-fn positive(key: &str, value: &str) -> Result<Duration> {
-    match duration(key, value)? {
-        Duration::ZERO => Err(Error::invalid(key, "must be more than 0s")),
+fn positive(value: &str) -> Result<Duration, String> {
+    match duration(value)? {
+        Duration::ZERO => Err("must be more than 0s".into()),
         time => Ok(time),
     }
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
-    let wrong = || Error::invalid(key, format!("is {value:?}; it must be a whole number"));
-    value.trim().parse().map_err(|_| wrong())
+/// Less than a second counts as one.
+fn positive_s(value: &str) -> Result<u64, String> {
+    Ok(positive(value)?.as_secs().max(1))
+}
+
+fn duration_s(value: &str) -> Result<u64, String> {
+    Ok(duration(value)?.as_secs())
+}
+
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.trim().parse().map_err(|_| format!("is {value:?}; it must be a whole number"))
 }
 
 /// 0 means no limit.
-fn limit(key: &str, value: &str) -> Result<Option<usize>> {
-    Ok(Some(number(key, value)?).filter(|limit| *limit > 0))
+fn limit(value: &str) -> Result<Option<usize>, String> {
+    Ok(Some(number(value)?).filter(|limit| *limit > 0))
 }
 
-fn boolean(key: &str, value: &str) -> Result<bool> {
+fn boolean(value: &str) -> Result<bool, String> {
     match value.trim().to_lowercase().as_str() {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(Error::invalid(key, format!("is {value:?}; it must be true or false"))),
+        _ => Err(format!("is {value:?}; it must be true or false")),
     }
 }
 
 /// `:8888` binds all addresses.
-fn address(key: &str, value: &str) -> Result<String> {
+fn address(value: &str) -> Result<String, String> {
     let port = value.rsplit_once(':').map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         _ if value.is_empty() => Ok(String::new()),
         Some(Ok(_)) => Ok(value.into()),
-        _ => Err(Error::invalid(key, format!("is {value:?}; write it as :8888 or 127.0.0.1:8888"))),
+        _ => Err(format!("is {value:?}; write it as :8888 or 127.0.0.1:8888")),
     }
 }
 

@@ -5,6 +5,7 @@ mod legacy;
 pub mod statsd;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,14 +14,14 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use tokio::time::Instant;
 
 use crate::decide::Action;
 use crate::decide::action::{Mode, StopReason};
 use crate::index::Index;
 use crate::model::phase::Phase;
-use crate::model::{ClassName, CrdVersion, Key};
+use crate::model::{ClassName, Key};
 
 use legacy::Legacy;
 
@@ -82,6 +83,10 @@ const PHASE_BUCKETS: Seconds =
 
 type Durations<L> = Family<L, Histogram, Seconds>;
 
+fn durations<L: Clone + Eq + Hash>(buckets: Seconds) -> Durations<L> {
+    Family::new_with_constructor(buckets)
+}
+
 pub struct Metrics {
     registry: Registry,
     legacy: Option<Legacy>,
@@ -107,63 +112,48 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(legacy: bool) -> Metrics {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("mainstay_streams"),
+        let mut registry = Registry::with_prefix("mainstay_streams");
+        let r = &mut registry;
+        Metrics {
+            streams: add(r, "count", "Streams by class, kind and phase", Family::default()),
+            phase_seconds: add(
+                r,
+                "phase_seconds",
+                "Time that streams spent in the phase that they left",
+                durations(PHASE_BUCKETS),
+            ),
+            backfills_active: add(r, "backfills_active", "Running backfills", Gauge::default()),
+            backfills: add(r, "backfills", "Ended backfills, by outcome", Family::default()),
+            restarts: add(r, "restarts", "Stopped Jobs, by reason", Family::default()),
+            jobs: add(r, "jobs_started", "Created Jobs, by purpose", Family::default()),
+            reconciles: add(
+                r,
+                "attempts",
+                "Attempts to reconcile a stream, by outcome",
+                Family::default(),
+            ),
+            reconcile_seconds: add(
+                r,
+                "attempt_seconds",
+                "Duration of an attempt",
+                durations(REQUEST_BUCKETS),
+            ),
+            calls: add(r, "api_calls", "Requests to the API server", Family::default()),
+            call_seconds: add(
+                r,
+                "api_call_seconds",
+                "Duration of requests to the API server",
+                durations(REQUEST_BUCKETS),
+            ),
+            leading: add(r, "leading", "Whether this process is the leader", Gauge::default()),
+            waiting: add(r, "queue_waiting", "Streams waiting in the work queue", Gauge::default()),
+            busy: add(r, "queue_busy", "Streams being reconciled", Gauge::default()),
+            registry,
             legacy: legacy.then(Legacy::default),
-            streams: Family::default(),
-            phase_seconds: Family::new_with_constructor(PHASE_BUCKETS),
-            backfills_active: Gauge::default(),
-            backfills: Family::default(),
-            restarts: Family::default(),
-            jobs: Family::default(),
-            reconciles: Family::default(),
-            reconcile_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
-            calls: Family::default(),
-            call_seconds: Family::new_with_constructor(REQUEST_BUCKETS),
-            leading: Gauge::default(),
-            waiting: Gauge::default(),
-            busy: Gauge::default(),
             entered: Mutex::default(),
             classes: Mutex::default(),
             scrape: Mutex::default(),
-        };
-        metrics.register();
-        metrics
-    }
-
-    fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register("count", "Streams by class, kind and phase", self.streams.clone());
-        registry.register(
-            "phase_seconds",
-            "Time that streams spent in the phase that they left",
-            self.phase_seconds.clone(),
-        );
-        let active = self.backfills_active.clone();
-        registry.register("backfills_active", "Running backfills", active);
-        registry.register("backfills", "Ended backfills, by outcome", self.backfills.clone());
-        registry.register("restarts", "Stopped Jobs, by reason", self.restarts.clone());
-        registry.register("jobs_started", "Created Jobs, by purpose", self.jobs.clone());
-        registry.register(
-            "attempts",
-            "Attempts to reconcile a stream, by outcome",
-            self.reconciles.clone(),
-        );
-        let seconds = self.reconcile_seconds.clone();
-        registry.register("attempt_seconds", "Duration of an attempt", seconds);
-        registry.register("api_calls", "Requests to the API server", self.calls.clone());
-        registry.register(
-            "api_call_seconds",
-            "Duration of requests to the API server",
-            self.call_seconds.clone(),
-        );
-        registry.register("leading", "Whether this process is the leader", self.leading.clone());
-        registry.register(
-            "queue_waiting",
-            "Streams waiting in the work queue",
-            self.waiting.clone(),
-        );
-        registry.register("queue_busy", "Streams being reconciled", self.busy.clone());
+        }
     }
 
     /// The label of a class: its name, or `other` beyond the limit.
@@ -242,7 +232,7 @@ impl Metrics {
         if let Some((phase, since)) = before
             && phase == from
         {
-            let left = LeftPhase { class, phase: label(from) };
+            let left = LeftPhase { class, phase: from.name() };
             self.phase_seconds.get_or_create(&left).observe(since.elapsed().as_secs_f64());
         }
     }
@@ -267,7 +257,7 @@ impl Metrics {
             for phase in Phase::ALL {
                 let count = counts.1.get(&(class.name.clone(), phase)).copied().unwrap_or(0);
                 let labels =
-                    InPhase { class: name.clone(), kind: class.kind.clone(), phase: label(phase) };
+                    InPhase { class: name.clone(), kind: class.kind.clone(), phase: phase.name() };
                 self.streams.get_or_create(&labels).inc_by(count);
             }
         }
@@ -283,9 +273,8 @@ impl Metrics {
     }
 }
 
-fn label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::New => "New",
-        phase => phase.label(CrdVersion::V1),
-    }
+/// Registers a metric and returns it.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::model::quota::Quota;
+use crate::ports::http::{base_url, below};
 
 const SYSTEM: &str = "AMS";
 const ACCOUNTS: &str = "api/accounts_mgmt/v1";
@@ -160,12 +161,7 @@ struct Reference {
 
 impl Http {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Http> {
-        let bad = |why: String| Error::invalid("ams.url", why);
-        let base = Url::parse(&config.url)
-            .map_err(|e| bad(format!("is not a URL ({e}); give https://host")))?;
-        if base.cannot_be_a_base() {
-            return Err(bad("must begin with https:// or http://".into()));
-        }
+        let base = base_url("ams.url", &config.url, "https://host")?;
         if config.token.expose().is_empty() {
             return Err(Error::invalid("ams.token", "is empty"));
         }
@@ -179,11 +175,8 @@ impl Http {
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
-        let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path.iter().take(1).flat_map(|root| root.split('/')));
-            segments.extend(path.iter().skip(1));
-        }
+        let root = path.iter().take(1).flat_map(|root| root.split('/'));
+        let url = below(&self.base, root.chain(path.iter().skip(1).copied()));
         self.target.request(method, url).bearer_auth(self.token.expose())
     }
 

@@ -4,7 +4,7 @@
 //! instance is one batch, and throttling does not count as a failure.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use aws_sdk_route53::Client;
@@ -312,19 +312,17 @@ fn incomplete(what: &str) -> Error {
 fn value_or_file(name: &str, value: &str, file: &Option<PathBuf>) -> Result<String> {
     let field = format!("dns.{name}");
     let text = match file {
-        Some(path) => read(&field, path)?,
+        Some(path) => {
+            std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|e| {
+                Error::invalid(format!("{field}_file"), format!("{}: {e}", path.display()))
+            })?
+        }
         None => value.to_owned(),
     };
     if text.is_empty() {
         return Err(Error::invalid(&field, format!("is empty; give it, or {field}_file")));
     }
     Ok(text)
-}
-
-fn read(field: &str, path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::invalid(format!("{field}_file"), format!("{}: {e}", path.display())))?;
-    Ok(text.trim().to_owned())
 }
 
 /// Splits changes by the limits of a batch: a thousand values with 32,000 characters, where each of

@@ -2,6 +2,7 @@
 
 pub mod ams;
 pub mod dns;
+mod http;
 pub mod kubernetes;
 pub mod process;
 pub mod prometheus;

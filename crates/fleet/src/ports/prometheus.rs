@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::model::series::{Selector, Series, escaped, is_name};
+use crate::ports::http::{base_url, below};
 
 const SYSTEM: &str = "Prometheus";
 /// Of a response: some hundred series with as many points as one query may have.
@@ -91,12 +92,7 @@ struct SeriesResult {
 
 impl Prometheus {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Prometheus> {
-        let bad = |why: String| Error::invalid("prometheus.url", why);
-        let base = Url::parse(&config.url)
-            .map_err(|e| bad(format!("is not a URL ({e}); give https://host:9090")))?;
-        if base.cannot_be_a_base() {
-            return Err(bad("must begin with https:// or http://".into()));
-        }
+        let base = base_url("prometheus.url", &config.url, "https://host:9090")?;
         let timeout = Duration::from_secs(config.timeout_s);
         Ok(Prometheus {
             target: outbound.target(SYSTEM).with_timeout(timeout),
@@ -117,10 +113,7 @@ impl Prometheus {
         }
         form.push(("query", promql(selector)?));
         form.push(("timeout", format!("{}s", self.timeout_s)));
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(["api", "v1", operation]);
-        }
+        let url = below(&self.base, ["api", "v1", operation]);
         // Read-only, so it may be retried. A POST, because the length of URLs is limited.
         let mut request = self.target.request(Method::POST, url).form(&form);
         request = request.header("idempotency-key", "query");

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::decide::class::{overlap, spec_problem};
-use crate::index::class_object_name;
 use crate::model::class::Class;
 use crate::model::watch::{ApiError, Object, WatchEvent, WatchState};
 use crate::model::{ClassName, CrdVersion};
@@ -69,7 +68,7 @@ impl Classes {
                 let is = |class: &&Arc<Class>| {
                     class.crd_version == crd_version
                         && class.uid == *uid
-                        && class_object_name(&class.name) == object_name
+                        && class.object_name() == object_name
                 };
                 let name = self.known.values().find(is).map(|class| class.name.clone());
                 name.inspect(|name| drop(self.known.remove(name))).into_iter().collect()

@@ -14,7 +14,7 @@ fn class(name: &str, version: u32, spec: serde_json::Value) -> Class {
         "metadata": { "name": name, "uid": format!("{name}-uid"), "resourceVersion": version.to_string() },
         "spec": spec,
     });
-    Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1)
+    Class::of(&serde_json::from_value(raw).unwrap(), CrdVersion::V1)
 }
 
 fn of_kind(name: &str, version: u32, kind: &str) -> Class {

@@ -33,21 +33,7 @@ impl Servers {
         self.tasks.close();
         let _ = tokio::time::timeout(within, self.tasks.wait()).await;
     }
-}
 
-/// Binds the configured addresses.
-pub async fn serve(operator: &Arc<Operator>, config: &Config) -> Result<Servers> {
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let mut servers = Servers { tasks, stop, probes: None, metrics: None };
-    servers.probes =
-        servers.listen("probes.addr", &config.probes_addr, probes(operator.clone())).await?;
-    let metrics = Router::new().route("/metrics", get(text)).with_state(operator.clone());
-    let address = &config.metrics_addr;
-    servers.metrics = servers.listen("telemetry.metrics-bind-address", address, metrics).await?;
-    Ok(servers)
-}
-
-impl Servers {
     async fn listen(&self, key: &str, address: &str, router: Router) -> Result<Option<SocketAddr>> {
         let address = match address.strip_prefix(':') {
             _ if address.is_empty() => return Ok(None),
@@ -74,6 +60,18 @@ impl Servers {
         });
         Ok(local)
     }
+}
+
+/// Binds the configured addresses.
+pub async fn serve(operator: &Arc<Operator>, config: &Config) -> Result<Servers> {
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let mut servers = Servers { tasks, stop, probes: None, metrics: None };
+    servers.probes =
+        servers.listen("probes.addr", &config.probes_addr, probes(operator.clone())).await?;
+    let metrics = Router::new().route("/metrics", get(text)).with_state(operator.clone());
+    let address = &config.metrics_addr;
+    servers.metrics = servers.listen("telemetry.metrics-bind-address", address, metrics).await?;
+    Ok(servers)
 }
 
 fn probes(operator: Arc<Operator>) -> Router {

@@ -9,8 +9,8 @@ use kubernetes::Leadership;
 use tokio::time::Instant;
 
 use crate::metrics::{ApiCall, Metrics};
-use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
-use crate::ports::api_server::{ApiServer, Request, ResourceKind, Response};
+use crate::model::watch::{ApiError, Resource, WatchEvent};
+use crate::ports::api_server::{ApiServer, Request, Response};
 
 pub struct LeaderOnlyApi {
     pub api: Arc<dyn ApiServer>,
@@ -20,8 +20,8 @@ pub struct LeaderOnlyApi {
 
 #[async_trait]
 impl ApiServer for LeaderOnlyApi {
-    fn watch(&self, target: WatchTarget) -> BoxStream<'static, WatchEvent> {
-        let resource = resource_label(&target);
+    fn watch(&self, target: Resource) -> BoxStream<'static, WatchEvent> {
+        let resource = target.label();
         let metrics = self.metrics.clone();
         let event = self.api.watch(target).inspect(move |event| {
             let status = match event {
@@ -35,7 +35,7 @@ impl ApiServer for LeaderOnlyApi {
     }
 
     async fn send(&self, send: Request) -> Result<Response, ApiError> {
-        let (verb, resource) = asked(&send);
+        let (verb, resource) = labels(&send);
         let begun = Instant::now();
         // A candidate needs the Lease to become leader.
         let lease = matches!(send, Request::ReadLease(_) | Request::WriteLease(..));
@@ -53,34 +53,15 @@ impl ApiServer for LeaderOnlyApi {
     }
 }
 
-fn asked(send: &Request) -> (&'static str, &'static str) {
-    let resource = |kind: &ResourceKind| match kind {
-        ResourceKind::Class(_) => "classes",
-        ResourceKind::Stream(_) => "streams",
-        ResourceKind::Job => "jobs",
-        ResourceKind::CronJob => "cronjobs",
-        ResourceKind::BackfillRequest => "backfillrequests",
-        ResourceKind::Event => "events",
-    };
-    match send {
-        Request::Create(kind, _) => ("create", resource(kind)),
-        Request::Delete { kind, .. } => ("delete", resource(kind)),
-        Request::Patch { kind, .. } => ("patch", resource(kind)),
+/// The verb and the resource in metrics.
+fn labels(request: &Request) -> (&'static str, &'static str) {
+    match request {
+        Request::Create(resource, _) => ("create", resource.label()),
+        Request::Delete { resource, .. } => ("delete", resource.label()),
+        Request::Patch { resource, .. } => ("patch", resource.label()),
         Request::JobResult { .. } => ("list", "events"),
         Request::ReadLease(_) => ("get", "leases"),
         Request::WriteLease(..) => ("update", "leases"),
-    }
-}
-
-pub fn resource_label(target: &WatchTarget) -> &'static str {
-    match target {
-        WatchTarget::Classes(_) => "classes",
-        WatchTarget::Streams(_) => "streams",
-        WatchTarget::Jobs => "jobs",
-        WatchTarget::CronJobs => "cronjobs",
-        WatchTarget::BackfillRequests => "backfillrequests",
-        WatchTarget::Templates(_) => "templates",
-        WatchTarget::Secrets => "secrets",
     }
 }
 

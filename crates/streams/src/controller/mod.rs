@@ -21,6 +21,7 @@ use kernel::{Ambient, Result};
 use kubernetes::{ElectionConfig, Lane, LeaderElection, Leadership, Outcome, Queue};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -190,7 +191,7 @@ impl Operator {
         Ok(())
     }
 
-    fn elect(self: &Arc<Self>, stop: CancellationToken) -> Option<tokio::task::JoinHandle<()>> {
+    fn elect(self: &Arc<Self>, stop: CancellationToken) -> Option<JoinHandle<()>> {
         let config = &self.config.lease;
         if !config.enabled {
             return None;
@@ -215,14 +216,7 @@ impl Operator {
             ambient: self.effects.ambient.clone(),
             leadership: self.leadership.clone(),
         };
-        let operator = self.clone();
-        let ended = stop.clone();
-        Some(self.tasks.spawn(async move {
-            let ran = AssertUnwindSafe(elect.run(stop)).catch_unwind().await;
-            if ran.is_err() || !ended.is_cancelled() {
-                operator.dead_tasks.lock().insert("leader election");
-            }
-        }))
+        Some(self.supervise("leader election", stop.clone(), elect.run(stop)))
     }
 
     /// Spawns a task that must run until `stop`.
@@ -231,7 +225,7 @@ impl Operator {
         name: &'static str,
         stop: CancellationToken,
         part: impl Future<Output = ()> + Send + 'static,
-    ) {
+    ) -> JoinHandle<()> {
         let operator = self.clone();
         self.tasks.spawn(async move {
             let ran = AssertUnwindSafe(part).catch_unwind().await;
@@ -239,7 +233,7 @@ impl Operator {
                 tracing::error!(task = name, "task ended unexpectedly");
                 operator.dead_tasks.lock().insert(name);
             }
-        });
+        })
     }
 
     /// Opens the queue while this process leads, and enqueues all streams once everything is

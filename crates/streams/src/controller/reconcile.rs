@@ -13,14 +13,14 @@ use crate::decide::action::Mode;
 use crate::decide::build::Subject;
 use crate::decide::class::{ClassFacts, ForeignWriter, class_status};
 use crate::decide::foreign_owner_until;
-use crate::index::{Index, class_object_name};
+use crate::index::Index;
 use crate::model::class::Class;
 use crate::model::phase::Phase;
 use crate::model::status::Status;
 use crate::model::stream::Stream;
-use crate::model::watch::{ApiError, Object};
+use crate::model::watch::{ApiError, Object, Resource};
 use crate::model::{ClassName, CrdVersion, GROUP, Key};
-use crate::ports::api_server::{Request, ResourceKind, Response};
+use crate::ports::api_server::{Request, Response};
 
 /// More rounds than any sequence of decisions needs; after that the item is queued again.
 const ROUNDS_MAX: usize = 8;
@@ -198,9 +198,9 @@ impl Operator {
         if class_status.is_error() {
             tracing::warn!(class = %name, reason = class_status.reason, "{}", class_status.message);
         }
-        let object_name = class_object_name(name);
+        let object_name = class.object_name();
         let patch = Request::Patch {
-            kind: ResourceKind::Class(class.crd_version),
+            resource: Resource::Classes(class.crd_version),
             object_name: object_name.clone(),
             patch: class_status.patch(&class, now),
             status: true,
@@ -240,9 +240,7 @@ impl Operator {
         }
         Reconciled { outcome: Outcome::Done(due), acted: true }
     }
-}
 
-impl Operator {
     /// Finds another operator that writes to streams of a class.
     fn foreign_writer(class: &Class, index: &Index, now: Timestamp) -> Option<ForeignWriter> {
         let theirs = |stream: &&Arc<Stream>| {
@@ -281,7 +279,7 @@ fn action_name(action: &Action) -> &'static str {
         Action::StopJob { .. } => "stop Job",
         Action::StartSchedule { .. } => "start schedule",
         Action::StopSchedule { .. } => "stop schedule",
-        Action::LookUpJobResult { .. } => "ask fate",
+        Action::LookUpJobResult { .. } => "look up Job result",
         Action::CompleteRequest { .. } => "complete request",
         Action::RefuseRequest { .. } => "refuse request",
         Action::RemoveRequest { .. } => "remove request",

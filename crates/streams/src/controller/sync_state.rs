@@ -8,20 +8,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::model::CrdVersion;
-use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
+use crate::model::watch::{ApiError, Resource, WatchEvent};
 
 /// The targets that must be listed before anything is decided, besides classes.
-pub const REQUIRED: [WatchTarget; 5] = [
-    WatchTarget::Jobs,
-    WatchTarget::CronJobs,
-    WatchTarget::BackfillRequests,
-    WatchTarget::Templates(CrdVersion::V1),
-    WatchTarget::Templates(CrdVersion::V1Beta1),
+pub const REQUIRED: [Resource; 5] = [
+    Resource::Jobs,
+    Resource::CronJobs,
+    Resource::BackfillRequests,
+    Resource::Templates(CrdVersion::V1),
+    Resource::Templates(CrdVersion::V1Beta1),
 ];
 
 pub struct SyncState {
-    /// The state of each watch.
-    event: Mutex<BTreeMap<&'static str, State>>,
+    watches: Mutex<BTreeMap<(&'static str, bool), State>>,
     synced: watch::Sender<bool>,
 }
 
@@ -48,23 +47,23 @@ pub struct Blocked {
 
 impl Default for SyncState {
     fn default() -> SyncState {
-        SyncState { event: Mutex::default(), synced: watch::Sender::new(false) }
+        SyncState { watches: Mutex::default(), synced: watch::Sender::new(false) }
     }
 }
 
 impl SyncState {
     /// Records a watch event. Returns whether the blocking error changed.
-    pub fn record(&self, target: &WatchTarget, event: &WatchEvent) -> bool {
+    pub fn record(&self, target: &Resource, event: &WatchEvent) -> bool {
         if !matches!(event, WatchEvent::Snapshot(_) | WatchEvent::Error(_)) {
             return false;
         }
-        let mut all = self.event.lock();
+        let mut all = self.watches.lock();
         let state = all.entry(name(target)).or_default();
         let before = (state.error.clone(), state.works_since);
         match event {
             // Without permission to read v1beta1 there are no templates of it.
             WatchEvent::Error(ApiError::Forbidden(_))
-                if *target == WatchTarget::Templates(CrdVersion::V1Beta1) =>
+                if *target == Resource::Templates(CrdVersion::V1Beta1) =>
             {
                 state.synced = true;
             }
@@ -79,7 +78,7 @@ impl SyncState {
             _ => {}
         }
         let changed = state.error.is_some() && before != (state.error.clone(), state.works_since);
-        let synced = REQUIRED.iter().all(|target| all.get(name(target)).is_some_and(|s| s.synced));
+        let synced = REQUIRED.iter().all(|target| all.get(&name(target)).is_some_and(|s| s.synced));
         drop(all);
         if synced {
             self.synced.send_if_modified(|now| !std::mem::replace(now, true));
@@ -93,7 +92,7 @@ impl SyncState {
     }
 
     pub fn blocked(&self) -> Option<Blocked> {
-        let all = self.event.lock();
+        let all = self.watches.lock();
         all.values().find_map(|state| {
             let said = state.error.clone()?;
             let requeue_at = state.works_since.map(|works_since| works_since + STABLE_AFTER);
@@ -102,16 +101,8 @@ impl SyncState {
     }
 }
 
-fn name(target: &WatchTarget) -> &'static str {
-    match target {
-        WatchTarget::Classes(CrdVersion::V1) => "classes",
-        WatchTarget::Classes(CrdVersion::V1Beta1) => "classes of v1beta1",
-        WatchTarget::Streams(_) => "streams",
-        WatchTarget::Jobs => "jobs",
-        WatchTarget::CronJobs => "cronjobs",
-        WatchTarget::BackfillRequests => "backfillrequests",
-        WatchTarget::Templates(CrdVersion::V1) => "templates",
-        WatchTarget::Templates(CrdVersion::V1Beta1) => "templates of v1beta1",
-        WatchTarget::Secrets => "secrets",
-    }
+/// The label, and whether it is of v1beta1.
+fn name(target: &Resource) -> (&'static str, bool) {
+    use CrdVersion::V1Beta1;
+    (target.label(), matches!(target, Resource::Classes(V1Beta1) | Resource::Templates(V1Beta1)))
 }

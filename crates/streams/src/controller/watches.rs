@@ -10,16 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::classes::WatchChange;
 use super::{Operator, WorkItem};
 use crate::decide::foreign_owner_until;
-use crate::index::class_object_name;
 use crate::model::class::Class;
-use crate::model::watch::{ApiError, Object, WatchEvent, WatchState, WatchTarget};
+use crate::model::watch::{ApiError, Object, Resource, WatchEvent, WatchState};
 use crate::model::{ClassName, CrdVersion, Key};
 
 impl Operator {
-    pub(super) fn start_watch(self: &Arc<Self>, target: WatchTarget, stop: CancellationToken) {
+    pub(super) fn start_watch(self: &Arc<Self>, target: Resource, stop: CancellationToken) {
         let operator = self.clone();
-        let name = super::leader_only_api::resource_label(&target);
-        self.supervise(name, stop.clone(), async move {
+        self.supervise(target.label(), stop.clone(), async move {
             let mut event = operator.effects.api.watch(target.clone());
             while let Some(event) = tokio::select! {
                 biased;
@@ -34,7 +32,7 @@ impl Operator {
 
     fn on_watch_event(
         self: &Arc<Self>,
-        target: &WatchTarget,
+        target: &Resource,
         event: WatchEvent,
         stop: &CancellationToken,
     ) {
@@ -42,10 +40,10 @@ impl Operator {
         if let WatchEvent::Error(error) = &event
             && *error != ApiError::NotFound
         {
-            tracing::info!(resource = super::leader_only_api::resource_label(target), %error, "watch failed; retrying");
+            tracing::info!(resource = target.label(), %error, "watch failed; retrying");
         }
         match target {
-            WatchTarget::Classes(crd_version) => {
+            Resource::Classes(crd_version) => {
                 let blocked = self.sync.record(target, &event);
                 let changed = self.classes.lock().apply(*crd_version, event);
                 self.update_watches(changed);
@@ -54,17 +52,17 @@ impl Operator {
                     self.enqueue_classes();
                 }
             }
-            WatchTarget::Streams(class) => self.on_stream_event(target, class, event, stop),
+            Resource::Streams(class) => self.on_stream_event(target, class, event, stop),
             _ => {
                 // Readable or not, streams need not wait for secrets any longer.
                 let late = matches!(
                     event,
                     WatchEvent::Error(ApiError::Unreachable(_) | ApiError::Throttled(_))
                 );
-                let synced = *target == WatchTarget::Secrets && !late;
+                let synced = *target == Resource::Secrets && !late;
                 let lane = match (target, &event) {
                     (
-                        WatchTarget::BackfillRequests,
+                        Resource::BackfillRequests,
                         WatchEvent::Upserted(_) | WatchEvent::Deleted(..),
                     ) => Lane::Urgent,
                     _ => Lane::Normal,
@@ -73,8 +71,7 @@ impl Operator {
                     let mut index = self.effects.index.lock();
                     // Under the lock of the index: a reconcile that starts from now on finds the
                     // event in it.
-                    let blocked =
-                        *target != WatchTarget::Secrets && self.sync.record(target, &event);
+                    let blocked = *target != Resource::Secrets && self.sync.record(target, &event);
                     let mut affected = index.apply(target, event);
                     affected
                         .extend(synced.then(|| index.mark_secrets_listed()).into_iter().flatten());
@@ -90,7 +87,7 @@ impl Operator {
 
     fn on_stream_event(
         self: &Arc<Self>,
-        target: &WatchTarget,
+        target: &Resource,
         class: &Arc<Class>,
         event: WatchEvent,
         stop: &CancellationToken,
@@ -129,38 +126,25 @@ impl Operator {
 
     /// Starts the watch of secrets when the first stream restarts on changes of them.
     fn watch_secrets_on_demand(self: &Arc<Self>, event: &WatchEvent) {
-        let asks = |object: &Object| match object {
-            Object::Stream(stream) => stream.annotations.on_secrets,
-            _ => false,
-        };
-        let asked = match event {
-            WatchEvent::Snapshot(objects) => objects.iter().any(asks),
-            WatchEvent::Upserted(object) => asks(object),
-            WatchEvent::Deleted(..) | WatchEvent::Error(_) => false,
-        };
-        if asked && !self.secrets_watched.swap(true, Ordering::SeqCst) {
-            self.start_watch(WatchTarget::Secrets, self.stopping.clone());
+        let asks = |object: &Object| matches!(object, Object::Stream(stream) if stream.annotations.on_secrets);
+        if event.objects().iter().any(asks) && !self.secrets_watched.swap(true, Ordering::SeqCst) {
+            self.start_watch(Resource::Secrets, self.stopping.clone());
         }
     }
 
     /// Enqueues a class when another operator writes to one of its streams.
     fn detect_foreign_writer(&self, class: &Arc<Class>, event: &WatchEvent) {
-        let other = {
+        let foreign = {
             let index = self.effects.index.lock();
             let now = self.effects.now();
-            let of = |object: &Object| match object {
+            event.objects().iter().any(|object| match object {
                 Object::Stream(stream) => {
                     foreign_owner_until(&index.settings, index.leading_since, stream, now).is_some()
                 }
                 _ => false,
-            };
-            match event {
-                WatchEvent::Snapshot(objects) => objects.iter().any(of),
-                WatchEvent::Upserted(object) => of(object),
-                WatchEvent::Deleted(..) | WatchEvent::Error(_) => false,
-            }
+            })
         };
-        if other {
+        if foreign {
             self.queue.push(WorkItem::Class(class.name.clone()), Lane::Normal);
         }
     }
@@ -186,11 +170,11 @@ impl Operator {
             match step {
                 WatchChange::Stop(class) => {
                     let gone = WatchEvent::Deleted(
-                        class_object_name(&class.name),
+                        class.object_name(),
                         class.uid.as_str().into(),
                         class.revision,
                     );
-                    index.apply(&WatchTarget::Classes(class.crd_version), gone);
+                    index.apply(&Resource::Classes(class.crd_version), gone);
                     index.remove_streams(&class.name);
                     tracing::info!(class = %class.name, kind = %class.kind, "stopped watching a class");
                 }
@@ -211,7 +195,7 @@ impl Operator {
         drop(classes);
         for step in watch_changes {
             if let WatchChange::Start(class, stop) | WatchChange::Restart(class, stop) = step {
-                self.start_watch(WatchTarget::Streams(class), stop);
+                self.start_watch(Resource::Streams(class), stop);
             }
         }
         self.enqueue(affected, Lane::Normal);
@@ -239,7 +223,7 @@ impl Operator {
 
     /// Starts the watches of both versions of classes and of everything that decisions need.
     pub(super) fn start_watches(self: &Arc<Self>) {
-        let classes = [CrdVersion::V1, CrdVersion::V1Beta1].map(WatchTarget::Classes);
+        let classes = [CrdVersion::V1, CrdVersion::V1Beta1].map(Resource::Classes);
         for target in classes.into_iter().chain(super::sync_state::REQUIRED) {
             self.start_watch(target, self.stopping.clone());
         }

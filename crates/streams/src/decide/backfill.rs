@@ -3,6 +3,7 @@
 use super::action::{Action, Decision, K8sEvent, Mode, StopReason};
 use super::build;
 use super::drift::RESTART_REQUESTED;
+use super::status::{backfill_requested, created};
 use super::stream::{View, ending, restart_requested, stop, stop_schedule};
 use crate::model::backfill_request::BackfillRequest;
 use crate::model::job::{Job, JobResult};
@@ -92,13 +93,11 @@ impl View<'_> {
                 actions.push(Action::Annotate { name: STATE, value });
             }
             if self.stream.phase == Phase::Running {
-                let message = format!("Backfill was requested for stream {}", self.name());
                 let status = Status::new(Phase::Pending, self.stream, ending(job));
-                let event = K8sEvent::normal("BackfillRequested", message);
-                actions.extend(self.write_status(status, event));
+                actions.extend(self.write_status(status, backfill_requested(self.name())));
             }
             actions.extend(stop(job, StopReason::Backfill));
-            return Decision { actions, ..Decision::default() };
+            return Decision::of(actions);
         }
         if job.complete() {
             let complete = request.map(|request| self.complete(request));
@@ -108,7 +107,7 @@ impl View<'_> {
             // The backfill has started, so the annotation has served its purpose.
             return Decision::of([Action::Annotate { name: STATE, value: None }]);
         }
-        if restart_requested(self.stream, job.restart.as_deref()) {
+        if restart_requested(self.stream, job.made_from.restart.as_deref()) {
             return self.restart(job, RESTART_REQUESTED);
         }
         self.backfilling(job, request)
@@ -137,19 +136,13 @@ impl View<'_> {
         status.hash = build::configuration_hash(self.stream, request);
         let name = self.name();
         let event = match self.stream.phase {
-            Phase::New => K8sEvent::normal(
-                "StreamCreated",
-                format!("Backfill was requested for the new stream definition: {name}"),
-            ),
+            Phase::New => created(name),
             Phase::Pending => K8sEvent::normal(
                 "BackfillStarted",
                 format!("Backfill for stream {name} has started"),
             ),
-            _ => K8sEvent::normal(
-                "BackfillRequested",
-                format!("Backfill was requested for stream {name}"),
-            ),
+            _ => backfill_requested(name),
         };
-        Decision { actions: self.write_status(status, event), ..Decision::default() }
+        Decision::of(self.write_status(status, event))
     }
 }

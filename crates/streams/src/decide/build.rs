@@ -266,7 +266,7 @@ impl JobInputs<'_> {
 
     /// Adds the variables and the secrets to every container.
     fn fill(&self, spec: &mut Value, variables: &[Value]) -> Result<(), String> {
-        let secrets = self.secret_names()?;
+        let secrets = secret_names(self.class, self.stream)?;
         let template = &self.template.object_name;
         let containers = spec.pointer_mut("/template/spec/containers");
         let Some(Value::Array(containers)) = containers else { return Ok(()) };
@@ -297,10 +297,6 @@ impl JobInputs<'_> {
             }
         }
         Ok(())
-    }
-
-    fn secret_names(&self) -> Result<Vec<String>, String> {
-        secret_names(self.class, self.stream)
     }
 }
 

@@ -3,20 +3,11 @@
 use super::build::{self, JobInputs};
 use super::stream::{View, restart_requested};
 use crate::model::NamespacedName;
-use crate::model::hash::{Digest, md5_hex};
-use crate::model::job::{CronJob, Job};
+use crate::model::hash::md5_hex;
+use crate::model::job::{CronJob, Job, MadeFrom};
 use crate::model::template::Template;
 
 pub(super) const RESTART_REQUESTED: &str = "a restart was requested";
-
-/// What a Job or CronJob was made from, by its annotations.
-struct MadeFrom<'a> {
-    hash: Option<&'a str>,
-    canonical_digest: Option<Digest>,
-    restart: Option<&'a str>,
-    template: Option<&'a str>,
-    secrets: Option<&'a str>,
-}
 
 impl View<'_> {
     pub(super) fn job_inputs(&self, template: &NamespacedName) -> Result<JobInputs<'_>, String> {
@@ -48,15 +39,8 @@ impl View<'_> {
 
     /// Why a Job is outdated, if it is.
     pub(super) fn changed(&self, job: &Job, template: &NamespacedName) -> Option<&'static str> {
-        let made = MadeFrom {
-            hash: job.hash.as_deref(),
-            canonical_digest: job.canonical_digest,
-            restart: job.restart.as_deref(),
-            template: job.template_hash.as_deref(),
-            secrets: job.secrets_hash.as_deref(),
-        };
         let asked = job.state.as_deref() == Some("restart-requested");
-        asked.then_some(RESTART_REQUESTED).or_else(|| self.differs(&made, template))
+        asked.then_some(RESTART_REQUESTED).or_else(|| self.differs(&job.made_from, template))
     }
 
     pub(super) fn schedule_changed(
@@ -65,32 +49,25 @@ impl View<'_> {
         schedule: &str,
         template: &NamespacedName,
     ) -> bool {
-        let made = MadeFrom {
-            hash: cron_job.hash.as_deref(),
-            canonical_digest: cron_job.canonical_digest,
-            restart: cron_job.restart.as_deref(),
-            template: cron_job.template_hash.as_deref(),
-            secrets: cron_job.secrets_hash.as_deref(),
-        };
-        *cron_job.schedule != *schedule || self.differs(&made, template).is_some()
+        *cron_job.schedule != *schedule || self.differs(&cron_job.made_from, template).is_some()
     }
 
-    fn differs(&self, made: &MadeFrom<'_>, template: &NamespacedName) -> Option<&'static str> {
+    fn differs(&self, made: &MadeFrom, template: &NamespacedName) -> Option<&'static str> {
         let annotations = &self.stream.annotations;
-        let same = made.hash == Some(&*self.stream.hash)
+        let same = made.hash.as_ref() == Some(&self.stream.hash)
             || made.canonical_digest == Some(self.stream.canonical_digest);
         // Only hashes that were recorded at creation can be compared.
-        let template = || match (made.template, self.template(template)) {
-            (Some(then), Some(now)) => annotations.on_template && *then != *now.hash,
+        let template = || match (&made.template_hash, self.template(template)) {
+            (Some(then), Some(now)) => annotations.on_template && **then != *now.hash,
             _ => false,
         };
-        let secrets = || match (made.secrets, self.secrets()) {
-            (Some(then), Ok(Some(now))) => annotations.on_secrets && *then != *now,
+        let secrets = || match (&made.secrets_hash, self.secrets()) {
+            (Some(then), Ok(Some(now))) => annotations.on_secrets && **then != *now,
             _ => false,
         };
         if !same {
             Some("its spec has changed")
-        } else if restart_requested(self.stream, made.restart) {
+        } else if restart_requested(self.stream, made.restart.as_deref()) {
             Some(RESTART_REQUESTED)
         } else if template() {
             Some("its template has changed")

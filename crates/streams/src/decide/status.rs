@@ -3,7 +3,6 @@
 use super::action::{Action, Decision, K8sEvent};
 use super::stream::View;
 use crate::model::CrdVersion;
-use crate::model::backfill_request::BackfillRequest;
 use crate::model::phase::Phase;
 use crate::model::status::Status;
 
@@ -18,19 +17,14 @@ impl View<'_> {
         let status = Status::new(phase, self.stream, why);
         let name = self.name();
         let event = match (self.stream.phase, self.open_request()) {
-            (Phase::New, _) => K8sEvent::normal(
-                "StreamCreated",
-                format!("Backfill was requested for the new stream definition: {name}"),
-            ),
-            (Phase::Backfilling, None) => self.started(Phase::Pending),
-            (_, Some(_)) => K8sEvent::normal(
-                "BackfillRequested",
-                format!("Backfill was requested for stream {name}"),
-            ),
-            (Phase::Suspended | Phase::Failed, None) => self.started(Phase::Pending),
+            (Phase::New, _) => created(name),
+            (_, Some(_)) => backfill_requested(name),
+            (Phase::Backfilling | Phase::Suspended | Phase::Failed, None) => {
+                self.started(Phase::Pending)
+            }
             (_, None) => K8sEvent::normal("StreamPending", status.message.clone()),
         };
-        Decision { actions: self.write_status(status, event), ..Decision::default() }
+        Decision::of(self.write_status(status, event))
     }
 
     /// Reports an error that only a change of the stream or of its dependencies resolves.
@@ -44,10 +38,7 @@ impl View<'_> {
             (_, phase) => phase,
         };
         let status = Status::error(phase, self.stream, why.clone());
-        Decision {
-            actions: self.write_status(status, K8sEvent::warning(reason, why)),
-            ..Decision::default()
-        }
+        Decision::of(self.write_status(status, K8sEvent::warning(reason, why)))
     }
 
     /// Leaves the phase Failed before a Job is created: a Job in that phase is one that failed, and
@@ -77,33 +68,37 @@ impl View<'_> {
     /// The event of a stream that starts to run.
     pub(super) fn started(&self, now: Phase) -> K8sEvent {
         let name = self.name();
-        match self.stream.phase {
+        let requested = || self.requests().any(|request| self.status_names(request));
+        let (reason, message) = match self.stream.phase {
+            Phase::Backfilling if self.class.crd_version == CrdVersion::V1 && !requested() => (
+                "BackfillNotRequested",
+                format!(
+                    "The backfill request for stream {name} is gone, so its backfill was stopped"
+                ),
+            ),
             Phase::Backfilling => {
-                let by = |request: &&BackfillRequest| self.status_names(request);
-                match self.requests().find(by) {
-                    None if self.class.crd_version == CrdVersion::V1 => K8sEvent::normal(
-                        "BackfillNotRequested",
-                        format!(
-                            "The backfill request for stream {name} is gone, so its backfill was stopped"
-                        ),
-                    ),
-                    _ => K8sEvent::normal(
-                        "BackfillCompleted",
-                        format!("Backfill for stream {name} has been completed"),
-                    ),
-                }
+                ("BackfillCompleted", format!("Backfill for stream {name} has been completed"))
             }
-            Phase::Suspended => {
-                K8sEvent::normal("StreamResumed", format!("The stream {name} has been resumed"))
-            }
-            Phase::Failed => K8sEvent::normal(
+            Phase::Suspended => ("StreamResumed", format!("The stream {name} has been resumed")),
+            Phase::Failed => (
                 "StreamRecovered",
                 format!("The stream {name} has been started again after a failure"),
             ),
             _ if now == Phase::Scheduled => {
-                K8sEvent::normal("StreamScheduled", format!("The stream {name} has been scheduled"))
+                ("StreamScheduled", format!("The stream {name} has been scheduled"))
             }
-            _ => K8sEvent::normal("StreamStarted", format!("The stream {name} has been started")),
-        }
+            _ => ("StreamStarted", format!("The stream {name} has been started")),
+        };
+        K8sEvent::normal(reason, message)
     }
+}
+
+pub(super) fn created(name: &str) -> K8sEvent {
+    let message = format!("Backfill was requested for the new stream definition: {name}");
+    K8sEvent::normal("StreamCreated", message)
+}
+
+pub(super) fn backfill_requested(name: &str) -> K8sEvent {
+    let message = format!("Backfill was requested for stream {name}");
+    K8sEvent::normal("BackfillRequested", message)
 }

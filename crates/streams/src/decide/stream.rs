@@ -4,6 +4,7 @@
 //! only those that wait for something, such as a Job that is being deleted.
 
 use jiff::Timestamp;
+use kubernetes::OwnerReference;
 
 use super::action::{Action, Decision, K8sEvent, Mode, StopReason};
 use super::requests::foreign_owner_until;
@@ -89,7 +90,7 @@ impl View<'_> {
         self.observed.cron_job.filter(|cron_job| self.owns(cron_job.owner.as_deref()))
     }
 
-    fn owns(&self, owner: Option<&crate::model::meta::Owner>) -> bool {
+    fn owns(&self, owner: Option<&OwnerReference>) -> bool {
         owner.is_some_and(|owner| *owner.uid == *self.stream.uid)
     }
 
@@ -150,7 +151,7 @@ impl View<'_> {
             _ => "The stream was suspended".into(),
         };
         actions.extend(self.write_status(status, K8sEvent::normal("StreamSuspended", message)));
-        Decision { actions, ..Decision::default() }
+        Decision::of(actions)
     }
 
     /// Handles the failure of the stream's Job.
@@ -260,7 +261,7 @@ impl View<'_> {
         let message = format!("The stream is currently running{}.", job_suffix(&job.uid));
         let status = Status::new(Phase::Running, self.stream, message);
         let actions = self.write_status(status, self.started(Phase::Running));
-        Decision { actions, ..Decision::default() }
+        Decision::of(actions)
     }
 
     /// Stops a Job so that the current configuration is started instead.
@@ -271,7 +272,7 @@ impl View<'_> {
             let why = format!("The stream {} is restarted: {why}", self.name());
             actions.extend(self.write_status(status, K8sEvent::normal("StreamRestarting", why)));
         }
-        Decision { actions, ..Decision::default() }
+        Decision::of(actions)
     }
 
     fn run_schedule(&self, schedule: &str, template: &NamespacedName) -> Decision {
@@ -312,7 +313,7 @@ impl View<'_> {
         } else {
             self.started(Phase::Scheduled)
         };
-        Decision { actions: self.write_status(status, event), ..Decision::default() }
+        Decision::of(self.write_status(status, event))
     }
 
     pub(super) fn no_backend(&self) -> Decision {
@@ -322,7 +323,7 @@ impl View<'_> {
         let why = "spec.execution.streamingBackend has neither changeCapture nor batch: give one";
         let error = self.report_error("NoValidBackend", why);
         actions.extend(error.actions);
-        Decision { actions, ..Decision::default() }
+        Decision::of(actions)
     }
 
     pub(super) fn start(
@@ -338,7 +339,7 @@ impl View<'_> {
             Ok(manifest) => {
                 let mut actions = self.leave_failed();
                 actions.push(Action::StartJob { mode, manifest });
-                Decision { actions, ..Decision::default() }
+                Decision::of(actions)
             }
             Err(why) => self.report_error("FailedCreateJob", why),
         }

@@ -14,6 +14,10 @@ pub(super) fn is_foreign(facts: &StreamFacts, job: &Job) -> bool {
     job.owner.as_ref().is_none_or(|owner| *owner.uid != *facts.stream.uid)
 }
 
+fn own_job(facts: &StreamFacts) -> Option<&Job> {
+    facts.job.as_ref().filter(|job| !is_foreign(facts, job))
+}
+
 pub(super) fn foreign_job(facts: &StreamFacts) -> Option<Reason> {
     let job = facts.job.as_ref().filter(|job| is_foreign(facts, job))?;
     let whose = match (&job.owner, &job.kind) {
@@ -29,7 +33,7 @@ pub(super) fn foreign_job(facts: &StreamFacts) -> Option<Reason> {
 }
 
 pub(super) fn ending(facts: &StreamFacts) -> Option<Reason> {
-    let job = facts.job.as_ref().filter(|job| job.deleting && !is_foreign(facts, job))?;
+    let job = own_job(facts).filter(|job| job.deleting)?;
     Some(Reason::new(
         "old-job-ending",
         format!(
@@ -43,7 +47,7 @@ pub(super) fn ending(facts: &StreamFacts) -> Option<Reason> {
 }
 
 pub(super) fn failed(facts: &StreamFacts) -> Option<Reason> {
-    let by_job = facts.job.as_ref().filter(|job| !is_foreign(facts, job)).and_then(Job::failed);
+    let by_job = own_job(facts).and_then(Job::failed);
     if facts.stream.phase != Phase::Failed && by_job.is_none() {
         return None;
     }
@@ -110,11 +114,7 @@ pub(super) fn templates(facts: &StreamFacts) -> Vec<Reason> {
 pub(super) fn backfill(facts: &StreamFacts) -> Option<Reason> {
     let open: Vec<&BackfillRequest> =
         facts.requests.iter().filter(|request| !request.completed).collect();
-    let job = facts
-        .job
-        .as_ref()
-        .filter(|job| job.backfilling && !job.deleting && !is_foreign(facts, job));
-    if let Some(job) = job {
+    if let Some(job) = own_job(facts).filter(|job| job.backfilling && !job.deleting) {
         let by = job.backfill_id.as_deref().filter(|id| !id.is_empty());
         let by = by.map(|id| format!(" for the request {id}")).unwrap_or_default();
         let more = match open.len() {
@@ -234,7 +234,7 @@ pub(super) fn schedule(facts: &StreamFacts) -> Option<Reason> {
 }
 
 pub(super) fn running(facts: &StreamFacts) -> Option<Reason> {
-    let job = facts.job.as_ref().filter(|job| !is_foreign(facts, job) && !job.deleting)?;
+    let job = own_job(facts).filter(|job| !job.deleting)?;
     if job.backfilling
         || job.ended.is_some()
         || facts.suspended.is_some()

@@ -15,7 +15,7 @@ fn class(status: Value) -> Class {
     let raw = json!({ "metadata": { "name": "parquet-stream" }, "status": status, "spec": {
         "apiVersion": "v1", "kindRef": "ParquetStream", "pluralName": "parquet-streams",
     } });
-    Class::of(serde_json::from_value::<RawClass>(raw).unwrap(), CrdVersion::V1)
+    Class::of(&serde_json::from_value::<RawClass>(raw).unwrap(), CrdVersion::V1)
 }
 
 fn capture() -> Value {
@@ -42,7 +42,7 @@ fn facts(spec: Value, phase: &str, message: &str) -> StreamFacts {
         "spec": spec,
         "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": "True", "message": message }] },
     });
-    let stream = Stream::of(serde_json::from_value::<RawStream>(raw).unwrap(), &class);
+    let stream = Stream::of(&serde_json::from_value::<RawStream>(raw).unwrap(), &class);
     let lease = Lease {
         holder: "operator-1".into(),
         duration_s: 15,
@@ -86,7 +86,7 @@ fn job(metadata: Value, status: Value) -> Job {
     for (name, value) in metadata.as_object().unwrap() {
         raw["metadata"][name] = value.clone();
     }
-    Job::of(serde_json::from_value::<RawJob>(raw).unwrap()).unwrap()
+    Job::of(&serde_json::from_value::<RawJob>(raw).unwrap()).unwrap()
 }
 
 fn backfill_job() -> Job {
@@ -100,7 +100,7 @@ fn request(name: &str, status: Value) -> BackfillRequest {
         "spec": { "streamClass": "parquet-stream", "streamId": "orders" },
         "status": status,
     });
-    BackfillRequest::of(serde_json::from_value::<RawBackfillRequest>(raw).unwrap())
+    BackfillRequest::of(&serde_json::from_value::<RawBackfillRequest>(raw).unwrap())
 }
 
 fn cron_job(status: Value) -> CronJob {
@@ -109,7 +109,7 @@ fn cron_job(status: Value) -> CronJob {
         "spec": { "schedule": "0 * * * *" },
         "status": status,
     });
-    CronJob::of(serde_json::from_value::<RawCronJob>(raw).unwrap()).unwrap()
+    CronJob::of(&serde_json::from_value::<RawCronJob>(raw).unwrap()).unwrap()
 }
 
 /// Asserts that the first reason has this code and contains these words.

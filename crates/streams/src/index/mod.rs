@@ -16,7 +16,7 @@ use crate::model::observation::LastJob;
 use crate::model::settings::Settings;
 use crate::model::stream::Stream;
 use crate::model::template::Template;
-use crate::model::watch::{Object, WatchEvent, WatchTarget};
+use crate::model::watch::{Object, Resource, WatchEvent};
 use crate::model::{ClassName, CrdVersion, Key, NamespacedName};
 
 #[derive(Debug, Default)]
@@ -57,21 +57,12 @@ impl Index {
     }
 
     /// Applies a watch event. Returns the streams that it may affect.
-    pub fn apply(&mut self, watched: &WatchTarget, event: WatchEvent) -> Vec<Key> {
+    pub fn apply(&mut self, resource: &Resource, event: WatchEvent) -> Vec<Key> {
         match event {
-            WatchEvent::Snapshot(objects) => self.replace_all(watched, objects),
-            WatchEvent::Upserted(object) => self.upsert_of(watched, *object),
-            WatchEvent::Deleted(object_name, uid, _) => self.remove(watched, &object_name, &uid),
+            WatchEvent::Snapshot(objects) => self.replace_all(resource, objects),
+            WatchEvent::Upserted(object) => self.upsert(*object),
+            WatchEvent::Deleted(object_name, uid, _) => self.remove(resource, &object_name, &uid),
             WatchEvent::Error(_) => Vec::new(),
-        }
-    }
-
-    fn upsert_of(&mut self, watched: &WatchTarget, object: Object) -> Vec<Key> {
-        match (watched, object) {
-            (WatchTarget::Templates(crd_version), Object::Template(template)) => {
-                self.upsert_template(*crd_version, template)
-            }
-            (_, object) => self.upsert(object),
         }
     }
 
@@ -117,10 +108,7 @@ impl Index {
                 }) {
                     return Vec::new();
                 }
-                let key = cron_job
-                    .owner
-                    .as_ref()
-                    .and_then(|owner| self.key(&owner.kind, &object_name.namespace, &owner.name));
+                let key = self.key_of_owner(&object_name, cron_job.owner.as_deref());
                 self.cron_jobs.insert(object_name, cron_job);
                 key.into_iter().collect()
             }
@@ -138,8 +126,7 @@ impl Index {
                 self.requests.insert(object_name, request);
                 vec![key]
             }
-            // Only users write templates; those arrive with their CRD version, by a watch.
-            Object::Template(_) => Vec::new(),
+            Object::Template(template) => self.upsert_template(template),
             Object::Secret(object_name, revision) => {
                 match self.secrets.insert(object_name.clone(), revision) {
                     Some(before) if before != revision => {
@@ -196,10 +183,8 @@ impl Index {
             return Vec::new();
         }
         self.runs.insert(object_name.clone(), (result.clone(), *at));
-        let owner = self.cron_jobs.get(&object_name).and_then(|cron_job| cron_job.owner.as_ref());
-        let key =
-            owner.and_then(|owner| self.key(&owner.kind, &object_name.namespace, &owner.name));
-        key.into_iter().collect()
+        let owner = self.cron_jobs.get(&object_name).and_then(|cron_job| cron_job.owner.as_deref());
+        self.key_of_owner(&object_name, owner).into_iter().collect()
     }
 
     /// Records whether a backfill is running. Returns the waiting streams that may start one
@@ -239,14 +224,13 @@ impl Index {
         self.last_job.insert(object_name.clone(), LastJob { uid: job.uid, owner, result });
     }
 
-    fn upsert_template(&mut self, crd_version: CrdVersion, template: Template) -> Vec<Key> {
-        let object_name = (crd_version, template.object_name.clone());
-        if self.templates.get(&object_name).is_some_and(|known| known.revision >= template.revision)
-        {
+    fn upsert_template(&mut self, template: Template) -> Vec<Key> {
+        let key = (template.crd_version, template.object_name.clone());
+        if self.templates.get(&key).is_some_and(|known| known.revision >= template.revision) {
             return Vec::new();
         }
-        self.templates.insert(object_name.clone(), template);
-        self.users_of(crd_version, &object_name.1)
+        self.templates.insert(key.clone(), template);
+        self.users_of(key.0, &key.1)
     }
 
     fn users_of(&self, crd_version: CrdVersion, template: &NamespacedName) -> Vec<Key> {
@@ -277,7 +261,11 @@ impl Index {
         }
     }
 
-    fn replace_all(&mut self, watched: &WatchTarget, objects: Vec<Object>) -> Vec<Key> {
+    fn replace_all(&mut self, resource: &Resource, objects: Vec<Object>) -> Vec<Key> {
+        let identity = |object: &Object| {
+            let (object_name, uid, _) = object.identity();
+            (object_name, uid)
+        };
         let there: HashSet<(NamespacedName, Box<str>)> = objects.iter().map(identity).collect();
         let missing = |object_name: &NamespacedName, uid: &str| {
             !there.contains(&(object_name.clone(), uid.into()))
@@ -288,41 +276,38 @@ impl Index {
                 lost.push((object_name.clone(), uid.into()));
             }
         };
-        match watched {
-            WatchTarget::Classes(crd_version) => {
+        match resource {
+            Resource::Classes(crd_version) => {
                 for class in self.classes.values().filter(|class| class.crd_version == *crd_version)
                 {
-                    lose(&class_object_name(&class.name), &class.uid);
+                    lose(&class.object_name(), &class.uid);
                 }
             }
-            WatchTarget::Streams(class) => {
+            Resource::Streams(class) => {
                 let of = self.streams.values().filter(|stream| stream.key.class == class.name);
                 of.for_each(|stream| lose(&stream.key.object_name, &stream.uid));
             }
-            WatchTarget::Jobs => {
-                self.jobs.values().for_each(|job| lose(&job.object_name, &job.uid))
-            }
-            WatchTarget::CronJobs => self
+            Resource::Jobs => self.jobs.values().for_each(|job| lose(&job.object_name, &job.uid)),
+            Resource::CronJobs => self
                 .cron_jobs
                 .values()
                 .for_each(|cron_job| lose(&cron_job.object_name, &cron_job.uid)),
-            WatchTarget::BackfillRequests => {
+            Resource::BackfillRequests => {
                 self.requests.values().for_each(|request| lose(&request.object_name, &request.uid));
             }
-            WatchTarget::Templates(crd_version) => {
+            Resource::Templates(crd_version) => {
                 let of = self.templates.keys().filter(|(of, _)| of == crd_version);
                 of.for_each(|(_, object_name)| lose(object_name, ""));
             }
-            WatchTarget::Secrets => {
-                self.secrets.keys().for_each(|object_name| lose(object_name, ""))
-            }
+            Resource::Secrets => self.secrets.keys().for_each(|object_name| lose(object_name, "")),
+            Resource::Events => {}
         }
         let mut affected = Vec::new();
         for (object_name, uid) in lost {
-            affected.extend(self.remove(watched, &object_name, &uid));
+            affected.extend(self.remove(resource, &object_name, &uid));
             // The deletion was not observed, so the result is unknown unless the end was seen
             // before.
-            if *watched == WatchTarget::Jobs
+            if *resource == Resource::Jobs
                 && let Some(last_job) = self.last_job.get_mut(&object_name)
                 && last_job.uid == uid
                 && last_job.result == Some(JobResult::Removed)
@@ -331,9 +316,9 @@ impl Index {
             }
         }
         for object in objects {
-            affected.extend(self.upsert_of(watched, object));
+            affected.extend(self.upsert(object));
         }
-        if let WatchTarget::Streams(class) = watched
+        if let Resource::Streams(class) = resource
             && self.listed.insert(class.name.clone())
         {
             affected.extend(self.missing(|name| *name == *class.name));
@@ -341,14 +326,9 @@ impl Index {
         affected
     }
 
-    fn remove(
-        &mut self,
-        watched: &WatchTarget,
-        object_name: &NamespacedName,
-        uid: &str,
-    ) -> Vec<Key> {
-        match watched {
-            WatchTarget::Classes(crd_version) => {
+    fn remove(&mut self, resource: &Resource, object_name: &NamespacedName, uid: &str) -> Vec<Key> {
+        match resource {
+            Resource::Classes(crd_version) => {
                 let name: ClassName = match crd_version {
                     CrdVersion::V1 => object_name.name.clone(),
                     CrdVersion::V1Beta1 => object_name.to_string().into(),
@@ -359,7 +339,7 @@ impl Index {
                 }
                 Vec::new()
             }
-            WatchTarget::Streams(class) => {
+            Resource::Streams(class) => {
                 let key = Key { class: class.name.clone(), object_name: object_name.clone() };
                 if self.streams.get(&key).is_none_or(|stream| *stream.uid != *uid) {
                     return Vec::new();
@@ -370,7 +350,7 @@ impl Index {
                 self.last_job.remove(object_name);
                 vec![key]
             }
-            WatchTarget::Jobs => {
+            Resource::Jobs => {
                 if self.jobs.get(object_name).is_none_or(|job| *job.uid != *uid) {
                     return Vec::new();
                 }
@@ -382,16 +362,15 @@ impl Index {
                 }
                 affected
             }
-            WatchTarget::CronJobs => {
+            Resource::CronJobs => {
                 if self.cron_jobs.get(object_name).is_none_or(|cron_job| *cron_job.uid != *uid) {
                     return Vec::new();
                 }
                 self.runs.remove(object_name);
                 let owner = self.cron_jobs.remove(object_name).and_then(|cron_job| cron_job.owner);
-                let key = owner.and_then(|o| self.key(&o.kind, &object_name.namespace, &o.name));
-                key.into_iter().collect()
+                self.key_of_owner(object_name, owner.as_deref()).into_iter().collect()
             }
-            WatchTarget::BackfillRequests => {
+            Resource::BackfillRequests => {
                 if self.requests.get(object_name).is_none_or(|request| request.uid != *uid) {
                     return Vec::new();
                 }
@@ -405,14 +384,15 @@ impl Index {
                 }
                 vec![key]
             }
-            WatchTarget::Templates(crd_version) => {
+            Resource::Templates(crd_version) => {
                 self.templates.remove(&(*crd_version, object_name.clone()));
                 Vec::new()
             }
-            WatchTarget::Secrets => {
+            Resource::Secrets => {
                 self.secrets.remove(object_name);
                 Vec::new()
             }
+            Resource::Events => Vec::new(),
         }
     }
 
@@ -450,28 +430,6 @@ impl Index {
         self.listed.remove(class);
         self.streams.retain(|key, _| *key.class != *class);
         self.waiting.retain(|key| *key.class != *class);
-    }
-}
-
-fn identity(object: &Object) -> (NamespacedName, Box<str>) {
-    match object {
-        Object::Class(class) => (class_object_name(&class.name), class.uid.as_str().into()),
-        Object::Stream(stream) => (stream.key.object_name.clone(), stream.uid.clone()),
-        Object::Job(job) => (job.object_name.clone(), job.uid.clone()),
-        Object::CronJob(cron_job) => (cron_job.object_name.clone(), cron_job.uid.clone()),
-        Object::BackfillRequest(request) => {
-            (request.object_name.clone(), request.uid.as_str().into())
-        }
-        Object::Template(template) => (template.object_name.clone(), "".into()),
-        Object::Secret(object_name, _) => (object_name.clone(), "".into()),
-    }
-}
-
-/// The object name of a class. Classes of v1 have no namespace.
-pub fn class_object_name(name: &str) -> NamespacedName {
-    match name.split_once('/') {
-        Some((namespace, name)) => NamespacedName::new(namespace, name),
-        None => NamespacedName::new("", name),
     }
 }
 

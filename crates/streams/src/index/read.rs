@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubernetes::OwnerReference;
 
 use super::{Index, stream_key};
 use crate::model::backfill_request::BackfillRequest;
@@ -127,6 +128,16 @@ impl Index {
     pub(super) fn key(&self, kind: &str, namespace: &str, name: &str) -> Option<Key> {
         let class = self.class_of(kind, namespace)?;
         Some(Key { class: class.name.clone(), object_name: NamespacedName::new(namespace, name) })
+    }
+
+    /// The key of the stream that owns a CronJob.
+    pub(super) fn key_of_owner(
+        &self,
+        cron_job: &NamespacedName,
+        owner: Option<&OwnerReference>,
+    ) -> Option<Key> {
+        let owner = owner?;
+        self.key(&owner.kind, &cron_job.namespace, &owner.name)
     }
 
     pub(super) fn key_of(&self, job: &Job) -> Option<Key> {

@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::Client;
 use crate::model::class::{Class, RawClass};
 use crate::model::stream::{RawStream, Stream};
+use crate::model::watch::Resource;
 use crate::model::{CrdVersion, GROUP, NamespacedName};
+use crate::ports::kubernetes::paths;
 
 /// Concurrent lists: enough to be fast, and few enough for the API server.
 const CONCURRENT_LISTS: usize = 8;
@@ -34,7 +36,7 @@ impl FoundStream {
         let read: RawStream = serde_json::from_value(raw.clone()).map_err(|error| {
             Error::invalid(&*class.kind, format!("cannot be understood: {error}"))
         })?;
-        Ok(FoundStream { class: class.clone(), has_class, stream: Stream::of(read, class), raw })
+        Ok(FoundStream { class: class.clone(), has_class, stream: Stream::of(&read, class), raw })
     }
 
     pub fn object_name(&self) -> &NamespacedName {
@@ -42,8 +44,7 @@ impl FoundStream {
     }
 
     pub fn path(&self) -> String {
-        let object_name = self.object_name();
-        format!("{}/{}", streams_path(&self.class, Some(&object_name.namespace)), object_name.name)
+        paths::streams(&self.class).object(self.object_name())
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
@@ -74,26 +75,15 @@ pub struct Listing {
     pub unreadable: Vec<String>,
 }
 
-/// The path of the streams of a class.
-pub fn streams_path(class: &Class, namespace: Option<&str>) -> String {
-    let (group, version, plural) = (&class.group, &class.version, &class.plural);
-    match namespace {
-        Some(namespace) => format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}"),
-        None => format!("/apis/{group}/{version}/{plural}"),
-    }
-}
-
 impl Client {
     /// The classes of both CRD versions, by name.
     pub async fn classes(&self) -> Result<Vec<Class>> {
         let mut classes = Vec::new();
-        for (crd_version, path) in [
-            (CrdVersion::V1, format!("/apis/{GROUP}/v1/streamclasses")),
-            (CrdVersion::V1Beta1, format!("/apis/{GROUP}/v1beta1/stream-classes")),
-        ] {
+        for crd_version in [CrdVersion::V1, CrdVersion::V1Beta1] {
+            let path = paths::collection(&Resource::Classes(crd_version)).path(None);
             for raw in self.list(&path, "").await?.unwrap_or_default() {
                 let read = serde_json::from_value::<RawClass>(raw);
-                classes.extend(read.ok().map(|raw| Class::of(raw, crd_version)));
+                classes.extend(read.ok().map(|raw| Class::of(&raw, crd_version)));
             }
         }
         classes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -150,7 +140,7 @@ impl Client {
             (Scope::Namespace(wanted), _) => Some(wanted.as_str()),
             (Scope::Everywhere, of) => of.as_deref(),
         };
-        self.list(&streams_path(class, namespace), selector).await
+        self.list(&paths::streams(class).path(namespace), selector).await
     }
 
     /// Finds one stream by `NAME`, or by `KIND/NAME` or `CLASS/NAME` if the name is ambiguous.
@@ -216,7 +206,7 @@ fn unnamed(resource: &Value, version: &str, named: &[Class]) -> Option<Class> {
     let spec = serde_json::json!({ "metadata": {}, "spec": {
         "apiVersion": version, "kindRef": kind, "pluralName": plural,
     } });
-    serde_json::from_value::<RawClass>(spec).ok().map(|raw| Class::of(raw, CrdVersion::V1))
+    serde_json::from_value::<RawClass>(spec).ok().map(|raw| Class::of(&raw, CrdVersion::V1))
 }
 
 struct StreamQuery {
@@ -318,7 +308,7 @@ mod tests {
         let raw = json!({ "metadata": { "name": name }, "spec": {
             "apiVersion": "v1", "kindRef": kind, "pluralName": plural,
         } });
-        Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1)
+        Class::of(&serde_json::from_value(raw).unwrap(), CrdVersion::V1)
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use http_body_util::BodyExt as _;
 use kernel::{Error, Result};
-use kubernetes::HttpRequest;
+use kubernetes::{HttpRequest, segment};
 use serde_json::Value;
 
 use super::find::FoundStream;
 use super::{Client, refused};
+use crate::model::watch::Resource;
+use crate::ports::kubernetes::paths;
 
 /// Which part of a log to read.
 #[derive(Debug, Clone, Default)]
@@ -25,8 +27,8 @@ impl Client {
         let object_name = found.object_name();
         let mut pods = self.pods(&object_name.namespace, &object_name.name).await?;
         if pods.is_empty() {
-            let jobs = format!("/apis/batch/v1/namespaces/{}/jobs", object_name.namespace);
-            let jobs = self.list(&jobs, "").await?.unwrap_or_default();
+            let path = paths::collection(&Resource::Jobs).path(Some(&object_name.namespace));
+            let jobs = self.list(&path, "").await?.unwrap_or_default();
             let of = |job: &&Value| {
                 let owner = &job["metadata"]["ownerReferences"][0];
                 owner["kind"] == "CronJob" && owner["name"] == *object_name.name
@@ -58,8 +60,7 @@ impl Client {
             path.push_str(&format!("&tailLines={lines}"));
         }
         if let Some(container) = &tail.container {
-            let escaped = url::form_urlencoded::byte_serialize(container.as_bytes());
-            path.push_str(&format!("&container={}", escaped.collect::<String>()));
+            path.push_str(&format!("&container={}", segment(container)));
         }
         let response = self.api.open(HttpRequest::get(path)).await.map_err(refused)?;
         let chunks = response.into_body().into_data_stream().map_err(std::io::Error::other);

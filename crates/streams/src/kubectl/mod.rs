@@ -11,7 +11,12 @@ use std::time::Duration;
 
 use kernel::{Error, Result};
 use kubernetes::{HttpError, HttpRequest, kubeconfig};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::model::NamespacedName;
+use crate::model::watch::Resource;
+use crate::ports::kubernetes::paths;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,14 +71,14 @@ impl Client {
         }
     }
 
-    pub async fn create(&self, path: &str, manager: &str, body: &Value) -> Result<Value> {
-        self.send(HttpRequest::create(format!("{path}?fieldManager={manager}"), body)).await
-    }
-
-    /// Applies a merge patch; none if the object does not exist.
-    pub async fn merge(&self, path: &str, manager: &str, patch: &Value) -> Result<Option<Value>> {
-        let path = format!("{path}?fieldManager={manager}");
-        not_found_as_none(self.send(HttpRequest::merge_patch(path, patch)).await)
+    /// Reads and parses an object; none if it does not exist or cannot be parsed.
+    async fn object<T: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        object_name: &NamespacedName,
+    ) -> Result<Option<T>> {
+        let found = self.get(&paths::collection(resource).object(object_name)).await?;
+        Ok(found.and_then(|raw| serde_json::from_value(raw).ok()))
     }
 
     async fn send(&self, request: HttpRequest) -> Result<Value> {

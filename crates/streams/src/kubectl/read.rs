@@ -3,18 +3,19 @@
 use futures::join;
 use jiff::Timestamp;
 use kernel::{Error, Result};
-use kubernetes::{Lease, RawLease};
+use kubernetes::{Collection, Lease, RawLease};
 use serde_json::Value;
 
 use super::Client;
 use super::find::FoundStream;
 use crate::explain::{Event, OperatorState, StreamFacts};
-use crate::model::backfill_request::{BackfillRequest, RawBackfillRequest};
-use crate::model::job::{CronJob, Job, RawCronJob, RawJob};
+use crate::model::backfill_request::BackfillRequest;
+use crate::model::job::{CronJob, Job};
 use crate::model::meta::Revision;
-use crate::model::template::{RawTemplate, Template};
-use crate::model::{DOWNTIME_BEGIN, GROUP, NamespacedName};
-use crate::ports::kubernetes::LEASE_LABEL;
+use crate::model::template::Template;
+use crate::model::watch::Resource;
+use crate::model::{DOWNTIME_BEGIN, NamespacedName};
+use crate::ports::kubernetes::{LEASE_LABEL, paths};
 
 /// The number of events that are shown.
 const EVENTS_MAX: usize = 20;
@@ -22,25 +23,18 @@ const EVENTS_MAX: usize = 20;
 impl Client {
     pub async fn facts(&self, found: &FoundStream, now: Timestamp) -> Result<StreamFacts> {
         let object_name = found.object_name();
-        let (namespace, name) = (&*object_name.namespace, &*object_name.name);
-        let batch = format!("/apis/batch/v1/namespaces/{namespace}");
-        let (job_path, cron_path) =
-            (format!("{batch}/jobs/{name}"), format!("{batch}/cronjobs/{name}"));
         let (job, cron_job, requests, templates, operator, events) = join!(
-            self.get(&job_path),
-            self.get(&cron_path),
+            self.object(&Resource::Jobs, object_name),
+            self.object(&Resource::CronJobs, object_name),
             self.requests(found),
             self.templates(found),
             self.operator(),
             self.events(found),
         );
-        let job = unless_forbidden(job)?.flatten();
-        let job = job.and_then(|raw| Job::of(serde_json::from_value::<RawJob>(raw).ok()?));
-        let cron_job = unless_forbidden(cron_job)?.flatten();
-        let cron_job =
-            cron_job.and_then(|raw| CronJob::of(serde_json::from_value::<RawCronJob>(raw).ok()?));
+        let job = unless_forbidden(job)?.flatten().and_then(|raw| Job::of(&raw));
+        let cron_job = unless_forbidden(cron_job)?.flatten().and_then(|raw| CronJob::of(&raw));
         let stuck_pods = match &job {
-            Some(job) => unless_forbidden(self.stuck_pods(namespace, name, &job.uid).await)?,
+            Some(job) => unless_forbidden(self.stuck_pods(object_name, &job.uid).await)?,
             None => None,
         };
         let begun = found.annotation(DOWNTIME_BEGIN).map(str::to_owned);
@@ -64,18 +58,17 @@ impl Client {
     /// The stream's requests, the oldest first.
     pub async fn requests(&self, found: &FoundStream) -> Result<Vec<BackfillRequest>> {
         let object_name = found.object_name();
-        let path =
-            format!("/apis/{GROUP}/v1/namespaces/{}/backfillrequests", object_name.namespace);
+        let path = paths::collection(&Resource::BackfillRequests);
+        let path = path.path(Some(&object_name.namespace));
         let raws = self.list(&path, "").await?.unwrap_or_default();
-        let all = raws
-            .into_iter()
-            .filter_map(|raw| serde_json::from_value::<RawBackfillRequest>(raw).ok());
+        let all = raws.into_iter().filter_map(|raw| serde_json::from_value(raw).ok());
         let of = |request: &BackfillRequest| {
             *request.stream == *object_name.name
                 && *request.class == *found.class.name
                 && request.is_for(&found.class.kind, &found.stream)
         };
-        let mut requests: Vec<BackfillRequest> = all.map(BackfillRequest::of).filter(of).collect();
+        let mut requests: Vec<BackfillRequest> =
+            all.map(|raw| BackfillRequest::of(&raw)).filter(of).collect();
         requests.sort_by_key(|request| request.created);
         Ok(requests)
     }
@@ -93,16 +86,13 @@ impl Client {
         named.dedup();
         let mut templates = Vec::new();
         for object_name in named {
-            let plural = found.class.crd_version.templates();
-            let path = format!(
-                "/apis/{GROUP}/v1/namespaces/{}/{plural}/{}",
-                object_name.namespace, object_name.name
-            );
+            let version = found.class.crd_version;
+            let path = paths::collection(&Resource::Templates(version)).object(object_name);
             let problem = match self.get(&path).await? {
                 None => Some(String::new()),
-                Some(raw) => serde_json::from_value::<RawTemplate>(raw)
+                Some(raw) => serde_json::from_value(raw)
                     .map_err(|error| error.to_string())
-                    .and_then(|raw| Template::of(raw, found.class.crd_version).job)
+                    .and_then(|raw| Template::of(&raw, version).job)
                     .err(),
             };
             templates.push((object_name.clone(), problem));
@@ -111,10 +101,10 @@ impl Client {
     }
 
     async fn operator(&self) -> Result<OperatorState> {
-        let path = "/apis/coordination.k8s.io/v1/leases";
         let (label, value) = LEASE_LABEL;
         let selector = format!("&labelSelector={label}%3D{value}");
-        let leases = self.list(path, &selector).await?.unwrap_or_default();
+        let path = Collection::leases().path(None);
+        let leases = self.list(&path, &selector).await?.unwrap_or_default();
         let newest = leases.into_iter().filter_map(lease).max_by_key(|(_, lease)| lease.renewed);
         Ok(newest.map_or(OperatorState::None, |(object_name, lease)| {
             OperatorState::Lease(object_name, lease)
@@ -122,7 +112,8 @@ impl Client {
     }
 
     async fn events(&self, found: &FoundStream) -> Result<Vec<Event>> {
-        let path = format!("/api/v1/namespaces/{}/events", found.object_name().namespace);
+        let path = paths::collection(&Resource::Events);
+        let path = path.path(Some(&found.object_name().namespace));
         let selector = format!("&fieldSelector=involvedObject.uid%3D{}", found.stream.uid);
         let mut raws = self.list(&path, &selector).await?.unwrap_or_default();
         // Event times have a resolution of one second.
@@ -136,13 +127,8 @@ impl Client {
     }
 
     /// The pods of a Job that make no progress.
-    async fn stuck_pods(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<Vec<(String, String)>> {
-        let pods = self.pods(namespace, name).await?;
+    async fn stuck_pods(&self, job: &NamespacedName, uid: &str) -> Result<Vec<(String, String)>> {
+        let pods = self.pods(&job.namespace, &job.name).await?;
         let of = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["uid"] == uid;
         Ok(pods.iter().filter(of).filter_map(stuck).collect())
     }

@@ -3,12 +3,15 @@
 
 use jiff::Timestamp;
 use kernel::{Error, Result};
+use kubernetes::HttpRequest;
 use serde_json::{Value, json};
 
-use super::Client;
 use super::find::FoundStream;
+use super::{Client, not_found_as_none};
 use crate::model::meta::seconds;
+use crate::model::watch::Resource;
 use crate::model::{CrdVersion, DOWNTIME, DOWNTIME_BEGIN, GROUP, RESTART, STATE};
+use crate::ports::kubernetes::paths;
 
 /// The field manager. Existing tools use the same one, so that each can undo what the other did.
 pub const MANAGER: &str = "kubectl-arcane";
@@ -76,8 +79,9 @@ impl FoundStream {
 
 impl Client {
     async fn write(&self, found: &FoundStream, patch: &Value) -> Result<Value> {
-        let status = self.merge(&found.path(), MANAGER, patch).await?;
-        status.ok_or_else(|| Error::NotFound(found.object_name().to_string()))
+        let path = format!("{}?fieldManager={MANAGER}", found.path());
+        let written = not_found_as_none(self.send(HttpRequest::merge_patch(path, patch)).await)?;
+        written.ok_or_else(|| Error::NotFound(found.object_name().to_string()))
     }
 
     pub async fn suspend(&self, found: &FoundStream, suspended: bool) -> Result<Value> {
@@ -128,9 +132,10 @@ impl Client {
             },
             "spec": spec,
         });
-        let path =
-            format!("/apis/{GROUP}/v1/namespaces/{}/backfillrequests", object_name.namespace);
-        self.create(&path, MANAGER, &request).await
+        let path = paths::collection(&Resource::BackfillRequests);
+        let path = path.path(Some(&object_name.namespace));
+        let path = format!("{path}?fieldManager={MANAGER}");
+        self.send(HttpRequest::create(path, &request)).await
     }
 
     /// Suspends a stream as part of a downtime.

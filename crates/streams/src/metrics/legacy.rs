@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{ApiCall, Durations, REQUEST_BUCKETS};
+use super::{ApiCall, Durations, REQUEST_BUCKETS, add, durations};
 use crate::model::ClassName;
 use crate::model::class::Class;
 
@@ -32,12 +32,16 @@ struct Rest {
     method: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfClass {
-    namespace: String,
-    kind_ref: String,
-    kind: &'static str,
-    phase: String,
+/// The labels of a class, in the order in which the existing operator writes them.
+pub type ClassLabels = [(&'static str, String); 4];
+
+pub fn class_labels(class: &Class) -> ClassLabels {
+    [
+        ("namespace", class.namespace.as_deref().unwrap_or("unknown").into()),
+        ("kind_ref", snake(&class.kind)),
+        ("kind", "stream_class".into()),
+        ("phase", snake(&class.phase)),
+    ]
 }
 
 pub struct Legacy {
@@ -47,37 +51,24 @@ pub struct Legacy {
     seconds: Durations<Controller>,
     requests: Family<Rest, Counter>,
     depth: Gauge,
-    classes: Family<OfClass, Gauge>,
+    classes: Family<ClassLabels, Gauge>,
 }
 
 impl Default for Legacy {
     fn default() -> Legacy {
-        let mut legacy = Legacy {
-            registry: Registry::default(),
-            total: Family::default(),
-            errors: Family::default(),
-            seconds: Family::new_with_constructor(REQUEST_BUCKETS),
-            requests: Family::default(),
-            depth: Gauge::default(),
-            classes: Family::default(),
-        };
-        let registry = &mut legacy.registry;
+        let mut registry = Registry::default();
+        let r = &mut registry;
         let name = |part: &str| format!("controller_runtime_reconcile{part}");
-        registry.register(name(""), "Reconciliations per controller", legacy.total.clone());
-        registry.register(name("_errors"), "Reconciliations that failed", legacy.errors.clone());
-        registry.register(
-            name("_time_seconds"),
-            "Duration of reconciliations",
-            legacy.seconds.clone(),
-        );
-        registry.register("rest_client_requests", "Requests", legacy.requests.clone());
-        registry.register(
-            "workqueue_depth",
-            "Items waiting in the work queue",
-            legacy.depth.clone(),
-        );
-        registry.register("arcane_operator_stream_class", "Classes", legacy.classes.clone());
-        legacy
+        let seconds = durations(REQUEST_BUCKETS);
+        Legacy {
+            total: add(r, &name(""), "Reconciliations per controller", Family::default()),
+            errors: add(r, &name("_errors"), "Reconciliations that failed", Family::default()),
+            seconds: add(r, &name("_time_seconds"), "Duration of reconciliations", seconds),
+            requests: add(r, "rest_client_requests", "Requests", Family::default()),
+            depth: add(r, "workqueue_depth", "Items waiting in the work queue", Gauge::default()),
+            classes: add(r, "arcane_operator_stream_class", "Classes", Family::default()),
+            registry,
+        }
     }
 }
 
@@ -122,13 +113,7 @@ impl Legacy {
         self.depth.set(queue.0.try_into().unwrap_or(i64::MAX));
         self.classes.clear();
         for class in classes {
-            let labels = OfClass {
-                namespace: class.namespace.as_deref().unwrap_or("unknown").into(),
-                kind_ref: snake(&class.kind),
-                kind: "stream_class",
-                phase: snake(&class.phase),
-            };
-            self.classes.get_or_create(&labels).inc();
+            self.classes.get_or_create(&class_labels(class)).inc();
         }
         let mut own = String::new();
         // Writing to a String cannot fail.
@@ -139,7 +124,7 @@ impl Legacy {
 }
 
 /// `MicrosoftSqlServerStream` becomes `microsoft_sql_server_stream`.
-pub fn snake(name: &str) -> String {
+fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     let mut small = false;
     for c in name.chars() {

@@ -5,19 +5,14 @@ use std::sync::Arc;
 
 use tokio::net::{UdpSocket, UnixDatagram};
 
-use super::legacy::snake;
+use super::legacy::class_labels;
 use crate::model::class::Class;
 
 const PREFIX: &str = "arcane.sneaksanddata.com";
 
 fn line(class: &Class) -> String {
-    let tags = [
-        ("namespace", class.namespace.as_deref().unwrap_or("unknown").to_owned()),
-        ("kind_ref", snake(&class.kind)),
-        ("kind", "stream_class".into()),
-        ("phase", snake(&class.phase)),
-    ];
-    let tags = tags.map(|(name, value)| format!("{PREFIX}/{name}:{value}")).join(",");
+    let tags =
+        class_labels(class).map(|(name, value)| format!("{PREFIX}/{name}:{value}")).join(",");
     format!("arcane.operator.stream_class:1|c|#{tags}")
 }
 
@@ -53,7 +48,7 @@ mod tests {
             "spec": { "apiVersion": "v1", "kindRef": "MicrosoftSqlServerStream", "pluralName": "x" },
             "status": { "phase": "Ready" },
         });
-        let class = Class::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1);
+        let class = Class::of(&serde_json::from_value(raw).unwrap(), CrdVersion::V1);
         let url = format!("udp://{}", server.local_addr().unwrap());
         count(&url, &[class.into()]).await.unwrap();
         let mut packet = [0; 500];

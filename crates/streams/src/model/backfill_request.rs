@@ -1,23 +1,17 @@
 //! A BackfillRequest: a request to load all data of a stream again.
 
 use jiff::Timestamp;
+use kubernetes::OwnerReference;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::NamespacedName;
 use super::class::Class;
 use super::hash::go_compatible_json;
-use super::meta::{Owner, RawMeta, Revision};
+use super::meta::{Raw, Revision};
 use super::stream::Stream;
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawBackfillRequest {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: RawSpec,
-    #[serde(default)]
-    pub status: Option<RawStatus>,
-}
+pub type RawBackfillRequest = Raw<RawSpec, Option<RawStatus>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -47,24 +41,24 @@ pub struct BackfillRequest {
     pub deleting: bool,
     pub phase: String,
     /// Empty for requests of users. The garbage collector deletes owned requests with their owner.
-    pub owners: Box<[Owner]>,
+    pub owners: Box<[OwnerReference]>,
 }
 
 impl BackfillRequest {
-    pub fn of(raw: RawBackfillRequest) -> BackfillRequest {
+    pub fn of(raw: &RawBackfillRequest) -> BackfillRequest {
         let RawBackfillRequest { metadata, spec, status } = raw;
         BackfillRequest {
             object_name: metadata.object_name(),
             revision: metadata.revision(),
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            owners: metadata.owner_references.unwrap_or_default().into(),
-            uid: metadata.uid,
-            class: spec.stream_class,
-            stream: spec.stream_id,
+            owners: metadata.owner_references.as_deref().unwrap_or_default().into(),
+            uid: metadata.uid.clone(),
+            class: spec.stream_class.clone(),
+            stream: spec.stream_id.clone(),
             completed: spec.completed,
-            payload: spec.payload.filter(|payload| !payload.is_null()),
-            phase: status.unwrap_or_default().phase,
+            payload: spec.payload.clone().filter(|payload| !payload.is_null()),
+            phase: status.as_ref().map_or(String::new(), |status| status.phase.clone()),
         }
     }
 
@@ -97,7 +91,7 @@ impl BackfillRequest {
         &'r self,
         kind: &'r str,
         name: &'r str,
-    ) -> impl Iterator<Item = &'r Owner> {
+    ) -> impl Iterator<Item = &'r OwnerReference> {
         self.owners.iter().filter(move |owner| *owner.kind == *kind && *owner.name == *name)
     }
 

@@ -4,17 +4,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::meta::{Condition, RawMeta, Revision};
-use super::{ClassName, CrdVersion, GROUP};
+use super::meta::{Condition, Raw, Revision};
+use super::{ClassName, CrdVersion, GROUP, NamespacedName};
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawClass {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: RawSpec,
-    #[serde(default)]
-    pub status: Option<RawStatus>,
-}
+pub type RawClass = Raw<RawSpec, Option<RawStatus>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -54,7 +47,7 @@ pub struct Class {
 }
 
 impl Class {
-    pub fn of(raw: RawClass, crd_version: CrdVersion) -> Class {
+    pub fn of(raw: &RawClass, crd_version: CrdVersion) -> Class {
         let RawClass { metadata, spec, status } = raw;
         let beta = crd_version == CrdVersion::V1Beta1;
         let name = if beta {
@@ -62,24 +55,31 @@ impl Class {
         } else {
             metadata.name.clone()
         };
-        let status = status.unwrap_or_default();
+        let status = status.clone().unwrap_or_default();
         let condition = status.conditions.into_iter().next().unwrap_or_default();
+        let group = spec.api_group_ref.as_deref().filter(|group| !group.is_empty());
         Class {
             name: name.into(),
             crd_version,
             revision: metadata.revision(),
             generation: metadata.generation,
             namespace: beta.then(|| metadata.namespace.as_str().into()),
-            uid: metadata.uid,
-            group: spec.api_group_ref.filter(|group| !group.is_empty()).unwrap_or(GROUP.into()),
-            version: spec.api_version,
-            kind: spec.kind_ref.into(),
-            plural: spec.plural_name,
-            secret_refs: spec.secret_refs.unwrap_or_default(),
+            uid: metadata.uid.clone(),
+            group: group.unwrap_or(GROUP).into(),
+            version: spec.api_version.clone(),
+            kind: spec.kind_ref.as_str().into(),
+            plural: spec.plural_name.clone(),
+            secret_refs: spec.secret_refs.clone().unwrap_or_default(),
             phase: status.phase,
             reason: condition.reason.unwrap_or_default(),
             message: condition.message.unwrap_or_default(),
         }
+    }
+
+    /// Without a namespace for classes of v1, which are cluster-scoped.
+    pub fn object_name(&self) -> NamespacedName {
+        let (namespace, name) = self.name.split_once('/').unwrap_or(("", &self.name));
+        NamespacedName::new(namespace, name)
     }
 
     /// `group/version` of its kind.

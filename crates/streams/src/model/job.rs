@@ -1,24 +1,19 @@
 //! The parts of Jobs and CronJobs that decisions need.
 
 use jiff::Timestamp;
+use kubernetes::{ObjectMeta, OwnerReference};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::hash::{Digest, canonical_digest};
-use super::meta::{Condition, Owner, RawMeta, Revision};
+use super::meta::{Condition, Raw, Revision};
 use super::{
     BACKFILLING, CHECKSUM, CONFIGURATION_HASH, NamespacedName, RESTART, SECRETS_HASH, STATE,
     STREAM_ID, STREAM_KIND, TEMPLATE_HASH,
 };
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawJob {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: RawSpec,
-    #[serde(default)]
-    pub status: RawStatus,
-}
+pub type RawJob = Raw<RawSpec, RawStatus>;
+pub type RawCronJob = Raw<RawCronJobSpec, RawCronJobStatus>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -31,12 +26,6 @@ impl RawSpec {
     fn variable(&self, name: &str) -> Option<&str> {
         let first = self.template.spec.containers.first()?;
         first.env.iter().rfind(|variable| variable.name == name)?.value.as_deref()
-    }
-
-    /// The canonical digest of the stream's spec in the environment.
-    fn canonical_digest(&self) -> Option<Digest> {
-        let spec: Value = serde_json::from_str(self.variable("STREAMCONTEXT__SPEC")?).ok()?;
-        Some(canonical_digest(&spec, &[]))
     }
 }
 
@@ -71,6 +60,33 @@ pub struct RawStatus {
     pub conditions: Option<Vec<Condition>>,
 }
 
+/// What a Job or CronJob was made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MadeFrom {
+    /// Of the configuration.
+    pub hash: Option<Box<str>>,
+    /// Of the stream's spec in the environment.
+    pub canonical_digest: Option<Digest>,
+    pub template_hash: Option<Box<str>>,
+    pub secrets_hash: Option<Box<str>>,
+    pub restart: Option<Box<str>>,
+}
+
+impl MadeFrom {
+    fn of(metadata: &ObjectMeta, spec: &RawSpec) -> MadeFrom {
+        let annotation = |name: &str| metadata.annotation(name).map(Box::from);
+        let stream = spec.variable("STREAMCONTEXT__SPEC");
+        let stream = stream.and_then(|spec| serde_json::from_str::<Value>(spec).ok());
+        MadeFrom {
+            hash: annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM)),
+            canonical_digest: stream.map(|spec| canonical_digest(&spec, &[])),
+            template_hash: annotation(TEMPLATE_HASH),
+            secrets_hash: annotation(SECRETS_HASH),
+            restart: annotation(RESTART),
+        }
+    }
+}
+
 /// How a Job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobResult {
@@ -88,26 +104,21 @@ pub struct Job {
     pub revision: Revision,
     pub created: Timestamp,
     pub deleting: bool,
-    pub owner: Option<Box<Owner>>,
+    pub owner: Option<Box<OwnerReference>>,
     /// From its labels.
     pub stream: Option<Box<str>>,
     pub kind: Option<Box<str>>,
     pub backfilling: bool,
     /// The name of the request that the Job carries out.
     pub backfill_id: Option<Box<str>>,
-    pub hash: Option<Box<str>>,
-    /// The canonical digest of the spec in its environment.
-    pub canonical_digest: Option<Digest>,
-    pub template_hash: Option<Box<str>>,
-    pub secrets_hash: Option<Box<str>>,
-    pub restart: Option<Box<str>>,
+    pub made_from: MadeFrom,
     pub state: Option<Box<str>>,
     pub ended: Option<(JobResult, Timestamp)>,
 }
 
 impl Job {
     /// Returns none unless it is a Job of a stream or of a CronJob.
-    pub fn of(raw: RawJob) -> Option<Job> {
+    pub fn of(raw: &RawJob) -> Option<Job> {
         let RawJob { metadata, spec, status } = raw;
         let owner = metadata.controller().cloned().map(Box::new);
         let labelled = metadata.label(STREAM_ID).is_some();
@@ -115,7 +126,6 @@ impl Job {
         if !labelled && !scheduled {
             return None;
         }
-        let annotation = |name: &str| metadata.annotation(name).map(Box::from);
         Some(Job {
             object_name: metadata.object_name(),
             revision: metadata.revision(),
@@ -125,15 +135,11 @@ impl Job {
             kind: metadata.label(STREAM_KIND).map(Box::from),
             backfilling: metadata.label(BACKFILLING) == Some("true"),
             backfill_id: spec.variable("STREAMCONTEXT__BACKFILL_ID").map(Box::from),
-            hash: annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM)),
-            canonical_digest: spec.canonical_digest(),
-            template_hash: annotation(TEMPLATE_HASH),
-            secrets_hash: annotation(SECRETS_HASH),
-            restart: annotation(RESTART),
-            state: annotation(STATE),
-            ended: ended(&status),
+            made_from: MadeFrom::of(metadata, spec),
+            state: metadata.annotation(STATE).map(Box::from),
+            ended: ended(status),
             owner,
-            uid: metadata.uid.into(),
+            uid: metadata.uid.as_str().into(),
         })
     }
 
@@ -164,15 +170,6 @@ fn ended(status: &RawStatus) -> Option<(JobResult, Timestamp)> {
     is("Complete").map(|complete| (JobResult::Complete, at(complete)))
 }
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawCronJob {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: RawCronJobSpec,
-    #[serde(default)]
-    pub status: RawCronJobStatus,
-}
-
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct RawCronJobSpec {
@@ -200,12 +197,8 @@ pub struct CronJob {
     pub uid: Box<str>,
     pub revision: Revision,
     pub deleting: bool,
-    pub owner: Option<Box<Owner>>,
-    pub hash: Option<Box<str>>,
-    pub canonical_digest: Option<Digest>,
-    pub template_hash: Option<Box<str>>,
-    pub secrets_hash: Option<Box<str>>,
-    pub restart: Option<Box<str>>,
+    pub owner: Option<Box<OwnerReference>>,
+    pub made_from: MadeFrom,
     pub schedule: Box<str>,
     pub last_run: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
@@ -213,24 +206,20 @@ pub struct CronJob {
 
 impl CronJob {
     /// Returns none unless it is a CronJob of a stream.
-    pub fn of(raw: RawCronJob) -> Option<CronJob> {
+    pub fn of(raw: &RawCronJob) -> Option<CronJob> {
         let RawCronJob { metadata, spec, status } = raw;
-        let annotation = |name: &str| metadata.annotation(name).map(Box::from);
-        let hash = annotation(CONFIGURATION_HASH).or_else(|| annotation(CHECKSUM))?;
+        let made_from = MadeFrom::of(metadata, &spec.job.spec);
+        made_from.hash.as_ref()?;
         Some(CronJob {
             object_name: metadata.object_name(),
             revision: metadata.revision(),
             deleting: metadata.deletion_timestamp.is_some(),
             owner: metadata.controller().cloned().map(Box::new),
-            hash: Some(hash),
-            canonical_digest: spec.job.spec.canonical_digest(),
-            template_hash: annotation(TEMPLATE_HASH),
-            secrets_hash: annotation(SECRETS_HASH),
-            restart: annotation(RESTART),
-            schedule: spec.schedule.into(),
+            made_from,
+            schedule: spec.schedule.as_str().into(),
             last_run: status.last_schedule_time,
             last_success: status.last_successful_time,
-            uid: metadata.uid.into(),
+            uid: metadata.uid.as_str().into(),
         })
     }
 }

@@ -1,57 +1,18 @@
-//! The parts of object metadata that are kept; the rest is dropped while parsing.
+//! What all objects have in common, as the API server sends it.
 
 use jiff::Timestamp;
+use kubernetes::ObjectMeta;
 pub use kubernetes::Revision;
 use serde::Deserialize;
 
-use super::NamespacedName;
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RawMeta {
-    pub name: String,
-    pub namespace: String,
-    pub uid: String,
-    pub resource_version: String,
-    pub generation: i64,
-    pub creation_timestamp: Option<Timestamp>,
-    pub deletion_timestamp: Option<Timestamp>,
-    pub labels: Option<std::collections::BTreeMap<String, String>>,
-    pub annotations: Option<std::collections::BTreeMap<String, String>>,
-    pub owner_references: Option<Vec<Owner>>,
-    pub managed_fields: Option<Vec<Writer>>,
-}
-
-impl RawMeta {
-    pub fn object_name(&self) -> NamespacedName {
-        NamespacedName::new(&self.namespace, &self.name)
-    }
-
-    pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.as_ref()?.get(name).map(String::as_str)
-    }
-
-    pub fn annotation(&self, name: &str) -> Option<&str> {
-        self.annotations.as_ref()?.get(name).map(String::as_str)
-    }
-
-    pub fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
-    }
-
-    pub fn controller(&self) -> Option<&Owner> {
-        self.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Owner {
-    pub api_version: String,
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    pub controller: Option<bool>,
+/// An object as it is parsed, before the few parts that are kept are taken from it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Raw<Spec, Status> {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: Spec,
+    #[serde(default)]
+    pub status: Status,
 }
 
 /// A status condition.
@@ -69,13 +30,4 @@ pub struct Condition {
 /// Formats a time as Kubernetes does in conditions and events.
 pub fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// An entry of `managedFields`: who wrote fields, and when.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Writer {
-    pub manager: String,
-    pub subresource: String,
-    pub time: Option<Timestamp>,
 }

@@ -61,16 +61,6 @@ pub enum CrdVersion {
     V1,
 }
 
-impl CrdVersion {
-    /// The plural of its templates in paths.
-    pub fn templates(self) -> &'static str {
-        match self {
-            CrdVersion::V1 => "streamingjobtemplates",
-            CrdVersion::V1Beta1 => "streaming-job-templates",
-        }
-    }
-}
-
 /// The name of a class, prefixed with `namespace/` if classes are namespaced.
 pub type ClassName = Arc<str>;
 

@@ -25,6 +25,14 @@ impl Phase {
         Phase::Failed,
     ];
 
+    /// The name in metrics, whatever the CRD version.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::New => "New",
+            phase => phase.label(CrdVersion::V1),
+        }
+    }
+
     pub fn label(self, crd_version: CrdVersion) -> &'static str {
         match (crd_version, self) {
             (_, Phase::New) => "",

@@ -1,12 +1,13 @@
 //! The parts of a stream definition that decisions need.
 
 use jiff::Timestamp;
+use kubernetes::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::class::Class;
 use super::hash::{Digest, canonical_digest, checksum, go_compatible_json, md5_hex};
-use super::meta::{Condition, RawMeta, Revision};
+use super::meta::{Condition, Raw, Revision};
 use super::phase::Phase;
 use super::spec_layout::{self, Execution, Problem};
 use super::{
@@ -16,14 +17,7 @@ use super::{
 /// The field manager of our writes.
 pub const MANAGER: &str = "mainstay";
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawStream {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: Value,
-    #[serde(default)]
-    pub status: Option<RawStatus>,
-}
+pub type RawStream = Raw<Value, Option<RawStatus>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -84,47 +78,49 @@ impl CurrentStatus {
 }
 
 impl Stream {
-    pub fn of(raw: RawStream, class: &Class) -> Stream {
+    pub fn of(raw: &RawStream, class: &Class) -> Stream {
         let RawStream { metadata, spec, status } = raw;
         let without = match class.crd_version {
             CrdVersion::V1Beta1 => &class.secret_refs[..],
             CrdVersion::V1 => &[],
         };
-        let json = go_compatible_json(&spec);
+        let json = go_compatible_json(spec);
         let hash = match class.crd_version {
             CrdVersion::V1 => md5_hex(json.as_bytes()),
             CrdVersion::V1Beta1 => checksum(json.as_bytes()),
         };
-        let status = status.unwrap_or_default();
-        let phase = Phase::of(status.phase.as_deref().unwrap_or_default());
-        let condition = status.conditions.unwrap_or_default().into_iter().next();
-        let condition = condition.unwrap_or_default();
-        let some = phase != Phase::New || !condition.kind.is_empty();
+        let status = status.as_ref();
+        let phase = Phase::of(status.and_then(|s| s.phase.as_deref()).unwrap_or_default());
+        let condition = status.and_then(|s| s.conditions.as_deref()?.first());
+        let kind = condition.map_or("", |condition| &condition.kind);
+        let written_hash = status.and_then(|s| s.configuration_hash.as_deref());
+        let message = condition.and_then(|condition| condition.message.as_deref());
+        let some = phase != Phase::New || !kind.is_empty();
         let status = some.then(|| {
             Box::new(CurrentStatus {
-                hash: status.configuration_hash.unwrap_or_default().into(),
-                kind: condition.kind.into(),
-                message: condition.message.unwrap_or_default().into(),
-                since: condition.last_transition_time,
+                hash: written_hash.unwrap_or_default().into(),
+                kind: kind.into(),
+                message: message.unwrap_or_default().into(),
+                since: condition.and_then(|condition| condition.last_transition_time),
             })
         });
         let execution =
-            spec_layout::read(&spec, &metadata.namespace, class.crd_version).map_err(Box::new);
+            spec_layout::read(spec, &metadata.namespace, class.crd_version).map_err(Box::new);
         Stream {
             key: Key { class: class.name.clone(), object_name: metadata.object_name() },
             revision: metadata.revision(),
             generation: metadata.generation,
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            canonical_digest: canonical_digest(&spec, without),
+            canonical_digest: canonical_digest(spec, without),
             spec: json.into(),
             hash: hash.into(),
             execution,
-            annotations: annotations(&metadata),
+            annotations: annotations(metadata),
             phase,
             status,
-            other_writer: other_writer(&metadata),
-            uid: metadata.uid.into(),
+            other_writer: other_writer(metadata),
+            uid: metadata.uid.as_str().into(),
         }
     }
 
@@ -140,7 +136,7 @@ impl Stream {
     }
 }
 
-fn annotations(metadata: &RawMeta) -> Annotations {
+fn annotations(metadata: &ObjectMeta) -> Annotations {
     let is = |name: &str| metadata.annotation(name) == Some("true");
     let on = metadata.annotation(RESTART_ON).unwrap_or_default();
     let on = |what: &str| on.split(',').any(|part| part.trim() == what);
@@ -158,7 +154,7 @@ fn annotations(metadata: &RawMeta) -> Annotations {
     }
 }
 
-fn other_writer(metadata: &RawMeta) -> Option<Box<(String, Timestamp)>> {
+fn other_writer(metadata: &ObjectMeta) -> Option<Box<(String, Timestamp)>> {
     let writers = metadata.managed_fields.as_deref().unwrap_or_default().iter();
     // Someone who uses kubectl is not an operator.
     let other = |name: &str| name != MANAGER && !name.starts_with("kubectl");

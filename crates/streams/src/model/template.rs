@@ -1,21 +1,17 @@
 //! A StreamingJobTemplate: the template of a stream's Job.
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::hash::{go_compatible_json, md5_hex};
-use super::meta::{RawMeta, Revision};
+use super::meta::{Raw, Revision};
 use super::{CrdVersion, NamespacedName};
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct RawTemplate {
-    pub metadata: RawMeta,
-    #[serde(default)]
-    pub spec: Value,
-}
+pub type RawTemplate = Raw<Value, IgnoredAny>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
+    pub crd_version: CrdVersion,
     pub object_name: NamespacedName,
     pub revision: Revision,
     /// `metadata` (labels and annotations) and `spec` of the Job; or why it is invalid.
@@ -24,14 +20,13 @@ pub struct Template {
 }
 
 impl Template {
-    pub fn of(raw: RawTemplate, crd_version: CrdVersion) -> Template {
-        let job = job(&raw.spec, crd_version);
-        let hash = md5_hex(go_compatible_json(&raw.spec).as_bytes());
+    pub fn of(raw: &RawTemplate, crd_version: CrdVersion) -> Template {
         Template {
+            crd_version,
             object_name: raw.metadata.object_name(),
             revision: raw.metadata.revision(),
-            job,
-            hash,
+            job: job(&raw.spec, crd_version),
+            hash: md5_hex(go_compatible_json(&raw.spec).as_bytes()),
         }
     }
 }

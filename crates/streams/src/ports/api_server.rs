@@ -1,22 +1,19 @@
 //! The requests that the operator makes to the API server. `ports::kubernetes` implements the
 //! trait; the tests have a simulated server.
 
-use std::sync::Arc;
-
 use ::kubernetes::{Lease, LeaseApi};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use crate::model::class::Class;
+use crate::model::NamespacedName;
 use crate::model::job::JobResult;
-use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
-use crate::model::{CrdVersion, NamespacedName};
+use crate::model::watch::{ApiError, Object, Resource, WatchEvent};
 
 #[async_trait]
 pub trait ApiServer: Send + Sync + 'static {
-    /// Lists the target and then watches it, without end. After a gap it lists again.
-    fn watch(&self, target: WatchTarget) -> BoxStream<'static, WatchEvent>;
+    /// Lists a resource and then watches it, without end. After a gap it lists again.
+    fn watch(&self, resource: Resource) -> BoxStream<'static, WatchEvent>;
 
     async fn send(&self, request: Request) -> Result<Response, ApiError>;
 }
@@ -24,9 +21,9 @@ pub trait ApiServer: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// A complete manifest.
-    Create(ResourceKind, Value),
+    Create(Resource, Value),
     Delete {
-        kind: ResourceKind,
+        resource: Resource,
         object_name: NamespacedName,
         /// A precondition: only the object with this uid is deleted.
         uid: Box<str>,
@@ -35,7 +32,7 @@ pub enum Request {
     },
     /// A merge patch.
     Patch {
-        kind: ResourceKind,
+        resource: Resource,
         object_name: NamespacedName,
         patch: Value,
         /// Of the status subresource.
@@ -49,16 +46,6 @@ pub enum Request {
     ReadLease(NamespacedName),
     /// Updates the version that was read, or creates the Lease if there is none.
     WriteLease(NamespacedName, Lease),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ResourceKind {
-    Class(CrdVersion),
-    Stream(Arc<Class>),
-    Job,
-    CronJob,
-    BackfillRequest,
-    Event,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,6 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::model::class::Class;
-use crate::model::phase::Phase;
 use crate::model::spec_layout::Backend;
 use crate::model::stream::{CurrentStatus, Stream};
 
@@ -125,7 +124,7 @@ impl StreamReport {
             kind: class.kind.to_string(),
             class: class.name.to_string(),
             class_uid: class.uid.clone(),
-            phase: phase(stream.phase).into(),
+            phase: stream.phase.name().to_lowercase(),
             message,
             trouble: execution.is_err() || status.is_some_and(CurrentStatus::is_error),
             suspended: said_suspended || execution.is_ok_and(|execution| execution.suspended),
@@ -137,18 +136,5 @@ impl StreamReport {
             since: status.and_then(|status| status.since),
             definition: definition.and_then(|spec| RawValue::from_string(spec.to_owned()).ok()),
         }
-    }
-}
-
-/// One spelling for both CRD versions.
-pub fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::New => "new",
-        Phase::Pending => "pending",
-        Phase::Backfilling => "backfilling",
-        Phase::Running => "running",
-        Phase::Scheduled => "scheduled",
-        Phase::Suspended => "suspended",
-        Phase::Failed => "failed",
     }
 }

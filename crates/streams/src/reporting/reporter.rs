@@ -176,19 +176,14 @@ impl Reporter {
 fn delta(index: &Index, sent: &Sent) -> Delta {
     let mut delta = Delta::default();
     for class in index.classes() {
-        if !sent
-            .classes
-            .get(&class.name)
-            .is_some_and(|record_delta| Arc::ptr_eq(record_delta, class))
-        {
+        if !sent.classes.get(&class.name).is_some_and(|sent| Arc::ptr_eq(sent, class)) {
             delta.classes.push(class.clone());
         }
     }
     for stream in index.streams() {
-        let record_delta = sent.streams.get(&stream.key);
-        match (record_delta, index.class(&stream.key.class)) {
-            (Some(record_delta), _) if Arc::ptr_eq(record_delta, stream) => {}
-            (Some(record_delta), _) if record_delta.uid != stream.uid => {
+        match (sent.streams.get(&stream.key), index.class(&stream.key.class)) {
+            (Some(sent), _) if Arc::ptr_eq(sent, stream) => {}
+            (Some(sent), _) if sent.uid != stream.uid => {
                 delta.gone_streams.push(stream.key.clone());
             }
             (_, Some(class)) => delta.streams.push((stream.clone(), class.clone())),
@@ -240,7 +235,7 @@ mod tests {
         let raw = json!({ "metadata": { "name": "p", "uid": "c1", "resourceVersion": "1" }, "spec": {
             "apiVersion": "v1", "kindRef": "P", "pluralName": "ps",
         } });
-        Class::of(serde_json::from_value::<RawClass>(raw).unwrap(), CrdVersion::V1)
+        Class::of(&serde_json::from_value::<RawClass>(raw).unwrap(), CrdVersion::V1)
     }
 
     fn stream(name: &str, uid: &str, version: u32) -> Object {
@@ -248,7 +243,7 @@ mod tests {
             "name": name, "namespace": "n", "uid": uid, "resourceVersion": version.to_string(),
         });
         let raw = json!({ "metadata": metadata, "spec": { "x": 1 } });
-        Object::Stream(Stream::of(serde_json::from_value::<RawStream>(raw).unwrap(), &class()))
+        Object::Stream(Stream::of(&serde_json::from_value::<RawStream>(raw).unwrap(), &class()))
     }
 
     fn record_delta(index: &Index, sent: &mut Sent) -> (usize, usize) {

@@ -3,7 +3,6 @@
 //!
 //! Handlers are idempotent: an object that exists already or is gone already is not an error.
 
-mod job;
 mod request;
 mod stream;
 
@@ -12,13 +11,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kernel::Ambient;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::decide::action::{Mode, StopReason};
 use crate::decide::{Action, Decision, decide};
 use crate::index::Index;
 use crate::model::class::Class;
+use crate::model::meta::Revision;
 use crate::model::stream::Stream;
-use crate::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use crate::model::watch::{ApiError, Object, Resource, WatchEvent};
 use crate::model::{Key, NamespacedName};
 use crate::ports::api_server::{ApiServer, Request, Response};
 
@@ -65,15 +66,23 @@ impl Effects {
 
     pub async fn execute(&self, key: &Key, action: &Action) -> Executed {
         let done = match action {
-            Action::RequestInitialBackfill { manifest } => self.request_initial(manifest).await,
-            Action::StartJob { manifest, .. } => self.start_job(manifest).await,
-            Action::StopJob { uid, running, .. } => self.stop_job(key, uid, *running).await,
-            Action::StartSchedule { manifest } => self.start_schedule(manifest).await,
-            Action::StopSchedule { uid } => self.stop_schedule(key, uid).await,
+            Action::RequestInitialBackfill { manifest } => {
+                self.create(Resource::BackfillRequests, manifest).await
+            }
+            Action::StartJob { manifest, .. } => self.create(Resource::Jobs, manifest).await,
+            Action::StopJob { uid, running, .. } => {
+                self.delete(Resource::Jobs, &key.object_name, uid, *running).await
+            }
+            Action::StartSchedule { manifest } => self.create(Resource::CronJobs, manifest).await,
+            Action::StopSchedule { uid } => {
+                self.delete(Resource::CronJobs, &key.object_name, uid, true).await
+            }
             Action::LookUpJobResult { uid } => self.look_up_job_result(key, uid).await,
             Action::CompleteRequest { name } => self.complete_request(key, name).await,
             Action::RefuseRequest { request, why } => self.refuse_request(request, why).await,
-            Action::RemoveRequest { request, uid } => self.remove_request(request, uid).await,
+            Action::RemoveRequest { request, uid } => {
+                self.delete(Resource::BackfillRequests, request, uid, false).await
+            }
             Action::Annotate { name, value } => self.annotate(key, name, value.as_deref()).await,
             Action::SetStatus(status) => self.set_status(key, status).await,
             Action::Publish(event) => self.publish(key, event).await,
@@ -97,9 +106,13 @@ impl Effects {
         Timestamp::from_millisecond(self.ambient.now().millis()).unwrap_or_default()
     }
 
+    async fn create(&self, resource: Resource, manifest: &Value) -> Result<Executed, ApiError> {
+        self.learn(Request::Create(resource, manifest.clone())).await
+    }
+
     /// Sends a request and applies the object of its response.
-    async fn learn(&self, send: Request) -> Result<Executed, ApiError> {
-        match self.api.send(send).await? {
+    async fn learn(&self, request: Request) -> Result<Executed, ApiError> {
+        match self.api.send(request).await? {
             Response::Object(object) => Ok(self.upsert(*object)),
             _ => Ok(Executed::default()),
         }
@@ -110,22 +123,39 @@ impl Effects {
     }
 
     /// Deletes an object. An immediate deletion is applied at once; a watch reports the others.
-    async fn remove(&self, send: Request, watched: &WatchTarget) -> Result<Executed, ApiError> {
-        let Request::Delete { object_name, uid, .. } = &send else {
-            return Ok(Executed::default());
+    async fn delete(
+        &self,
+        resource: Resource,
+        object_name: &NamespacedName,
+        uid: &str,
+        foreground: bool,
+    ) -> Result<Executed, ApiError> {
+        let (name, uid) = (object_name.clone(), Box::<str>::from(uid));
+        let request = Request::Delete {
+            resource: resource.clone(),
+            object_name: name.clone(),
+            uid: uid.clone(),
+            foreground,
         };
-        let (object_name, uid) = (object_name.clone(), uid.clone());
-        match self.api.send(send).await {
+        match self.api.send(request).await {
             Ok(Response::Object(object)) => Ok(self.upsert(*object)),
-            Ok(_) | Err(ApiError::NotFound) => Ok(self.gone(watched, object_name, uid)),
+            Ok(_) | Err(ApiError::NotFound) => Ok(self.gone(&resource, name, uid)),
             Err(error) => Err(error),
         }
     }
 
-    fn gone(&self, watched: &WatchTarget, object_name: NamespacedName, uid: Box<str>) -> Executed {
+    fn gone(&self, resource: &Resource, object_name: NamespacedName, uid: Box<str>) -> Executed {
         // No event is newer than a deletion.
-        let event = WatchEvent::Deleted(object_name, uid, crate::model::meta::Revision::of(""));
-        Executed { affected: self.index.lock().apply(watched, event), ..Executed::default() }
+        let event = WatchEvent::Deleted(object_name, uid, Revision::of(""));
+        Executed { affected: self.index.lock().apply(resource, event), ..Executed::default() }
+    }
+
+    async fn look_up_job_result(&self, key: &Key, uid: &str) -> Result<Executed, ApiError> {
+        let request = Request::JobResult { object_name: key.object_name.clone(), uid: uid.into() };
+        if let Response::JobResult(result) = self.api.send(request).await? {
+            self.index.lock().record_job_result(&key.object_name, uid, result);
+        }
+        Ok(Executed::default())
     }
 
     fn stream(&self, key: &Key) -> Option<(Arc<Class>, Arc<Stream>)> {

@@ -1,19 +1,15 @@
-//! Creates, completes, refuses and deletes BackfillRequests.
+//! Completes and refuses BackfillRequests.
 
 use serde_json::{Value, json};
 
 use super::{Effects, Executed};
 use crate::index::Index;
 use crate::model::meta::seconds;
-use crate::model::watch::{ApiError, WatchTarget};
+use crate::model::watch::{ApiError, Resource};
 use crate::model::{Key, NamespacedName};
-use crate::ports::api_server::{Request, ResourceKind};
+use crate::ports::api_server::Request;
 
 impl Effects {
-    pub(super) async fn request_initial(&self, manifest: &Value) -> Result<Executed, ApiError> {
-        self.learn(Request::Create(ResourceKind::BackfillRequest, manifest.clone())).await
-    }
-
     /// Also clears the refusal of a request that was made before its stream.
     pub(super) async fn complete_request(
         &self,
@@ -50,40 +46,20 @@ impl Effects {
         self.patch_request(object_name.clone(), patch, true).await
     }
 
-    pub(super) async fn remove_request(
-        &self,
-        object_name: &NamespacedName,
-        uid: &str,
-    ) -> Result<Executed, ApiError> {
-        let (object_name, uid) = (object_name.clone(), uid.into());
-        let delete = Request::Delete {
-            kind: ResourceKind::BackfillRequest,
-            object_name,
-            uid,
-            foreground: false,
-        };
-        self.remove(delete, &WatchTarget::BackfillRequests).await
-    }
-
     async fn patch_request(
         &self,
         object_name: NamespacedName,
         patch: Value,
         status: bool,
     ) -> Result<Executed, ApiError> {
-        let send = Request::Patch {
-            kind: ResourceKind::BackfillRequest,
-            object_name: object_name.clone(),
-            patch,
-            status,
-        };
-        match self.learn(send).await {
+        let (resource, name) = (Resource::BackfillRequests, object_name.clone());
+        let request = Request::Patch { resource, object_name: name, patch, status };
+        match self.learn(request).await {
             Err(ApiError::NotFound) => {
                 let known =
                     self.index.lock().request(&object_name).map(|request| request.uid.clone());
-                let gone = |uid: String| {
-                    self.gone(&WatchTarget::BackfillRequests, object_name, uid.into())
-                };
+                let gone =
+                    |uid: String| self.gone(&Resource::BackfillRequests, object_name, uid.into());
                 Ok(known.map(gone).unwrap_or_default())
             }
             answer => answer,

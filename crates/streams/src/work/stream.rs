@@ -9,8 +9,8 @@ use crate::decide::action::K8sEvent;
 use crate::decide::build::{self, Subject};
 use crate::model::Key;
 use crate::model::status::Status;
-use crate::model::watch::ApiError;
-use crate::ports::api_server::{Request, ResourceKind};
+use crate::model::watch::{ApiError, Resource};
+use crate::ports::api_server::Request;
 
 /// Attempts to create an event. After that it is dropped: the status has the same information.
 const EVENT_ATTEMPTS: u32 = 3;
@@ -24,9 +24,9 @@ impl Effects {
         let Some((class, stream)) = self.stream(key) else { return Ok(Executed::default()) };
         let mut patch = status.patch(&stream, class.crd_version, self.now());
         let write = async |patch: &Value| {
-            let (kind, object_name, patch) =
-                (ResourceKind::Stream(class.clone()), key.object_name.clone(), patch.clone());
-            self.learn(Request::Patch { kind, object_name, patch, status: true }).await
+            let (resource, object_name, patch) =
+                (Resource::Streams(class.clone()), key.object_name.clone(), patch.clone());
+            self.learn(Request::Patch { resource, object_name, patch, status: true }).await
         };
         match write(&patch).await {
             // Some CRDs enumerate the phases without an empty one.
@@ -46,8 +46,8 @@ impl Effects {
     ) -> Result<Executed, ApiError> {
         let Some((class, _)) = self.stream(key) else { return Ok(Executed::default()) };
         let patch = json!({ "metadata": { "annotations": { name: value } } });
-        let (kind, object_name) = (ResourceKind::Stream(class), key.object_name.clone());
-        self.learn(Request::Patch { kind, object_name, patch, status: false }).await
+        let (resource, object_name) = (Resource::Streams(class), key.object_name.clone());
+        self.learn(Request::Patch { resource, object_name, patch, status: false }).await
     }
 
     pub(super) async fn publish(&self, key: &Key, event: &K8sEvent) -> Result<Executed, ApiError> {
@@ -71,7 +71,7 @@ impl Effects {
     pub async fn publish_on(&self, subject: Subject<'_>, event: &K8sEvent) {
         for attempt in 1..=EVENT_ATTEMPTS {
             let manifest = build::event_manifest(subject, event, self.now());
-            let error = match self.api.send(Request::Create(ResourceKind::Event, manifest)).await {
+            let error = match self.api.send(Request::Create(Resource::Events, manifest)).await {
                 Ok(_) => return,
                 Err(error) => error,
             };

@@ -10,7 +10,7 @@ use kernel::Ambient;
 use streams::config::Config;
 use streams::controller::Operator;
 use streams::controller::health;
-use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::model::watch::{ApiError, Resource, WatchEvent};
 use streams::ports::api_server::{ApiServer, Request, Response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ struct Empty {
 
 #[async_trait]
 impl ApiServer for Empty {
-    fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
+    fn watch(&self, _: Resource) -> BoxStream<'static, WatchEvent> {
         let mut telling = self.telling.clone();
         let first = async move {
             let _ = telling.wait_for(|telling| *telling).await;

@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use serde_json::{Value, json};
 use streams::model::NamespacedName;
 use streams::model::job::JobResult;
-use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
-use streams::ports::api_server::{ApiServer as _, Request, ResourceKind, Response};
+use streams::model::watch::{ApiError, Object, Resource, WatchEvent};
+use streams::ports::api_server::{ApiServer as _, Request, Response};
 
 use played::{Played, Reply};
 
@@ -71,7 +71,7 @@ async fn a_list_is_paged_and_an_interrupted_watch_resumes() {
         ("resourceVersion=16", Reply::Lines(vec![line("ADDED", &request("c", 17))])),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(names(&next(&mut event).await), ["a", "b"]);
     assert_eq!(names(&next(&mut event).await), ["a"]);
     let WatchEvent::Deleted(object_name, uid, _) = next(&mut event).await else {
@@ -94,7 +94,7 @@ async fn an_expired_resource_version_causes_another_list() {
         ("resourceVersion=30", Reply::Hang),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(names(&next(&mut event).await), Vec::<String>::new());
     assert_eq!(names(&next(&mut event).await), ["a"]);
     assert_eq!(names(&next(&mut event).await), ["b"]);
@@ -108,7 +108,7 @@ async fn an_expired_page_restarts_the_list() {
         ("limit=500", page(&[request("b", 2)], "10", "")),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::Conflict));
     assert_eq!(names(&next(&mut event).await), ["b"]);
 }
@@ -120,7 +120,7 @@ async fn a_retry_after_header_is_respected() {
         ("limit=500", page(&[], "10", "")),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     let begun = std::time::Instant::now();
     let busy = WatchEvent::Error(ApiError::Throttled(Some(Duration::from_secs(1))));
     assert_eq!(next(&mut event).await, busy);
@@ -138,7 +138,7 @@ async fn without_permission_to_watch_lists_are_repeated() {
         ("resourceVersion=20", Reply::Lines(vec![line("ADDED", &request("c", 21))])),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(names(&next(&mut event).await), ["a"]);
     assert_eq!(
         next(&mut event).await,
@@ -160,7 +160,7 @@ async fn an_object_that_cannot_be_parsed_does_not_affect_others() {
         ),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(names(&next(&mut event).await), ["a", "b"]);
     assert!(
         matches!(next(&mut event).await, WatchEvent::Deleted(object_name, ..) if *object_name.name == *"odd")
@@ -177,7 +177,7 @@ async fn a_missing_kind_is_listed_when_its_crd_is_created() {
         ("limit=500", page(&[request("a", 1)], "10", "")),
     ])
     .await;
-    let mut event = played.api().watch(WatchTarget::BackfillRequests);
+    let mut event = played.api().watch(Resource::BackfillRequests);
     assert_eq!(next(&mut event).await, WatchEvent::Error(ApiError::NotFound));
     assert_eq!(names(&next(&mut event).await), ["a"]);
 }
@@ -200,7 +200,7 @@ async fn several_namespaces_are_merged_into_one_watch() {
     ])
     .await;
     let api = played.api().within(&["x".into(), "y".into()]);
-    let mut event = api.watch(WatchTarget::BackfillRequests);
+    let mut event = api.watch(Resource::BackfillRequests);
     let mut all = names(&next(&mut event).await);
     all.sort();
     assert_eq!(all, ["a", "b"]);
@@ -231,14 +231,15 @@ async fn error_responses_and_lost_responses_are_distinguished() {
     .await;
     let api = played.api();
     let object_name = NamespacedName::new("n", "a");
-    let create = Request::Create(ResourceKind::Job, json!({ "metadata": { "namespace": "n" } }));
+    let create = Request::Create(Resource::Jobs, json!({ "metadata": { "namespace": "n" } }));
     assert_eq!(api.send(create).await, Err(ApiError::AlreadyExists));
-    let (kind, uid) = (ResourceKind::Job, "uid".into());
-    let delete = Request::Delete { kind, object_name: object_name.clone(), uid, foreground: true };
+    let (resource, uid) = (Resource::Jobs, "uid".into());
+    let delete =
+        Request::Delete { resource, object_name: object_name.clone(), uid, foreground: true };
     assert_eq!(api.send(delete).await, Err(ApiError::Conflict));
     let patch = json!({});
     let patch = Request::Patch {
-        kind: ResourceKind::BackfillRequest,
+        resource: Resource::BackfillRequests,
         object_name: object_name.clone(),
         patch,
         status: false,

@@ -5,7 +5,7 @@ use streams::model::NamespacedName;
 use streams::model::job::JobResult;
 use streams::model::meta::Revision;
 use streams::model::phase::Phase;
-use streams::model::watch::{WatchEvent, WatchTarget};
+use streams::model::watch::{Resource, WatchEvent};
 
 use crate::world::{JOB, World, capture, ended, for_request};
 
@@ -38,7 +38,7 @@ fn the_open_request_of_an_earlier_stream_is_not_carried_out() {
         format!("{EARLIER}-uid").into(),
         Revision::of(&world.next()),
     );
-    world.index.apply(&WatchTarget::BackfillRequests, gone);
+    world.index.apply(&Resource::BackfillRequests, gone);
     assert_eq!(world.does(), [""; 0]);
     assert_eq!(world.index.stream(&world.key()).unwrap().phase, Phase::Backfilling);
 }

@@ -6,7 +6,7 @@ use streams::decide::Action;
 use streams::model::NamespacedName;
 use streams::model::job::JobResult;
 use streams::model::meta::{Revision, seconds};
-use streams::model::watch::{WatchEvent, WatchTarget};
+use streams::model::watch::{Resource, WatchEvent};
 
 use crate::world::{World, brief, index};
 
@@ -105,7 +105,7 @@ impl World {
                 self.objects.requests.remove(&*request.name).unwrap();
                 let gone =
                     WatchEvent::Deleted(request.clone(), uid.clone(), Revision::of(&self.next()));
-                self.index.apply(&WatchTarget::BackfillRequests, gone);
+                self.index.apply(&Resource::BackfillRequests, gone);
             }
             Action::Annotate { name, value } => self.annotate(name, value.as_deref()),
             Action::SetStatus(status) => {
@@ -160,7 +160,7 @@ impl World {
             let revision = Revision::of(&self.next());
             let gone =
                 WatchEvent::Deleted(NamespacedName::new("n", "s1"), uid.as_str().into(), revision);
-            self.index.apply(&WatchTarget::CronJobs, gone);
+            self.index.apply(&Resource::CronJobs, gone);
         }
         job.is_some() || cron_job.is_some()
     }

@@ -23,7 +23,7 @@ fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn class() -> Option<Class> {
-    Some(Class::of(of(&read("streamclass.yaml")?), CrdVersion::V1))
+    Some(Class::of(&of(&read("streamclass.yaml")?), CrdVersion::V1))
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn the_hash_in_the_job_is_the_hash_of_the_stream() {
     else {
         return;
     };
-    let stream = Stream::of(of(&stream), &class);
-    let job = Job::of(of(&job)).unwrap();
-    assert_eq!(job.hash.as_deref(), Some(&*stream.hash));
-    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
+    let stream = Stream::of(&of(&stream), &class);
+    let job = Job::of(&of(&job)).unwrap();
+    assert_eq!(job.made_from.hash.as_deref(), Some(&*stream.hash));
+    assert_eq!(job.made_from.canonical_digest, Some(stream.canonical_digest));
     assert_eq!(stream.phase, Phase::Running);
     assert!(!job.backfilling);
 }
@@ -48,18 +48,18 @@ fn the_job_of_a_backfill_matches_the_spec_before_it_was_rewritten() {
     else {
         return;
     };
-    let stream = Stream::of(of(&stream), &class);
-    let job = Job::of(of(&raw)).unwrap();
+    let stream = Stream::of(&of(&stream), &class);
+    let job = Job::of(&of(&raw)).unwrap();
     assert!(job.backfilling);
     assert_eq!(job.backfill_id.as_deref(), Some("gold1-initial-backfill-7hjvs"));
-    assert_eq!(job.canonical_digest, Some(stream.canonical_digest));
+    assert_eq!(job.made_from.canonical_digest, Some(stream.canonical_digest));
     let env = &raw["spec"]["template"]["spec"]["containers"][0]["env"];
     let spec = env.as_array().unwrap().iter().find(|v| v["name"] == "STREAMCONTEXT__SPEC").unwrap();
     let spec = spec["value"].as_str().unwrap();
     // Both halves of the hash: of the original spec and of the request.
-    let (first, second) = job.hash.as_deref().unwrap().split_once(':').unwrap();
+    let (first, second) = job.made_from.hash.as_deref().unwrap().split_once(':').unwrap();
     assert_eq!(build_hex(&md5_hex(spec.as_bytes())), first);
-    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
+    let mut request = BackfillRequest::of(&of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
     assert_eq!(build_hex(&md5_hex(request.json().as_bytes())), second);
     let value: Value = serde_json::from_str(spec).unwrap();
@@ -95,8 +95,8 @@ fn jobs_equal_those_of_the_existing_operator() {
     else {
         return;
     };
-    let stream = Stream::of(of(&stream), &class);
-    let template = Template::of(of(&template), CrdVersion::V1);
+    let stream = Stream::of(&of(&stream), &class);
+    let template = Template::of(&of(&template), CrdVersion::V1);
     let job_inputs =
         JobInputs { class: &class, stream: &stream, template: &template, secrets: None };
     let ours = without_defaults(build::job_manifest(&job_inputs, &Mode::Stream, None).unwrap());
@@ -116,11 +116,11 @@ fn backfill_jobs_equal_those_of_the_existing_operator() {
     let spec = env.iter().find(|v| v["name"] == "STREAMCONTEXT__SPEC").unwrap();
     let mut stream: Value = stream;
     stream["spec"] = serde_json::from_str(spec["value"].as_str().unwrap()).unwrap();
-    let stream = Stream::of(of(&stream), &class);
+    let stream = Stream::of(&of(&stream), &class);
     let mut template: Value = template;
     template["spec"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mock:ok".into();
-    let template = Template::of(of(&template), CrdVersion::V1);
-    let mut request = BackfillRequest::of(of(&read("backfillrequest.yaml").unwrap()));
+    let template = Template::of(&of(&template), CrdVersion::V1);
+    let mut request = BackfillRequest::of(&of(&read("backfillrequest.yaml").unwrap()));
     request.completed = false;
     let job_inputs =
         JobInputs { class: &class, stream: &stream, template: &template, secrets: None };

@@ -28,7 +28,7 @@ fn request() -> BackfillRequest {
         "spec": { "streamClass": "stream-class", "streamId": "stream1" },
     });
     let raw: RawBackfillRequest = serde_json::from_value(raw).unwrap();
-    BackfillRequest::of(raw)
+    BackfillRequest::of(&raw)
 }
 
 #[test]

@@ -358,7 +358,7 @@ fn a_failed_run_of_a_cron_job_is_reported_in_the_status() {
         "status": { "conditions": [{ "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
             "lastTransitionTime": "2026-11-16T07:05:00Z" }] },
     });
-    let run = streams::model::job::Job::of(serde_json::from_value(raw).unwrap()).unwrap();
+    let run = streams::model::job::Job::of(&serde_json::from_value(raw).unwrap()).unwrap();
     let affected = world.index.upsert(Object::Job(run));
     assert_eq!(affected, [world.key()]);
     assert_eq!(world.does(), ["Scheduled!", "W ScheduledRunFailed"]);

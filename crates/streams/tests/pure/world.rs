@@ -12,7 +12,7 @@ use streams::model::class::{Class, RawClass};
 use streams::model::job::{CronJob, Job};
 use streams::model::stream::Stream;
 use streams::model::template::Template;
-use streams::model::watch::{Object, WatchEvent, WatchTarget};
+use streams::model::watch::{Object, Resource, WatchEvent};
 use streams::model::{CrdVersion, GROUP, Key, NamespacedName};
 
 pub const JOB: &str = "11111111-1111-1111-1111-111111111111";
@@ -25,7 +25,7 @@ static TEMPLATES: LazyLock<Vec<(&str, Value, Template)>> = LazyLock::new(|| {
             "metadata": { "name": name, "namespace": "t", "resourceVersion": "2" },
             "spec": template(name),
         });
-        let template = Template::of(serde_json::from_value(raw.clone()).unwrap(), CrdVersion::V1);
+        let template = Template::of(&serde_json::from_value(raw.clone()).unwrap(), CrdVersion::V1);
         (name, raw, template)
     };
     ["stream", "backfill", "batch"].map(read).into()
@@ -65,16 +65,16 @@ impl World {
             "spec": { "apiVersion": "v1", "kindRef": "A", "pluralName": "as", "secretRefs": secrets },
         }))
         .unwrap();
-        let class = Class::of(class, crd_version);
+        let class = Class::of(&class, crd_version);
         let index = index(&class);
         let mut world =
             World { index, class, now: now(), objects: Objects::default(), version: 10 };
         for (name, raw, template) in &*TEMPLATES {
             world.objects.templates.insert((*name).into(), raw.clone());
-            let template = Object::Template(template.clone());
+            let template = Object::Template(Template { crd_version, ..template.clone() });
             world
                 .index
-                .apply(&WatchTarget::Templates(crd_version), WatchEvent::Upserted(template.into()));
+                .apply(&Resource::Templates(crd_version), WatchEvent::Upserted(template.into()));
         }
         world
     }
@@ -100,30 +100,30 @@ impl World {
     pub fn learn_template(&mut self, raw: Value) {
         let crd_version = self.class.crd_version;
         let object =
-            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), crd_version));
-        self.index.apply(&WatchTarget::Templates(crd_version), WatchEvent::Upserted(object.into()));
+            Object::Template(Template::of(&serde_json::from_value(raw).unwrap(), crd_version));
+        self.index.apply(&Resource::Templates(crd_version), WatchEvent::Upserted(object.into()));
     }
 
     pub fn learn_stream(&mut self, raw: Value) {
-        let stream = Stream::of(serde_json::from_value(raw.clone()).unwrap(), &self.class);
+        let stream = Stream::of(&serde_json::from_value(raw.clone()).unwrap(), &self.class);
         self.objects.stream = Some(raw);
         self.index.upsert(Object::Stream(stream));
     }
 
     pub fn learn_job(&mut self, raw: Value) {
-        let job = Job::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        let job = Job::of(&serde_json::from_value(raw.clone()).unwrap()).unwrap();
         self.objects.job = Some(raw);
         self.index.upsert(Object::Job(job));
     }
 
     pub fn learn_cron(&mut self, raw: Value) {
-        let cron_job = CronJob::of(serde_json::from_value(raw.clone()).unwrap()).unwrap();
+        let cron_job = CronJob::of(&serde_json::from_value(raw.clone()).unwrap()).unwrap();
         self.objects.cron_job = Some(raw);
         self.index.upsert(Object::CronJob(cron_job));
     }
 
     pub fn learn_request(&mut self, raw: Value) {
-        let request = BackfillRequest::of(serde_json::from_value(raw.clone()).unwrap());
+        let request = BackfillRequest::of(&serde_json::from_value(raw.clone()).unwrap());
         self.objects.requests.insert(request.object_name.name.to_string(), raw);
         self.index.upsert(Object::BackfillRequest(request));
     }
@@ -212,8 +212,7 @@ impl World {
         let revision = streams::model::meta::Revision::of(&self.next());
         let object_name = NamespacedName::new("n", "s1");
         self.objects.job = None;
-        self.index
-            .apply(&WatchTarget::Jobs, WatchEvent::Deleted(object_name, uid.into(), revision));
+        self.index.apply(&Resource::Jobs, WatchEvent::Deleted(object_name, uid.into(), revision));
         self
     }
 
@@ -231,8 +230,8 @@ impl World {
 pub fn index(class: &Class) -> Index {
     let mut index = Index::default();
     let classes = WatchEvent::Snapshot(vec![Object::Class(class.clone())]);
-    index.apply(&WatchTarget::Classes(class.crd_version), classes);
-    index.apply(&WatchTarget::Streams(class.clone().into()), WatchEvent::Snapshot(Vec::new()));
+    index.apply(&Resource::Classes(class.crd_version), classes);
+    index.apply(&Resource::Streams(class.clone().into()), WatchEvent::Snapshot(Vec::new()));
     index
 }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
-use streams::ports::api_server::{ApiServer, Request, ResourceKind, Response};
+use streams::model::watch::{ApiError, Resource, WatchEvent};
+use streams::ports::api_server::{ApiServer, Request, Response};
 
 pub struct Counting {
     api: Arc<dyn ApiServer>,
@@ -52,7 +52,7 @@ impl Counting {
 
 #[async_trait]
 impl ApiServer for Counting {
-    fn watch(&self, kind: WatchTarget) -> BoxStream<'static, WatchEvent> {
+    fn watch(&self, kind: Resource) -> BoxStream<'static, WatchEvent> {
         self.lists.lock().push(format!("{kind:?}"));
         self.api.watch(kind).boxed()
     }
@@ -61,29 +61,30 @@ impl ApiServer for Counting {
         if self.dead.load(Ordering::SeqCst) {
             return std::future::pending().await;
         }
-        let name = |kind: &ResourceKind| match kind {
-            ResourceKind::Class(_) => "class",
-            ResourceKind::Stream(_) => "stream",
-            ResourceKind::Job => "job",
-            ResourceKind::CronJob => "cronjob",
-            ResourceKind::BackfillRequest => "request",
-            ResourceKind::Event => "event",
+        let name = |resource: &Resource| match resource {
+            Resource::Classes(_) => "class",
+            Resource::Streams(_) => "stream",
+            Resource::Jobs => "job",
+            Resource::CronJobs => "cronjob",
+            Resource::BackfillRequests => "request",
+            Resource::Events => "event",
+            other => other.label(),
         };
         let requests = match &send {
-            Request::Create(kind, manifest) => {
+            Request::Create(resource, manifest) => {
                 let of = if manifest["involvedObject"]["kind"] == "StreamClass" {
                     " of a class"
                 } else {
                     ""
                 };
-                Some(format!("create {}{of} {}", name(kind), manifest["metadata"]["name"]))
+                Some(format!("create {}{of} {}", name(resource), manifest["metadata"]["name"]))
             }
-            Request::Delete { kind, object_name, .. } => {
-                Some(format!("delete {} {object_name}", name(kind)))
+            Request::Delete { resource, object_name, .. } => {
+                Some(format!("delete {} {object_name}", name(resource)))
             }
-            Request::Patch { kind, object_name, status, .. } => {
+            Request::Patch { resource, object_name, status, .. } => {
                 let part = if *status { "status" } else { "object" };
-                Some(format!("patch {} {part} {object_name}", name(kind)))
+                Some(format!("patch {} {part} {object_name}", name(resource)))
             }
             Request::JobResult { object_name, .. } => Some(format!("fate {object_name}")),
             Request::ReadLease(_) | Request::WriteLease(..) => None,

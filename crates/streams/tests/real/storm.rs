@@ -10,7 +10,7 @@ use kernel::Ambient;
 use parking_lot::Mutex;
 use serde_json::json;
 use streams::model::NamespacedName;
-use streams::model::watch::{ApiError, WatchEvent, WatchTarget};
+use streams::model::watch::{ApiError, Resource, WatchEvent};
 use streams::ports::api_server::{ApiServer, Request, Response};
 
 use crate::stage::{Running, Stage, connect, until};
@@ -42,7 +42,7 @@ impl Stormy {
 
 #[async_trait]
 impl ApiServer for Stormy {
-    fn watch(&self, what: WatchTarget) -> BoxStream<'static, WatchEvent> {
+    fn watch(&self, what: Resource) -> BoxStream<'static, WatchEvent> {
         self.api.watch(what)
     }
 

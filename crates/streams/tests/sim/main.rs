@@ -22,7 +22,7 @@ use streams::index::Index;
 use streams::model::phase::Phase;
 use streams::model::settings::Settings;
 use streams::model::template::Template;
-use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::model::watch::{ApiError, Object, Resource, WatchEvent};
 use streams::model::{CrdVersion, Key, NamespacedName};
 use streams::work::Effects;
 
@@ -60,16 +60,15 @@ impl Run {
         let settings = Settings { backfills_max: Some(2), requests_kept: 2, ..Settings::default() };
         let mut index = Index::new(settings);
         let classes = vec![Object::Class(server.class.clone())];
-        index.apply(&WatchTarget::Classes(CrdVersion::V1), WatchEvent::Snapshot(classes));
+        index.apply(&Resource::Classes(CrdVersion::V1), WatchEvent::Snapshot(classes));
         let templates = ["stream", "backfill", "batch"].map(|name| {
             let raw = json!({
                 "metadata": { "name": name, "namespace": "t", "resourceVersion": "1" },
                 "spec": { "spec": { "template": { "spec": { "containers": [{ "name": "c" }] } } } },
             });
-            Object::Template(Template::of(serde_json::from_value(raw).unwrap(), CrdVersion::V1))
+            Object::Template(Template::of(&serde_json::from_value(raw).unwrap(), CrdVersion::V1))
         });
-        index
-            .apply(&WatchTarget::Templates(CrdVersion::V1), WatchEvent::Snapshot(templates.into()));
+        index.apply(&Resource::Templates(CrdVersion::V1), WatchEvent::Snapshot(templates.into()));
         let at: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
         let ambient = Ambient::seeded(move || kernel::Timestamp(at.as_millisecond()), 1);
         Effects { api: server.clone(), index: Arc::new(Mutex::new(index)), ambient }

@@ -13,9 +13,9 @@ use streams::model::class::Class;
 use streams::model::job::{CronJob, Job, JobResult};
 use streams::model::meta::Revision;
 use streams::model::stream::Stream;
-use streams::model::watch::{ApiError, Object, WatchEvent, WatchTarget};
+use streams::model::watch::{ApiError, Object, Resource, WatchEvent};
 use streams::model::{GROUP, NamespacedName};
-use streams::ports::api_server::{ApiServer, Request, ResourceKind, Response};
+use streams::ports::api_server::{ApiServer, Request, Response};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -149,12 +149,12 @@ pub fn name(object: &Value) -> String {
 }
 
 impl Server {
-    pub fn watched(&self, kind: Kind) -> WatchTarget {
+    pub fn watched(&self, kind: Kind) -> Resource {
         match kind {
-            Kind::Stream => WatchTarget::Streams(self.class.clone().into()),
-            Kind::Job => WatchTarget::Jobs,
-            Kind::CronJob => WatchTarget::CronJobs,
-            Kind::BackfillRequest => WatchTarget::BackfillRequests,
+            Kind::Stream => Resource::Streams(self.class.clone().into()),
+            Kind::Job => Resource::Jobs,
+            Kind::CronJob => Resource::CronJobs,
+            Kind::BackfillRequest => Resource::BackfillRequests,
         }
     }
 
@@ -163,10 +163,10 @@ impl Server {
             serde_json::from_value(value.clone()).unwrap()
         }
         match kind {
-            Kind::Stream => Object::Stream(Stream::of(read(value), &self.class)),
-            Kind::Job => Object::Job(Job::of(read(value)).unwrap()),
-            Kind::CronJob => Object::CronJob(CronJob::of(read(value)).unwrap()),
-            Kind::BackfillRequest => Object::BackfillRequest(BackfillRequest::of(read(value))),
+            Kind::Stream => Object::Stream(Stream::of(&read(value), &self.class)),
+            Kind::Job => Object::Job(Job::of(&read(value)).unwrap()),
+            Kind::CronJob => Object::CronJob(CronJob::of(&read(value)).unwrap()),
+            Kind::BackfillRequest => Object::BackfillRequest(BackfillRequest::of(&read(value))),
         }
     }
 
@@ -189,7 +189,7 @@ impl Server {
     fn execute(&self, state: &mut State, send: &Request) -> Result<Response, ApiError> {
         let answer = |kind, value: &Value| Ok(Response::Object(self.object(kind, value).into()));
         match send {
-            Request::Create(ResourceKind::Event, _) => Ok(Response::Empty),
+            Request::Create(Resource::Events, _) => Ok(Response::Empty),
             Request::Create(resource, manifest) => {
                 let kind = kind_of(resource);
                 if kind == Kind::Job {
@@ -200,7 +200,7 @@ impl Server {
                     None => Err(ApiError::AlreadyExists),
                 }
             }
-            Request::Delete { kind: resource, object_name, uid, foreground } => {
+            Request::Delete { resource, object_name, uid, foreground } => {
                 let kind = kind_of(resource);
                 let Some(object) = state.get(kind, &object_name.name) else {
                     return Err(ApiError::NotFound);
@@ -217,7 +217,7 @@ impl Server {
                 let object = state.put(kind, object);
                 answer(kind, &object)
             }
-            Request::Patch { kind: resource, object_name, patch, .. } => {
+            Request::Patch { resource, object_name, patch, .. } => {
                 let kind = kind_of(resource);
                 let Some(object) = state.get(kind, &object_name.name) else {
                     return Err(ApiError::NotFound);
@@ -255,13 +255,13 @@ impl Server {
     }
 }
 
-fn kind_of(resource: &ResourceKind) -> Kind {
+fn kind_of(resource: &Resource) -> Kind {
     match resource {
-        ResourceKind::Stream(_) => Kind::Stream,
-        ResourceKind::Job => Kind::Job,
-        ResourceKind::CronJob => Kind::CronJob,
-        ResourceKind::BackfillRequest => Kind::BackfillRequest,
-        ResourceKind::Class(_) | ResourceKind::Event => panic!("{resource:?} is not simulated"),
+        Resource::Streams(_) => Kind::Stream,
+        Resource::Jobs => Kind::Job,
+        Resource::CronJobs => Kind::CronJob,
+        Resource::BackfillRequests => Kind::BackfillRequest,
+        other => panic!("{other:?} is not simulated"),
     }
 }
 
@@ -283,7 +283,7 @@ pub fn merge(object: &mut Value, patch: &Value) {
 
 #[async_trait]
 impl ApiServer for Server {
-    fn watch(&self, _: WatchTarget) -> BoxStream<'static, WatchEvent> {
+    fn watch(&self, _: Resource) -> BoxStream<'static, WatchEvent> {
         futures::stream::pending().boxed()
     }
 
@@ -307,5 +307,5 @@ pub fn class() -> Class {
         "metadata": { "name": "class-a", "uid": "class", "resourceVersion": "1" },
         "spec": { "apiGroupRef": GROUP, "apiVersion": "v1", "kindRef": "A", "pluralName": "as" },
     });
-    Class::of(serde_json::from_value(raw).unwrap(), streams::model::CrdVersion::V1)
+    Class::of(&serde_json::from_value(raw).unwrap(), streams::model::CrdVersion::V1)
 }

@@ -1,4 +1,4 @@
-//! The control plane, as an agent sees it.
+//! The client of the control plane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use url::Url;
 use super::{PAUSE, Settings};
 use crate::model::kind::Summary;
 
-/// How long the control plane may think about a question before it answers that nothing is new.
+/// How long the control plane waits for a change before it responds that there is none.
 const WAIT: Duration = Duration::from_secs(25);
-/// A list of everything may be long.
+/// A complete list may be long.
 const BYTES_MAX: usize = 256 << 20;
-/// A token that ends within this is not used any more.
+/// A token that expires within this time is not used.
 const LEFT: Duration = Duration::from_secs(30);
 
-/// What the control plane wants that it did not want before.
+/// A change of the desired instances of a kind.
 pub struct Delta {
     pub kind: String,
-    /// All there is.
+    /// The items are all that exist.
     pub full: bool,
     pub items: Vec<Value>,
     pub gone: Vec<String>,
@@ -58,16 +58,16 @@ impl ControlPlane {
 
     pub async fn kinds(&self) -> Result<Vec<Summary>> {
         let response = self.call("kinds", Method::GET, "/api/v1/fleet/kinds", None).await?;
-        json(expect(response)?, BYTES_MAX).await
+        json(response, BYTES_MAX).await
     }
 
-    /// Tells of everything that is wanted of a kind, and then of what changes.
+    /// Sends all desired instances of a kind, and then their changes.
     pub async fn follow(&self, kind: Summary, poll: Duration, deltas: mpsc::Sender<Delta>) {
         let mut after = None;
         loop {
             match self.delta(&kind, after).await {
                 Ok((delta, revision)) => {
-                    // One that cannot wait says the same again: it is not asked in a hurry.
+                    // Without long polling it would respond at once with the same list.
                     let idle = revision.is_none();
                     after = revision;
                     if deltas.send(delta).await.is_err() {
@@ -78,7 +78,7 @@ impl ControlPlane {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, kind = kind.kind, "the control plane does not answer");
+                    tracing::warn!(%error, kind = kind.kind, "reading desired instances failed; retrying");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -93,7 +93,7 @@ impl ControlPlane {
                 format!("{base}?manifests=true&after={after}&wait={}", WAIT.as_secs())
             }
         };
-        let response = expect(self.call("list", Method::GET, &path, None).await?)?;
+        let response = self.call("list", Method::GET, &path, None).await?;
         let revision = response.headers().get("x-revision").and_then(|text| text.to_str().ok());
         let revision = revision.and_then(|text| text.parse().ok());
         let mut body: Value = json(response, BYTES_MAX).await?;
@@ -110,12 +110,12 @@ impl ControlPlane {
     pub async fn report(&self, kind: &Summary, statuses: &Map<String, Value>) -> Result<()> {
         let path = self.path(kind, &format!("/{}/status", kind.plural));
         let body = Value::Object(statuses.clone());
-        expect(self.call("report", Method::PUT, &path, Some(&body)).await?).map(drop)
+        self.call("report", Method::PUT, &path, Some(&body)).await.map(drop)
     }
 
     pub async fn report_cluster(&self, kind: &Summary, body: &Value) -> Result<()> {
         let path = self.path(kind, "/status");
-        expect(self.call("report cluster", Method::PUT, &path, Some(body)).await?).map(drop)
+        self.call("report cluster", Method::PUT, &path, Some(body)).await.map(drop)
     }
 
     fn path(&self, kind: &Summary, rest: &str) -> String {
@@ -137,12 +137,12 @@ impl ControlPlane {
                 request = request.json(body);
             }
             let response = self.target.http(what, request).await?;
-            // A key may have been changed: a new token is tried once.
+            // Keys may have been rotated: a new token is tried once.
             if fresh || response.status() != StatusCode::UNAUTHORIZED {
-                return Ok(response);
+                return expect(response);
             }
         }
-        Err(Error::unavailable("the control plane", "it takes no token"))
+        Err(Error::unavailable("the control plane", "it rejects new tokens"))
     }
 
     async fn token(&self, fresh: bool) -> Result<String> {
@@ -162,12 +162,12 @@ impl ControlPlane {
             ("client_secret", client_secret.expose()),
         ];
         let request = self.issuer.request(Method::POST, endpoint).form(&form);
-        let answer = expect(self.issuer.http("token", request).await?)?;
-        let answer: Value = json(answer, BYTES_MAX).await?;
-        let Some(token) = answer["access_token"].as_str() else {
-            return Err(Error::unavailable("the issuer", "its answer has no token"));
+        let response = expect(self.issuer.http("token", request).await?)?;
+        let response: Value = json(response, BYTES_MAX).await?;
+        let Some(token) = response["access_token"].as_str() else {
+            return Err(Error::unavailable("the issuer", "its response has no token"));
         };
-        let lifetime = Duration::from_secs(answer["expires_in"].as_u64().unwrap_or(60));
+        let lifetime = Duration::from_secs(response["expires_in"].as_u64().unwrap_or(60));
         *self.token.lock() = Some((token.to_owned(), Instant::now() + lifetime));
         Ok(token.to_owned())
     }
@@ -182,7 +182,7 @@ fn expect(response: Response) -> Result<Response> {
         status if status.is_success() => Ok(response),
         status => {
             let path = response.url().path().to_owned();
-            Err(Error::unavailable(format!("{path} ({status})"), "it answered with an error"))
+            Err(Error::unavailable(format!("{path} ({status})"), "it responded with an error"))
         }
     }
 }

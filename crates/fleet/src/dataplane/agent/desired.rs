@@ -1,14 +1,14 @@
-//! One desired instance of the control plane, as Kubernetes objects.
+//! A desired instance of the control plane as Kubernetes objects.
 
 use kernel::{Error, Result};
 use serde_json::{Map, Value, json};
 
 use crate::ports::kubernetes::ObjectRef;
 
-/// On everything that an agent makes: whose it is.
+/// On all objects of an agent: the cluster and the instance.
 pub const AGENT: &str = "mainstay.io/agent";
 pub const INSTANCE: &str = "mainstay.io/instance";
-/// On the namespace: which placement of the instance it belongs to.
+/// On the namespace: the placement of the instance.
 pub const PLACEMENT: &str = "mainstay.io/placement";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +20,7 @@ pub struct DesiredInstance {
     pub deleted: bool,
     pub suspended: bool,
     pub versions: Value,
-    /// The cluster's own router, which names may lead to; empty if it has none.
+    /// The cluster's router, a target of DNS names; empty if it has none.
     pub router: String,
     /// The namespace first.
     pub objects: Vec<Value>,
@@ -65,7 +65,7 @@ impl DesiredInstance {
     }
 }
 
-/// Labels an object and the pods that it will have, so that both are seen.
+/// Labels an object and its pods, so that both are watched.
 fn mark(object: &mut Value, cluster: &str, id: &str) {
     label(&mut object["metadata"], cluster, id);
     if object["spec"]["template"].is_object() {
@@ -81,7 +81,7 @@ fn label(metadata: &mut Value, cluster: &str, id: &str) {
     metadata["labels"][INSTANCE] = id.into();
 }
 
-/// No pods, but everything else stays.
+/// Removes the pods and keeps everything else.
 fn scale_to_zero(object: &mut Value) {
     if matches!(object["kind"].as_str(), Some("Deployment" | "StatefulSet" | "ReplicaSet")) {
         object["spec"]["replicas"] = 0.into();

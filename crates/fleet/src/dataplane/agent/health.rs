@@ -1,4 +1,4 @@
-//! How an instance is, from its objects' own conditions. Pure.
+//! The health of an instance, from the conditions of its objects. Pure.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub enum Health {
     Broken(String),
 }
 
-/// What a pod may be waiting for that it will not get by itself.
+/// Reasons why a pod waits that only a change resolves.
 const UNRECOVERABLE: &[&str] = &[
     "CrashLoopBackOff",
     "ImagePullBackOff",
@@ -21,7 +21,7 @@ const UNRECOVERABLE: &[&str] = &[
     "CreateContainerError",
 ];
 
-/// `found` are all of its objects, as they are.
+/// `found` are all of its objects.
 pub fn assess(found: &[Value], pods: &[Value], suspended: bool) -> Health {
     let mut missing = Vec::new();
     for object in found {
@@ -90,7 +90,8 @@ fn object_health(object: &Value) -> Health {
     }
 }
 
-/// What others define says so itself; what has nothing to say is ready when it is there.
+/// Custom resources have a condition `Ready`; built-in kinds without conditions are ready when they
+/// exist.
 fn custom(object: &Value, named: &str) -> Health {
     let status = &object["status"];
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -115,7 +116,7 @@ fn custom(object: &Value, named: &str) -> Health {
     }
 }
 
-/// The message of a condition that has this status.
+/// The reason and message of a condition that has this status.
 fn condition(status: &Value, of: &str, is: &str) -> Option<String> {
     let conditions = status["conditions"].as_array()?;
     let found = conditions.iter().find(|one| one["type"] == of && one["status"] == is)?;

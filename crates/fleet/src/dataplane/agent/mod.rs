@@ -1,7 +1,7 @@
-//! `mainstay agent`: the data plane of a Kubernetes cluster. What the control plane wants of the
-//! cluster becomes objects there, and what becomes of them is reported.
+//! `mainstay agent`: the data plane of a Kubernetes cluster. Applies the desired instances of the
+//! control plane as objects of the cluster, and reports their status.
 //!
-//! The API server is the only memory: an agent that is killed begins where it was.
+//! All state is in the API server: an agent that is killed continues from there.
 
 mod control_plane;
 mod desired;
@@ -25,13 +25,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::dataplane::ready_condition;
 use crate::model::kind::Summary;
 use crate::ports::kubernetes::{KubeClient, ObjectRef, REQUEST_TIMEOUT};
 use control_plane::{ControlPlane, Delta};
 use desired::DesiredInstance;
 use object_cache::ObjectCache;
 
-/// What an agent is started with.
+/// The settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub control_plane_url: String,
@@ -40,16 +41,16 @@ pub struct Settings {
     pub sso_url: String,
     pub client_id: String,
     pub client_secret: Secret,
-    /// Between two questions, where waiting for the answer is not possible.
+    /// The interval of requests to a control plane that has no long polling.
     pub poll: Duration,
-    /// Between two reports of everything.
+    /// The interval of complete reports.
     pub resync: Duration,
-    /// Versions by kind and component; what is not named is `latest`.
+    /// Versions by kind and component; `latest` if none is named.
     pub offers: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
 impl Settings {
-    /// From values by the names that existing agents know.
+    /// Reads values by the names that existing agents use.
     pub fn from_values(value: impl Fn(&str) -> Option<String>) -> Result<Settings> {
         let given = |name: &str| {
             let value = value(name).map(|text| text.trim().to_owned());
@@ -76,7 +77,7 @@ impl Settings {
         })
     }
 
-    /// From a directory with a file for each.
+    /// Reads a directory with a file for each value.
     pub fn from_dir(dir: &Path) -> Result<Settings> {
         Settings::from_values(|name| std::fs::read_to_string(dir.join(name)).ok())
     }
@@ -96,11 +97,11 @@ fn seconds(text: &str) -> Option<Duration> {
     .filter(|pause| !pause.is_zero())
 }
 
-/// After something could not be done.
+/// The delay after a failed request.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Changes of the control plane that are not yet looked at: each holds a whole list at most.
+/// Deltas that are not applied yet: each has at most the whole list.
 const DELTAS_MAX: usize = 8;
-/// Instances that are worked on at once.
+/// Instances that are reconciled concurrently.
 const AT_ONCE: usize = 16;
 
 /// Serves a cluster until `stop`.
@@ -128,8 +129,11 @@ pub async fn run(
         reported: HashMap::new(),
         kinds: BTreeMap::new(),
         registered: false,
+        deltas,
+        tasks: tasks.clone(),
+        stop: stop.clone(),
     };
-    stop.run_until_cancelled(agent.serve(&deltas, desired, &tasks, &stop)).await;
+    stop.run_until_cancelled(agent.serve(desired)).await;
     stop.cancel();
     tasks.close();
     tasks.wait().await;
@@ -147,18 +151,15 @@ struct Agent {
     /// The last report of each instance.
     reported: HashMap<String, Value>,
     kinds: BTreeMap<String, Summary>,
-    /// The control plane knows of the cluster.
+    /// The control plane has accepted the report of the cluster.
     registered: bool,
+    deltas: mpsc::Sender<Delta>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 impl Agent {
-    async fn serve(
-        mut self,
-        deltas: &mpsc::Sender<Delta>,
-        mut desired: mpsc::Receiver<Delta>,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) {
+    async fn serve(mut self, mut desired: mpsc::Receiver<Delta>) {
         let mut resync = tokio::time::interval(self.settings.resync);
         loop {
             tokio::select! {
@@ -168,14 +169,14 @@ impl Agent {
                 }
                 ids = self.cache.changed() => self.enqueue(ids, Lane::Normal),
                 _ = resync.tick() => {
-                    self.register(deltas, tasks, stop).await;
-                    // Everything is reported again, also what did not change.
+                    self.register().await;
+                    // Everything is reported again, including what did not change.
                     self.reported.clear();
                     self.queue.sweep();
                     self.enqueue(self.instances.keys().cloned(), Lane::Normal);
                 }
                 () = tokio::time::sleep(PAUSE), if !self.registered => {
-                    self.register(deltas, tasks, stop).await;
+                    self.register().await;
                 }
                 (id, _) = self.queue.pop() => self.reconcile(id).await,
             }
@@ -186,37 +187,26 @@ impl Agent {
         ids.into_iter().for_each(|id| self.queue.push(id, lane));
     }
 
-    /// Asks which kinds there are, and says that the cluster is there.
-    async fn register(
-        &mut self,
-        deltas: &mpsc::Sender<Delta>,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) {
-        let done = async {
-            self.follow_kinds(deltas, tasks, stop).await?;
-            self.report_cluster().await
+    /// Lists the kinds and reports the cluster.
+    async fn register(&mut self) {
+        let done = match self.follow_kinds().await {
+            Ok(()) => self.report_cluster().await,
+            failed => failed,
         };
-        let done: Result<()> = done.await;
         self.registered = done.is_ok();
         if let Err(error) = done {
-            tracing::warn!(%error, "the control plane does not know of this cluster");
+            tracing::warn!(%error, "registering the cluster failed; retrying");
         }
     }
 
-    /// Each kind is followed from now on.
-    async fn follow_kinds(
-        &mut self,
-        deltas: &mpsc::Sender<Delta>,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) -> Result<()> {
+    /// Starts to follow each kind that is new.
+    async fn follow_kinds(&mut self) -> Result<()> {
         for kind in self.control_plane.kinds().await? {
             if !self.kinds.contains_key(&kind.kind) {
                 let (control_plane, kind, deltas) =
-                    (self.control_plane.clone(), kind.clone(), deltas.clone());
-                let (poll, stop) = (self.settings.poll, stop.clone());
-                tasks.spawn(async move {
+                    (self.control_plane.clone(), kind.clone(), self.deltas.clone());
+                let (poll, stop) = (self.settings.poll, self.stop.clone());
+                self.tasks.spawn(async move {
                     stop.run_until_cancelled(control_plane.follow(kind, poll, deltas)).await;
                 });
             }
@@ -225,7 +215,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What is new; says whom that concerns.
+    /// Returns the instances that changed.
     fn apply_delta(&mut self, delta: Delta) -> Vec<String> {
         let mut ids = Vec::new();
         if delta.full {
@@ -245,7 +235,7 @@ impl Agent {
                     ids.push(desired.id.clone());
                     self.instances.insert(desired.id.clone(), Arc::new(desired));
                 }
-                Err(error) => tracing::warn!(%error, "an instance cannot be read"),
+                Err(error) => tracing::warn!(%error, "ignoring an instance that cannot be parsed"),
             }
         }
         ids
@@ -276,7 +266,7 @@ impl Agent {
                 // Its deletion is not complete.
                 Ok(None) => drop(outcomes.insert(id, Outcome::Done(Some(Instant::now() + PAUSE)))),
                 Err(error) => {
-                    tracing::warn!(%id, %error, "an instance is behind");
+                    tracing::warn!(%id, %error, "reconciling an instance failed; retrying");
                     outcomes.insert(id, Outcome::Retry("reconcile", Duration::ZERO));
                 }
             }
@@ -286,7 +276,7 @@ impl Agent {
             match self.control_plane.report(kind, &statuses).await {
                 Ok(()) => self.reported.extend(statuses),
                 Err(error) => {
-                    tracing::warn!(%error, "what changed could not be reported");
+                    tracing::warn!(%error, "reporting status failed; retrying");
                     let retry = Outcome::Retry("report", Duration::ZERO);
                     outcomes.extend(statuses.into_iter().map(|(id, _)| (id, retry)));
                 }
@@ -298,16 +288,16 @@ impl Agent {
         }
     }
 
-    /// That the cluster is there, and what it can run.
+    /// Reports whether the cluster works, and the versions that it can run.
     async fn report_cluster(&self) -> Result<()> {
         let (status, message) =
             match self.cluster.get(&ObjectRef::new("v1", "Namespace", "", "default")).await {
                 Ok(_) => ("True", String::new()),
                 Err(error) => ("False", error.to_string()),
             };
-        let ready = json!({ "type": "Ready", "status": status, "reason": "", "message": message });
+        let ready = ready_condition(status, "", &message);
         for kind in self.kinds.values() {
-            let mut body = json!({ "conditions": [ready] });
+            let mut body = ready.clone();
             if let Some(versions) = &kind.versions {
                 let offers = self.settings.offers.get(&kind.kind);
                 let offered = |component: &String| {
@@ -334,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_by_the_names_that_existing_agents_know() {
+    fn settings_are_read_by_the_names_that_existing_agents_use() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         for (name, text) in [

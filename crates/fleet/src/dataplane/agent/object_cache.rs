@@ -1,4 +1,4 @@
-//! Everything of ours on the cluster, as the API server tells of it.
+//! A cache of our objects on the cluster, fed by watches.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct ObjectCache {
 #[derive(Default)]
 struct CacheInner {
     state: Mutex<CacheState>,
-    /// Something is in `changed`, or a kind was listed.
+    /// Notified when `changed` grows.
     changes: Notify,
     listed: Notify,
 }
@@ -43,7 +43,7 @@ struct CacheState {
     /// Instances of which something changed.
     changed: BTreeSet<String>,
     watched: HashSet<GroupVersionKind>,
-    /// Kinds whose first list is complete: what is not there does not exist.
+    /// Kinds whose first list is complete: other objects of them do not exist.
     complete: HashSet<GroupVersionKind>,
 }
 
@@ -74,7 +74,7 @@ impl ObjectCache {
         }
     }
 
-    /// Watches objects of a kind from now on; returns when those that are there are known.
+    /// Starts to watch a kind. Returns when its objects are listed.
     pub async fn watch(&self, name: &ObjectRef) -> Result<()> {
         let kind = name.kind();
         if self.inner.state.lock().complete.contains(&kind) {

@@ -1,4 +1,4 @@
-//! Makes one instance so, as far as that goes at once, and says how it is.
+//! Reconciles one instance as far as possible without waiting, and reports its status.
 
 use kernel::{Error, Result};
 use serde_json::{Value, json};
@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::desired::{DesiredInstance, PLACEMENT};
 use super::health::{Health, assess};
 use super::object_cache::ObjectCache;
+use crate::dataplane::ready_condition;
 use crate::ports::kubernetes::{KubeClient, ObjectRef, covers};
 
-/// Returns what to report; nothing while it is on its way out.
+/// Returns the report; none while the instance is being deleted.
 pub async fn reconcile(
     desired: &DesiredInstance,
     cluster: &KubeClient,
@@ -18,8 +19,10 @@ pub async fn reconcile(
         return remove(desired, cluster, cache).await;
     }
     match apply(desired, cluster, cache).await {
-        // What the API server refuses for good will not become better by itself.
-        Err(Error::Invalid { message, .. }) => Ok(Some(condition("False", "Error", &message))),
+        // A retry of an invalid manifest would have the same result.
+        Err(Error::Invalid { message, .. }) => {
+            Ok(Some(ready_condition("False", "Error", &message)))
+        }
         done => done.map(Some),
     }
 }
@@ -37,11 +40,15 @@ async fn apply(
         let going = !found["metadata"]["deletionTimestamp"].is_null();
         let other = found["metadata"]["annotations"][PLACEMENT] != desired.placement;
         if other && !going {
-            // Another placement of the same instance: it has to go first.
+            // Of another placement of the same instance: it is deleted first.
             cluster.delete(&namespace).await?;
         }
         if other || going {
-            return Ok(condition("False", "Installing", "what was there before is being removed"));
+            return Ok(ready_condition(
+                "False",
+                "Installing",
+                "what was there before is being removed",
+            ));
         }
     }
     let mut names = Vec::new();
@@ -65,17 +72,17 @@ async fn apply(
         Health::Installing(String::new())
     };
     let mut report = match health {
-        Health::Ready => condition("True", "", ""),
-        Health::Suspended => condition("False", "Suspended", ""),
-        Health::Installing(what) => condition("False", "Installing", &what),
-        Health::Broken(why) => condition("False", "Error", &why),
+        Health::Ready => ready_condition("True", "", ""),
+        Health::Suspended => ready_condition("False", "Suspended", ""),
+        Health::Installing(what) => ready_condition("False", "Installing", &what),
+        Health::Broken(why) => ready_condition("False", "Error", &why),
     };
     report["versions"] = desired.versions.clone();
     report["routes"] = routes(desired, &found).into();
     Ok(report)
 }
 
-/// Everything goes, the namespace last. Gone is only what the API server does not know any more.
+/// Deletes everything, the namespace last. It is deleted when the API server has none of it.
 async fn remove(
     desired: &DesiredInstance,
     cluster: &KubeClient,
@@ -94,11 +101,10 @@ async fn remove(
             None => {}
         }
     }
-    Ok((!left).then(|| condition("False", "Deleted", "")))
+    Ok((!left).then(|| ready_condition("False", "Deleted", "")))
 }
 
-/// Where its names should lead: what its objects were given by the cluster, or the cluster's own
-/// router.
+/// The targets of its DNS names: the load balancers of its objects, or else the cluster's router.
 fn routes(desired: &DesiredInstance, found: &[Value]) -> Vec<Value> {
     let given = found.iter().filter_map(|object| {
         let host = object["status"]["loadBalancer"]["ingress"][0]["hostname"].as_str()?;
@@ -115,9 +121,4 @@ fn routes(desired: &DesiredInstance, found: &[Value]) -> Vec<Value> {
     } else {
         routes
     }
-}
-
-fn condition(status: &str, reason: &str, message: &str) -> Value {
-    let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": message });
-    json!({ "conditions": [ready] })
 }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::output::Output;
-use super::readiness::ReadinessFile;
+use super::readiness::read_facts;
 use super::record::{Intent, Record};
 use super::start::start;
 use super::{ProcessSpec, State, SupervisorInner};
@@ -39,6 +39,7 @@ pub struct Request {
     pub done: oneshot::Sender<Result<()>>,
 }
 
+#[derive(Clone)]
 pub enum Operation {
     Run(ProcessSpec),
     Suspend,
@@ -116,8 +117,8 @@ impl ProcessActor {
 
     fn ready(&self) -> Option<State> {
         self.ready_since?;
-        let readiness = ReadinessFile::read(&self.dir, *self.record.ports.first()?).ok()?;
-        Some(State::Ready { port: readiness.port, facts: readiness.facts })
+        let (port, facts) = read_facts(&self.dir, *self.record.ports.first()?).ok()?;
+        Some(State::Ready { port, facts })
     }
 
     fn process(&self) -> Option<&Identity> {
@@ -221,7 +222,7 @@ impl ProcessActor {
             }
             match self.watch().await {
                 ProcessEvent::Requested(request) => return request,
-                ProcessEvent::Ready(readiness) => self.became_ready(readiness).await,
+                ProcessEvent::Ready(state) => self.became_ready(state).await,
                 ProcessEvent::Exited(reason) => {
                     let was_ready = self.ready_since.take();
                     if was_ready.is_some_and(|since| since.elapsed() > STABLE_AFTER) {
@@ -290,7 +291,7 @@ impl ProcessActor {
             let mut pause = Duration::from_millis(10);
             loop {
                 match spec.ready.check(dir, port, attempt.output_from).await {
-                    Ok(readiness) => return ProcessEvent::Ready(readiness),
+                    Ok(state) => return ProcessEvent::Ready(state),
                     Err(why) if Instant::now() >= deadline => {
                         return ProcessEvent::StartTimeout(format!(
                             "it was not ready after {} s: {why}",
@@ -310,7 +311,7 @@ impl ProcessActor {
         }
     }
 
-    async fn became_ready(&mut self, readiness: ReadinessFile) {
+    async fn became_ready(&mut self, state: State) {
         self.ready_since = Some(Instant::now());
         let mut record = self.record.clone();
         if let Some(attempt) = &mut record.attempt {
@@ -320,8 +321,10 @@ impl ProcessActor {
             // The next server finds out again; this one knows.
             tracing::warn!(instance = self.id, %error, "recording an instance's readiness failed");
         }
-        tracing::info!(instance = self.id, port = readiness.port, "an instance is ready");
-        self.publish(State::Ready { port: readiness.port, facts: readiness.facts });
+        if let State::Ready { port, .. } = &state {
+            tracing::info!(instance = self.id, port, "an instance is ready");
+        }
+        self.publish(state);
     }
 
     fn failed(&mut self, reason: String, was_ready: bool) {
@@ -389,7 +392,7 @@ impl ProcessActor {
 
 enum ProcessEvent {
     Requested(Request),
-    Ready(ReadinessFile),
+    Ready(State),
     Exited(String),
     StartTimeout(String),
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::select_all;
 use kernel::Result;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,7 @@ use super::{ProcessSpec, Readiness, State, Supervisor};
 use crate::Fleet;
 use crate::commands::agent_report::ingest_reports;
 use crate::commands::local_cluster::register;
+use crate::dataplane::ready_condition;
 use crate::model::cluster::{Cluster, LOCAL_ID};
 use crate::model::instance::{self, Instance};
 use crate::model::kind::{Kind, Local};
@@ -138,26 +139,28 @@ impl LocalAgent {
         let local = kind.file.local.as_ref()?;
         let done = match instance.phase {
             instance::Phase::Deprovision => match self.supervisor.remove(&instance.id).await {
-                Ok(()) => return Some(condition("False", "Deleted", "")),
+                Ok(()) => return Some(ready_condition("False", "Deleted", "")),
                 failed => failed,
             },
             instance::Phase::Suspending | instance::Phase::Suspended => {
                 match self.supervisor.suspend(&instance.id).await {
-                    Ok(()) => return Some(condition("False", "Suspended", "")),
+                    Ok(()) => return Some(ready_condition("False", "Suspended", "")),
                     failed => failed,
                 }
             }
             _ => self.supervisor.run(process_spec(&self.fleet, kind, local, instance)).await,
         };
         if let Err(error) = done {
-            return Some(condition("False", "Error", &error.to_string()));
+            return Some(ready_condition("False", "Error", &error.to_string()));
         }
         Some(match self.supervisor.state(&instance.id) {
-            State::Starting => condition("False", "Installing", ""),
-            State::Failed { reason, restarts } => {
-                condition("False", "Error", &format!("{reason} (started again {restarts} times)"))
-            }
-            State::Gone => condition("False", "Installing", "it was suspended"),
+            State::Starting => ready_condition("False", "Installing", ""),
+            State::Failed { reason, restarts } => ready_condition(
+                "False",
+                "Error",
+                &format!("{reason} (started again {restarts} times)"),
+            ),
+            State::Gone => ready_condition("False", "Installing", "it was suspended"),
             State::Ready { port, facts } => ready(kind, local, port, &facts),
         })
     }
@@ -196,7 +199,7 @@ fn process_spec(fleet: &Fleet, kind: &Kind, local: &Local, instance: &Instance) 
 
 fn ready(kind: &Kind, local: &Local, port: u16, facts: &BTreeMap<String, String>) -> Value {
     let message = facts.get("note").map(String::as_str).unwrap_or_default();
-    let mut report = condition("True", "", message);
+    let mut report = ready_condition("True", "", message);
     report["address"] = local.endpoint.replace("${port}", &port.to_string()).into();
     let version = facts.get("version").map_or("local", String::as_str);
     if let Some(versions) = &kind.file.versions {
@@ -210,9 +213,4 @@ fn ready(kind: &Kind, local: &Local, port: u16, facts: &BTreeMap<String, String>
         report["versions"] = Value::Object(reported);
     }
     report
-}
-
-fn condition(status: &str, reason: &str, message: &str) -> Value {
-    let ready = json!({"type": "Ready", "status": status, "reason": reason, "message": message});
-    json!({ "conditions": [ready] })
 }

@@ -142,17 +142,17 @@ impl Supervisor {
     pub async fn run(&self, spec: ProcessSpec) -> Result<()> {
         check(&spec)?;
         let id = spec.id.clone();
-        self.request(&id, true, || Operation::Run(spec.clone())).await
+        self.request(&id, Operation::Run(spec)).await
     }
 
     /// Stops it and removes its directory. Idempotent.
     pub async fn remove(&self, id: &str) -> Result<()> {
-        self.request(id, false, || Operation::Remove).await
+        self.request(id, Operation::Remove).await
     }
 
     /// Stops the process and keeps its data. [`Supervisor::run`] starts it again.
     pub async fn suspend(&self, id: &str) -> Result<()> {
-        self.request(id, false, || Operation::Suspend).await
+        self.request(id, Operation::Suspend).await
     }
 
     pub fn state(&self, id: &str) -> State {
@@ -184,18 +184,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the actor has handled a request. An unknown instance needs none, unless `create`
-    /// is set.
-    async fn request(
-        &self,
-        id: &str,
-        create: bool,
-        operation: impl Fn() -> Operation,
-    ) -> Result<()> {
-        let stopped = || Error::Unavailable {
-            what: format!("the supervisor of instance {id}"),
-            source: None,
-        };
+    /// Waits until the actor has handled a request. An unknown instance is created if it is to run.
+    async fn request(&self, id: &str, operation: Operation) -> Result<()> {
         // An actor that has just removed its instance does not reply; the next one does.
         for _ in 0..3 {
             if self.inner.stop.is_cancelled() {
@@ -205,18 +195,20 @@ impl Supervisor {
                 let mut instances = self.inner.instances.lock();
                 match instances.get(id) {
                     Some(instance) => instance.requests.clone(),
-                    None if create => self.inner.spawn_actor(&mut instances, Record::new(id)),
+                    None if matches!(operation, Operation::Run(_)) => {
+                        self.inner.spawn_actor(&mut instances, Record::new(id))
+                    }
                     None => return Ok(()),
                 }
             };
             let (done, result) = oneshot::channel();
-            if requests.send(Request { operation: operation(), done }).await.is_ok()
+            if requests.send(Request { operation: operation.clone(), done }).await.is_ok()
                 && let Ok(result) = result.await
             {
                 return result;
             }
         }
-        Err(stopped())
+        Err(Error::Unavailable { what: format!("the supervisor of instance {id}"), source: None })
     }
 }
 

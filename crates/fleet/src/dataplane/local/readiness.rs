@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::State;
 use super::output::Output;
 
 /// What shows that an instance is ready.
@@ -30,20 +31,14 @@ pub const FACTS: &str = "facts.json";
 /// A process that takes longer to respond on the loopback is not ready.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct ReadinessFile {
-    pub port: u16,
-    pub facts: BTreeMap<String, String>,
-}
-
 impl Readiness {
-    /// Returns the port and facts of a ready instance, or why it is not ready.
-    pub async fn check(&self, dir: &Path, port: u16, from: u64) -> Result<ReadinessFile, String> {
-        let file = ReadinessFile::read(dir, port)?;
+    /// Returns the state of a ready instance, or why it is not ready.
+    pub async fn check(&self, dir: &Path, port: u16, from: u64) -> Result<State, String> {
+        let (port, facts) = read_facts(dir, port)?;
         let probe = async {
             match self {
-                Readiness::Tcp => connect(file.port).await.map(drop),
-                Readiness::Http { path } => get(file.port, path).await,
+                Readiness::Tcp => connect(port).await.map(drop),
+                Readiness::Http { path } => get(port, path).await,
                 Readiness::Line { text } => {
                     if Output::in_dir(dir).contains(text, from) {
                         Ok(())
@@ -54,26 +49,24 @@ impl Readiness {
             }
         };
         let result = tokio::time::timeout(PROBE_TIMEOUT, probe).await;
-        result.unwrap_or_else(|_| Err(format!("port {} does not respond", file.port)))?;
-        Ok(file)
+        result.unwrap_or_else(|_| Err(format!("port {port} does not respond")))?;
+        Ok(State::Ready { port, facts })
     }
 }
 
-impl ReadinessFile {
-    /// Reads what the process reports, if anything. The port that it names wins.
-    pub fn read(dir: &Path, port: u16) -> Result<ReadinessFile, String> {
-        let facts: BTreeMap<String, String> = match std::fs::read(dir.join(FACTS)) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| format!("{FACTS} is not a flat map of strings: {error}"))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(format!("{FACTS} cannot be read: {error}")),
-        };
-        let port = match facts.get("port") {
-            Some(own) => own.parse().map_err(|_| format!("{FACTS}: port: {own} is not a port"))?,
-            None => port,
-        };
-        Ok(ReadinessFile { port, facts })
-    }
+/// Reads what the process reports, if anything. The port that it names wins.
+pub fn read_facts(dir: &Path, port: u16) -> Result<(u16, BTreeMap<String, String>), String> {
+    let facts: BTreeMap<String, String> = match std::fs::read(dir.join(FACTS)) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|error| format!("{FACTS} is not a flat map of strings: {error}"))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+        Err(error) => return Err(format!("{FACTS} cannot be read: {error}")),
+    };
+    let port = match facts.get("port") {
+        Some(own) => own.parse().map_err(|_| format!("{FACTS}: port: {own} is not a port"))?,
+        None => port,
+    };
+    Ok((port, facts))
 }
 
 /// For the process itself: reports about it. A reader finds the old or the new facts.

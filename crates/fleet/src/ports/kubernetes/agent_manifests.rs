@@ -1,4 +1,4 @@
-//! What a cluster is given so that its agent runs on it: namespace, rights, parameters, program.
+//! The objects that run the agent on a cluster: namespace, RBAC, parameters, Deployment.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Config, ObjectRef};
 
-/// On everything that we put on a cluster.
+/// On all objects that we apply to a cluster.
 pub const CLUSTER_LABEL: &str = "mainstay.io/cluster";
 const APP: &str = "mainstay-agent";
 const PARAMETERS: &str = "mainstay-agent-parameters";
@@ -19,7 +19,7 @@ const PULL_SECRET: &str = "mainstay-pull-secret";
 /// Where the agent finds its parameters.
 pub const PARAMETERS_DIR: &str = "/etc/mainstay/agent";
 
-/// What the objects of one cluster are made from.
+/// The inputs of the objects of one cluster.
 pub struct AgentManifests<'a> {
     pub config: &'a Config,
     pub cluster: &'a str,
@@ -27,12 +27,12 @@ pub struct AgentManifests<'a> {
     pub parameters: &'a BTreeMap<String, String>,
     /// The text of the pull secret; empty if none is needed.
     pub pull_secret: &'a str,
-    /// The kinds of objects that the agent will have to make.
+    /// The kinds of objects that the agent applies.
     pub kinds: &'a [GroupVersionKind],
 }
 
 impl AgentManifests<'_> {
-    /// In the order in which they are made.
+    /// In the order of application.
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = vec![self.namespace(), self.account(), self.role(), self.binding()];
         if !self.pull_secret.is_empty() {
@@ -47,7 +47,7 @@ impl AgentManifests<'_> {
         objects
     }
 
-    /// What to take off a cluster: with these everything else goes.
+    /// The objects whose deletion deletes all others.
     pub fn roots(&self) -> Vec<ObjectRef> {
         let rbac = "rbac.authorization.k8s.io/v1";
         let name = &self.config.namespace;
@@ -84,7 +84,7 @@ impl AgentManifests<'_> {
         self.object("v1", "ServiceAccount", APP, true)
     }
 
-    /// No more than the kinds of services need.
+    /// Allows no more than the kinds of services need.
     fn role(&self) -> Value {
         let every = ["get", "list", "watch", "create", "update", "patch", "delete"];
         let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });

@@ -19,7 +19,7 @@ use super::{KubeClient, ObjectRef, covers};
 
 pub struct DriftWatcher {
     watched: Mutex<HashMap<String, Watched>>,
-    /// Clusters on which something is not as it should be.
+    /// Clusters whose objects drifted.
     drifted: mpsc::Sender<String>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -40,7 +40,7 @@ impl DriftWatcher {
         DriftWatcher { watched: Mutex::default(), drifted, tasks, stop }
     }
 
-    /// Whether these were put there, are watched, and nobody has touched them.
+    /// Whether these objects were applied, are watched, and have not drifted.
     pub fn matches(&self, id: &str, wanted: &[Value]) -> bool {
         let watched = self.watched.lock();
         watched.get(id).is_some_and(|watched| {
@@ -48,14 +48,14 @@ impl DriftWatcher {
         })
     }
 
-    /// Puts everything on a cluster, and watches it from then on.
+    /// Applies all objects to a cluster, and watches them from then on.
     pub async fn apply_all(
         &self,
         id: &str,
         cluster: &KubeClient,
         wanted: Vec<Value>,
     ) -> Result<()> {
-        // Cleared first: what drifts from here on is seen again.
+        // Cleared first, so that drift from here on is detected.
         if let Some(watched) =
             self.watched.lock().get(id).filter(|watched| *watched.wanted == wanted)
         {
@@ -76,7 +76,7 @@ impl DriftWatcher {
         }
     }
 
-    /// Nothing of it is watched any more.
+    /// Stops watching a cluster.
     pub fn unwatch(&self, id: &str) {
         if let Some(watched) = self.watched.lock().remove(id) {
             watched.stop.cancel();
@@ -125,7 +125,7 @@ impl DriftWatcher {
     }
 }
 
-/// Looks at our objects of one kind on one cluster.
+/// The watch of our objects of one kind on one cluster.
 struct KindWatch {
     id: String,
     names: BTreeSet<ObjectRef>,
@@ -164,8 +164,8 @@ impl KindWatch {
             .wanted
             .iter()
             .find(|wanted| ObjectRef::from_manifest(wanted).is_ok_and(|it| it == name));
-        // One that is going cannot be mended until it is gone.
-        let going = !found["metadata"]["deletionTimestamp"].is_null();
-        !going && wanted.is_some_and(|wanted| !covers(found, wanted))
+        // An object that is being deleted cannot be repaired until it is gone.
+        let deleting = !found["metadata"]["deletionTimestamp"].is_null();
+        !deleting && wanted.is_some_and(|wanted| !covers(found, wanted))
     }
 }

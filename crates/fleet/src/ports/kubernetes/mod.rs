@@ -1,4 +1,4 @@
-//! Kubernetes API servers: what we put there, and whether it is still so.
+//! Kubernetes clusters: the objects that we apply there, and their drift.
 
 pub mod agent_manifests;
 mod drift;
@@ -18,15 +18,15 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// With a context for each standalone cluster, of the cluster's name.
+    /// Has a context for each standalone cluster, of the cluster's name.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the agent runs on each cluster.
+    /// The namespace of the agent on each cluster.
     pub namespace: String,
-    /// With which the agent runs: this program, in a container.
+    /// The image of the agent: this program.
     pub image: String,
-    /// A `.dockerconfigjson`, if the image is not for everyone.
+    /// A `.dockerconfigjson`, if the image is not public.
     pub pull_secret_file: Option<PathBuf>,
-    /// This server, as the clusters reach it. Empty: as everyone does.
+    /// The URL of this server for the clusters. Empty: the public one.
     pub control_plane_url: String,
     /// How often a cluster's objects are compared with the desired ones, besides being watched.
     pub recheck_s: u64,

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::Config;
+use crate::ports::http::{base_url, below};
 
 pub const SYSTEM: &str = "Keycloak";
 /// Of a response. A client is a few kilobytes.
@@ -49,17 +50,15 @@ impl Admin {
                 return Err(Error::invalid(format!("sso.{field}"), "is empty"));
             }
         }
-        let base = Url::parse(&config.url).map_err(|e| {
-            Error::invalid("sso.url", format!("is not a URL ({e}); give https://host/auth"))
-        })?;
+        let base = base_url("sso.url", &config.url, "https://host/auth")?;
         let realm = ["admin", "realms", &config.realm];
         let token = ["realms", &config.realm, "protocol", "openid-connect", "token"];
         Ok(Admin {
             target: outbound.target(SYSTEM),
             ambient: outbound.ambient().clone(),
             config: config.clone(),
-            realm: below(&base, &realm)?,
-            token_url: below(&base, &token)?,
+            realm: below(&base, realm),
+            token_url: below(&base, token),
             token: Mutex::new(None),
         })
     }
@@ -83,7 +82,7 @@ impl Admin {
         path: &[&str],
         fill: impl Fn(RequestBuilder) -> RequestBuilder + Send,
     ) -> Result<Response> {
-        let url = below(&self.realm, path)?;
+        let url = below(&self.realm, path.iter().copied());
         // The collection, never an id: it is a metric label.
         let operation = format!("{method} {}", path.first().unwrap_or(&"realm"));
         let mut token = self.token(None).await?;
@@ -174,13 +173,4 @@ pub async fn json<T: serde::de::DeserializeOwned>(what: &str, response: Response
         return Err(unexpected(what, response).await);
     }
     outbound::json(response, BODY_BYTES_MAX).await
-}
-
-fn below(base: &Url, path: &[&str]) -> Result<Url> {
-    let mut url = base.clone();
-    url.path_segments_mut()
-        .map_err(|()| Error::invalid("sso.url", "must begin with https:// or http://"))?
-        .pop_if_empty()
-        .extend(path);
-    Ok(url)
 }

@@ -109,8 +109,12 @@ impl ChangeArgs {
                 }
                 Change::Start | Change::Restart => {
                     client.facts(now, jiff::Timestamp::now()).await.is_ok_and(|facts| {
-                        let job = facts.job.filter(|job| !job.deleting).and_then(|job| job.restart);
-                        let cron_job = facts.cron_job.and_then(|cron_job| cron_job.restart);
+                        let job = facts
+                            .job
+                            .filter(|job| !job.deleting)
+                            .and_then(|job| job.made_from.restart);
+                        let cron_job =
+                            facts.cron_job.and_then(|cron_job| cron_job.made_from.restart);
                         job.or(cron_job).as_deref() == restart.as_deref()
                     })
                 }

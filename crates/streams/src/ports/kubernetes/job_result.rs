@@ -6,8 +6,7 @@ use serde::Deserialize;
 use super::{Kubernetes, paths};
 use crate::model::NamespacedName;
 use crate::model::job::JobResult;
-use crate::model::watch::ApiError;
-use crate::ports::api_server::ResourceKind;
+use crate::model::watch::{ApiError, Resource};
 
 #[derive(Deserialize)]
 struct Events {
@@ -38,7 +37,7 @@ impl Kubernetes {
         object_name: &NamespacedName,
         uid: &str,
     ) -> Result<JobResult, ApiError> {
-        let path = paths::of_kind(&ResourceKind::Event)?.path(Some(&object_name.namespace));
+        let path = paths::collection(&Resource::Events).path(Some(&object_name.namespace));
         let path = format!("{path}?limit=500&fieldSelector=involvedObject.uid%3D{}", segment(uid));
         let answer = self.client.send(HttpRequest::list(path, false)).await?;
         let events: Events = serde_json::from_slice(&answer)

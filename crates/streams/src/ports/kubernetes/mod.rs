@@ -2,20 +2,21 @@
 //! keep a fraction of them.
 
 mod job_result;
-mod paths;
+pub(crate) mod paths;
 mod read;
-mod write;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ::kubernetes::{Client, ListOptions, in_cluster, kubeconfig, merge};
+use ::kubernetes::{Client, HttpRequest, ListOptions, in_cluster, kubeconfig, merge};
 use async_trait::async_trait;
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kernel::Result;
+use serde_json::{Value, json};
 
-use crate::model::watch::{ApiError, WatchEvent, WatchTarget};
+use crate::model::CrdVersion;
+use crate::model::stream::MANAGER;
+use crate::model::watch::{ApiError, Object, Resource, WatchEvent};
 use crate::ports::api_server::{ApiServer, Request, Response};
 
 /// The label by which the Lease is found, whatever its name.
@@ -52,46 +53,60 @@ impl Kubernetes {
 
 #[async_trait]
 impl ApiServer for Kubernetes {
-    fn watch(&self, target: WatchTarget) -> BoxStream<'static, WatchEvent> {
-        let collection = match paths::of_target(&target) {
-            Ok(collection) => collection,
-            // The class has to change first, and then its watch is restarted.
-            Err(error) => {
-                let error = futures::stream::once(async { WatchEvent::Error(error) });
-                return error.chain(futures::stream::pending()).boxed();
+    fn watch(&self, resource: Resource) -> BoxStream<'static, WatchEvent> {
+        let follow = |namespace: Option<&str>| {
+            let options = ListOptions {
+                namespace: namespace.map(str::to_owned),
+                metadata_only: resource == Resource::Secrets,
+                ..ListOptions::default()
+            };
+            let (collection, resource) = (paths::collection(&resource), resource.clone());
+            self.client.watch(collection, options, move |json| read::object(&resource, json))
+        };
+        match (&resource, &self.namespaces[..]) {
+            (Resource::Streams(class), _) if class.namespace.is_some() => {
+                follow(class.namespace.as_deref())
             }
-        };
-        let own = match &target {
-            WatchTarget::Streams(class) => class.namespace.as_deref().map(str::to_owned),
-            _ => None,
-        };
-        let whole = matches!(target, WatchTarget::Classes(crate::model::CrdVersion::V1));
-        let follow = |namespace: Option<String>| {
-            let metadata_only = target == WatchTarget::Secrets;
-            let options = ListOptions { namespace, metadata_only, ..ListOptions::default() };
-            let target = target.clone();
-            self.client.watch(collection.clone(), options, move |json| read::watched(&target, json))
-        };
-        match (own, &self.namespaces[..]) {
-            (Some(own), _) => follow(Some(own)),
-            (None, []) => follow(None),
-            _ if whole => follow(None),
-            (None, [one]) => follow(Some(one.clone())),
-            (None, namespaces) => {
-                let parts = namespaces.iter().map(|namespace| follow(Some(namespace.clone())));
-                merge(parts.collect(), read::identity)
+            // Cluster-scoped.
+            (Resource::Classes(CrdVersion::V1), _) | (_, []) => follow(None),
+            (_, [one]) => follow(Some(one)),
+            (_, namespaces) => {
+                let parts = namespaces.iter().map(|namespace| follow(Some(namespace)));
+                merge(parts.collect(), Object::identity)
             }
         }
     }
 
-    async fn send(&self, send: Request) -> Result<Response, ApiError> {
-        match send {
-            Request::Create(kind, manifest) => self.create(&kind, &manifest).await,
-            Request::Delete { kind, object_name, uid, foreground } => {
-                self.delete(&kind, &object_name, &uid, foreground).await
+    async fn send(&self, request: Request) -> Result<Response, ApiError> {
+        match request {
+            Request::Create(resource, manifest) => {
+                let namespace = manifest.pointer("/metadata/namespace").and_then(Value::as_str);
+                let path = paths::collection(&resource).path(namespace);
+                let path = format!("{path}?fieldManager={MANAGER}");
+                let response = self.client.send(HttpRequest::create(path, &manifest)).await?;
+                read::response(&resource, &response)
             }
-            Request::Patch { kind, object_name, patch, status } => {
-                self.patch(&kind, &object_name, &patch, status).await
+            Request::Patch { resource, object_name, patch, status } => {
+                let path = paths::collection(&resource).object(&object_name);
+                let part = if status { "/status" } else { "" };
+                let path = format!("{path}{part}?fieldManager={MANAGER}");
+                let response = self.client.send(HttpRequest::merge_patch(path, &patch)).await?;
+                read::response(&resource, &response)
+            }
+            Request::Delete { resource, object_name, uid, foreground } => {
+                let path = paths::collection(&resource).object(&object_name);
+                let options = json!({
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "preconditions": { "uid": uid },
+                    "propagationPolicy": if foreground { "Foreground" } else { "Background" },
+                });
+                let response = self.client.send(HttpRequest::delete(path, &options)).await?;
+                // The object if it remains for a while, and a `Status` if it is gone.
+                match serde_json::from_slice::<Value>(&response) {
+                    Ok(status) if status["kind"] == "Status" => Ok(Response::Empty),
+                    _ => read::response(&resource, &response),
+                }
             }
             Request::JobResult { object_name, uid } => {
                 self.job_result(&object_name, &uid).await.map(Response::JobResult)
@@ -99,11 +114,10 @@ impl ApiServer for Kubernetes {
             Request::ReadLease(object_name) => {
                 self.client.read_lease(&object_name).await.map(Response::Lease)
             }
-            Request::WriteLease(object_name, lease) => self
-                .client
-                .write_lease(&object_name, &lease, LEASE_LABEL)
-                .await
-                .map(|lease| Response::Lease(Some(lease))),
+            Request::WriteLease(object_name, lease) => {
+                let lease = self.client.write_lease(&object_name, &lease, LEASE_LABEL).await?;
+                Ok(Response::Lease(Some(lease)))
+            }
         }
     }
 }

@@ -1,119 +1,51 @@
 //! Parses what the API server sends into the types of `model`.
 
-use ::kubernetes::{Decoded, ObjectMeta};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use ::kubernetes::Decoded;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::model::backfill_request::{BackfillRequest, RawBackfillRequest};
-use crate::model::class::{Class, RawClass};
-use crate::model::job::{CronJob, Job, RawCronJob, RawJob};
-use crate::model::meta::{RawMeta, Revision};
-use crate::model::stream::{RawStream, Stream};
-use crate::model::template::{RawTemplate, Template};
-use crate::model::watch::{Object, WatchTarget};
-use crate::model::{self, NamespacedName};
-use crate::ports::api_server::ResourceKind;
+use crate::model::backfill_request::BackfillRequest;
+use crate::model::class::Class;
+use crate::model::job::{CronJob, Job};
+use crate::model::meta::Raw;
+use crate::model::stream::Stream;
+use crate::model::template::Template;
+use crate::model::watch::{ApiError, Object, Resource};
+use crate::ports::api_server::Response;
 
-#[derive(Deserialize)]
-struct Anything {
-    metadata: RawMeta,
-}
-
-/// Parses a watched object.
-pub fn watched(target: &WatchTarget, json: &str) -> serde_json::Result<Decoded<Object>> {
-    match target {
-        WatchTarget::Classes(crd_version) => class(json, *crd_version),
-        WatchTarget::Streams(class) => stream(json, class),
-        WatchTarget::Jobs => job(json),
-        WatchTarget::CronJobs => cron_job(json),
-        WatchTarget::BackfillRequests => request(json),
-        WatchTarget::Templates(crd_version) => read(
-            json,
-            |raw: &RawTemplate| &raw.metadata,
-            |raw| Some(Object::Template(Template::of(raw, *crd_version))),
-        ),
-        WatchTarget::Secrets => read(
-            json,
-            |raw: &Anything| &raw.metadata,
-            |raw| Some(Object::Secret(raw.metadata.object_name(), raw.metadata.revision())),
-        ),
+/// Parses an object of a resource.
+pub fn object(resource: &Resource, json: &str) -> serde_json::Result<Decoded<Object>> {
+    match resource {
+        Resource::Classes(version) => {
+            read(json, |raw| Some(Object::Class(Class::of(raw, *version))))
+        }
+        Resource::Streams(class) => read(json, |raw| Some(Object::Stream(Stream::of(raw, class)))),
+        Resource::Jobs => read(json, |raw| Job::of(raw).map(Object::Job)),
+        Resource::CronJobs => read(json, |raw| CronJob::of(raw).map(Object::CronJob)),
+        Resource::BackfillRequests => {
+            read(json, |raw| Some(Object::BackfillRequest(BackfillRequest::of(raw))))
+        }
+        Resource::Templates(version) => {
+            read(json, |raw| Some(Object::Template(Template::of(raw, *version))))
+        }
+        Resource::Secrets => read(json, |Raw { metadata, .. }: &Raw<IgnoredAny, IgnoredAny>| {
+            Some(Object::Secret(metadata.object_name(), metadata.revision()))
+        }),
+        Resource::Events => read(json, |_: &Raw<IgnoredAny, IgnoredAny>| None),
     }
 }
 
 /// Parses the response to a request.
-pub fn response(kind: &ResourceKind, json: &str) -> serde_json::Result<Option<Object>> {
-    let decoded = match kind {
-        ResourceKind::Class(crd_version) => class(json, *crd_version),
-        ResourceKind::Stream(class) => stream(json, class),
-        ResourceKind::Job => job(json),
-        ResourceKind::CronJob => cron_job(json),
-        ResourceKind::BackfillRequest => request(json),
-        ResourceKind::Event => return Ok(None),
-    };
-    decoded.map(|decoded| decoded.object)
+pub fn response(resource: &Resource, body: &[u8]) -> Result<Response, ApiError> {
+    let invalid = |error: String| ApiError::Unreachable(format!("invalid response: {error}"));
+    let json = std::str::from_utf8(body).map_err(|error| invalid(error.to_string()))?;
+    let decoded = object(resource, json).map_err(|error| invalid(error.to_string()))?;
+    Ok(decoded.object.map_or(Response::Empty, |object| Response::Object(object.into())))
 }
 
-fn read<R: DeserializeOwned>(
+fn read<S: DeserializeOwned + Default, T: DeserializeOwned + Default>(
     json: &str,
-    metadata: impl FnOnce(&R) -> &RawMeta,
-    kept: impl FnOnce(R) -> Option<Object>,
+    kept: impl FnOnce(&Raw<S, T>) -> Option<Object>,
 ) -> serde_json::Result<Decoded<Object>> {
-    let raw: R = serde_json::from_str(json)?;
-    let RawMeta { name, namespace, uid, resource_version, .. } = metadata(&raw);
-    let metadata = ObjectMeta {
-        name: name.clone(),
-        namespace: namespace.clone(),
-        uid: uid.clone(),
-        resource_version: resource_version.clone(),
-    };
-    Ok(Decoded { metadata, object: kept(raw) })
-}
-
-fn class(json: &str, crd_version: model::CrdVersion) -> serde_json::Result<Decoded<Object>> {
-    let kept = |raw| Some(Object::Class(Class::of(raw, crd_version)));
-    read(json, |raw: &RawClass| &raw.metadata, kept)
-}
-
-fn stream(json: &str, class: &Class) -> serde_json::Result<Decoded<Object>> {
-    let kept = |raw| Some(Object::Stream(Stream::of(raw, class)));
-    read(json, |raw: &RawStream| &raw.metadata, kept)
-}
-
-fn job(json: &str) -> serde_json::Result<Decoded<Object>> {
-    read(json, |raw: &RawJob| &raw.metadata, |raw| Job::of(raw).map(Object::Job))
-}
-
-fn cron_job(json: &str) -> serde_json::Result<Decoded<Object>> {
-    read(json, |raw: &RawCronJob| &raw.metadata, |raw| CronJob::of(raw).map(Object::CronJob))
-}
-
-fn request(json: &str) -> serde_json::Result<Decoded<Object>> {
-    read(
-        json,
-        |raw: &RawBackfillRequest| &raw.metadata,
-        |raw| Some(Object::BackfillRequest(BackfillRequest::of(raw))),
-    )
-}
-
-/// The name, uid and revision of an object.
-pub fn identity(object: &Object) -> (NamespacedName, Box<str>, Revision) {
-    match object {
-        Object::Class(class) => {
-            let name = class.name.rsplit('/').next().unwrap_or_default();
-            let namespace = class.namespace.as_deref().unwrap_or_default();
-            (NamespacedName::new(namespace, name), class.uid.as_str().into(), class.revision)
-        }
-        Object::Stream(stream) => {
-            (stream.object_name().clone(), stream.uid.clone(), stream.revision)
-        }
-        Object::Job(job) => (job.object_name.clone(), job.uid.clone(), job.revision),
-        Object::CronJob(cron_job) => {
-            (cron_job.object_name.clone(), cron_job.uid.clone(), cron_job.revision)
-        }
-        Object::BackfillRequest(request) => {
-            (request.object_name.clone(), request.uid.as_str().into(), request.revision)
-        }
-        Object::Template(template) => (template.object_name.clone(), "".into(), template.revision),
-        Object::Secret(object_name, revision) => (object_name.clone(), "".into(), *revision),
-    }
+    let raw: Raw<S, T> = serde_json::from_str(json)?;
+    Ok(Decoded { object: kept(&raw), metadata: raw.metadata })
 }

@@ -20,18 +20,6 @@ pub struct Author {
     pub subject: String,
 }
 
-/// The desired state of an object.
-struct DesiredObject {
-    name: String,
-    phase: String,
-    description: String,
-    labels: Labels,
-    spec: Value,
-    status: Value,
-    generation: i64,
-    created: Timestamp,
-}
-
 impl Author {
     pub fn of(who: &Principal) -> Result<Author> {
         let cluster = who.agent_of.clone().filter(|cluster| !cluster.is_empty());
@@ -56,20 +44,20 @@ impl Author {
         stored: Option<&Object>,
         now: Timestamp,
     ) -> Change {
-        let desired = DesiredObject {
+        let object = Object {
             name: class.name.clone(),
             phase: class.phase.clone(),
-            description: class.message.clone(),
+            description: shortened(&class.message),
             labels: self.labels([("kind", &class.kind)]),
-            spec: json!({
-                "cluster": self.cluster, "kind": class.kind, "api_version": class.api_version,
-                "plural": class.plural,
-            }),
-            status: json!({ "message": class.message }),
             generation: class.generation,
-            created: now,
+            ..self.stored_or_new(key, stored, now)
         };
-        self.written(key, desired, None, stored, now)
+        let spec = json!({
+            "cluster": self.cluster, "kind": class.kind, "api_version": class.api_version,
+            "plural": class.plural,
+        });
+        let status = json!({ "message": class.message });
+        written(object, &spec, &status, None, stored, now)
     }
 
     pub fn stream(
@@ -80,28 +68,29 @@ impl Author {
         now: Timestamp,
     ) -> Result<Change> {
         let class = Key::parse(&format!("{STREAM_CLASS}/{}", stream.class_uid))?;
-        let desired = DesiredObject {
+        let created = Timestamp(stream.created.as_millisecond());
+        let object = Object {
             name: stream.name.clone(),
             phase: stream.phase.clone(),
-            description: stream.message.clone(),
+            description: shortened(&stream.message),
             labels: self.labels([
                 ("namespace", &stream.namespace),
                 ("kind", &stream.kind),
                 ("class", &stream.class),
             ]),
-            spec: json!({
-                "cluster": self.cluster, "namespace": stream.namespace, "name": stream.name,
-                "kind": stream.kind, "class": stream.class, "backend": stream.backend,
-                "schedule": stream.schedule, "suspended": stream.suspended,
-                "paused": stream.paused, "definition": stream.definition,
-            }),
-            status: json!({
-                "message": stream.message, "trouble": stream.trouble, "since": stream.since,
-            }),
             generation: stream.generation,
-            created: Timestamp(stream.created.as_millisecond()),
+            ..self.stored_or_new(key, stored, created)
         };
-        Ok(self.written(key, desired, Some(class), stored, now))
+        let spec = json!({
+            "cluster": self.cluster, "namespace": stream.namespace, "name": stream.name,
+            "kind": stream.kind, "class": stream.class, "backend": stream.backend,
+            "schedule": stream.schedule, "suspended": stream.suspended,
+            "paused": stream.paused, "definition": stream.definition,
+        });
+        let status = json!({
+            "message": stream.message, "trouble": stream.trouble, "since": stream.since,
+        });
+        Ok(written(object, &spec, &status, Some(class), stored, now))
     }
 
     fn labels<const N: usize>(&self, pairs: [(&str, &String); N]) -> Labels {
@@ -111,56 +100,9 @@ impl Author {
         labels
     }
 
-    /// Creates or updates an object; an empty change if it is current.
-    fn written(
-        &self,
-        key: &Key,
-        desired: DesiredObject,
-        class: Option<Key>,
-        stored: Option<&Object>,
-        now: Timestamp,
-    ) -> Change {
-        let new = || {
-            Object::new(key.clone(), &self.org, &self.subject, &desired.name, "", desired.created)
-        };
-        let before = stored.cloned().unwrap_or_else(new);
-        let mut object = before.clone();
-        object.name = desired.name;
-        object.phase = desired.phase;
-        object.description = desired.description.chars().take(DESCRIPTION_CHARS_MAX).collect();
-        object.labels = desired.labels;
-        object.deleted_at = None;
-        // Stores may format JSON differently, so values are compared.
-        let same =
-            |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
-        let other_spec = !same(&object.spec, &desired.spec);
-        if other_spec {
-            object.spec = Json::encode(&desired.spec);
-        }
-        if !same(&object.status, &desired.status) {
-            object.status = Json::encode(&desired.status);
-        }
-        (object.generation, object.observed) = (desired.generation, desired.generation);
-        if stored.is_some() && object == before {
-            return Change::default();
-        }
-        let what = match stored {
-            None => "created",
-            Some(_) if before.deleted_at.is_some() => "created",
-            Some(_) if before.phase != object.phase => object.phase.as_str(),
-            Some(_) if other_spec => "updated",
-            Some(_) => "reported",
-        };
-        object.updated_at = now;
-        Change {
-            event: Some(EventDraft::for_object(&object, what)),
-            depends_on: class.map(|class| vec![class]),
-            write: Some(match stored {
-                None => Write::Create(object),
-                Some(_) => Write::Update(object),
-            }),
-            ..Change::default()
-        }
+    fn stored_or_new(&self, key: &Key, stored: Option<&Object>, created: Timestamp) -> Object {
+        let new = || Object::new(key.clone(), &self.org, &self.subject, "", "", created);
+        stored.cloned().unwrap_or_else(new)
     }
 
     /// Marks an object as deleted; its history is kept.
@@ -175,5 +117,51 @@ impl Author {
             write: Some(Write::Update(object)),
             ..Change::default()
         }
+    }
+}
+
+fn shortened(message: &str) -> String {
+    message.chars().take(DESCRIPTION_CHARS_MAX).collect()
+}
+
+/// Creates or updates an object; an empty change if it is current.
+fn written(
+    mut object: Object,
+    spec: &Value,
+    status: &Value,
+    class: Option<Key>,
+    stored: Option<&Object>,
+    now: Timestamp,
+) -> Change {
+    object.deleted_at = None;
+    object.observed = object.generation;
+    // Stores may format JSON differently, so values are compared.
+    let same = |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
+    let other_spec = !same(&object.spec, spec);
+    if other_spec {
+        object.spec = Json::encode(spec);
+    }
+    if !same(&object.status, status) {
+        object.status = Json::encode(status);
+    }
+    if stored == Some(&object) {
+        return Change::default();
+    }
+    let what = match stored {
+        None => "created",
+        Some(before) if before.deleted_at.is_some() => "created",
+        Some(before) if before.phase != object.phase => object.phase.as_str(),
+        Some(_) if other_spec => "updated",
+        Some(_) => "reported",
+    };
+    object.updated_at = now;
+    Change {
+        event: Some(EventDraft::for_object(&object, what)),
+        depends_on: class.map(|class| vec![class]),
+        write: Some(match stored {
+            None => Write::Create(object),
+            Some(_) => Write::Update(object),
+        }),
+        ..Change::default()
     }
 }
