@@ -34,7 +34,7 @@ impl CatalogueFiles {
     pub fn read(&self) -> Result<Catalogue> {
         let providers: Providers = match &self.providers {
             Some(file) => read(file)?,
-            None => Providers::embedded(),
+            None => parse("providers.yaml", include_str!("providers.yaml"))?,
         };
         let quota: QuotaList = optional(self.quota.as_deref())?;
         let clusters: ClusterFile = optional(self.clusters.as_deref())?;
@@ -90,10 +90,13 @@ fn optional<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T> {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T> {
-    let text = text(file)?;
-    serde_yaml_ng::from_str(&text).map_err(|error| {
+    parse(&file.display().to_string(), &text(file)?)
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
+    serde_yaml_ng::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line());
-        Error::invalid(format!("{}:{line}", file.display()), error.to_string())
+        Error::invalid(format!("{file}:{line}"), error.to_string())
     })
 }
 

@@ -216,10 +216,12 @@ impl ClusterWorker {
                 })
                 .await
             }
-            Step::EnsureClient => fleet.sso.ensure(&agent_client(&fleet.secrets, cluster)).await,
+            Step::EnsureClient => {
+                fleet.ports.sso.ensure(&agent_client(&fleet.secrets, cluster)).await
+            }
             Step::RemoveClient => {
                 self.forget(&cluster.id);
-                fleet.sso.remove(&agent_client_id(&cluster.id)).await
+                fleet.ports.sso.remove(&agent_client_id(&cluster.id)).await
             }
             Step::LogScaleDown => {
                 tracing::info!(cluster = cluster.id, "dry run: would delete this cluster");
@@ -247,11 +249,11 @@ impl Worker for ClusterWorker {
         let fleet = &self.fleet;
         let cluster = Cluster::from_object(&attempt.object)?;
         let deleting = cluster.spec.deleting;
-        let needs_client = fleet.sso_is_external && cluster.spec.provider != Provider::Local;
+        let needs_client = fleet.ports.sso_is_external && cluster.spec.provider != Provider::Local;
         let client_matches = if deleting || !needs_client || cluster.phase == Phase::Failed {
             true
         } else {
-            fleet.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
+            fleet.ports.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
         };
         let outputs = match cluster.spec.provider {
             Provider::Terraform if cluster.phase == Phase::Provisioning => {

@@ -16,9 +16,10 @@ use crate::decide::admission::{self, Admitted, limit_error, no_room};
 use crate::decide::instance::assign_cluster;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase, Spec, Status, name_counter, region_counter};
-use crate::model::kind::InstanceType;
+use crate::model::kind::{Billing, InstanceType};
 use crate::model::payload::{Payload, parse_object};
 use crate::model::settings::{QuotaType, Scaling};
+use crate::ports::ams::Ams;
 
 pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let (bytes, idempotent) = call.idempotent().await?;
@@ -122,30 +123,37 @@ async fn instance_type<'c>(
 ) -> Result<&'c InstanceType> {
     let kind = &*call.kind;
     let settings = call.fleet.config.quota_settings();
-    if let (QuotaType::Ams, Some(ams)) = (settings.quota_type, &call.fleet.ams) {
-        for of in kind.file.types.iter().filter(|of| !of.trial) {
-            for billing in &of.billing {
-                let model = billing.models.first().map(String::as_str).unwrap_or_default();
-                let quota = ams.quota(&who.org, &billing.product, model).await;
-                let quota = quota.map_err(|error| {
-                    tracing::warn!(%error, "reading the quota failed");
-                    ErrorCode::QuotaCheck.default_error()
-                })?;
-                if quota.is_some_and(|quota| quota.allowed > 0) {
-                    return Ok(of);
-                }
-            }
-        }
-        return admission::trial_type(&settings, kind);
+    if let (QuotaType::Ams, Some(ams)) = (settings.quota_type, &call.fleet.ports.ams) {
+        let granted = granted_by_ams(&**ams, who, kind.billings().filter(|(of, _)| !of.trial));
+        return granted.await?.map_or_else(|| admission::trial_type(&settings, kind), Ok);
     }
     let granted = admission::granted_type((&settings, &call.catalogue.quota, kind), who, now);
     granted.map_or_else(|| admission::trial_type(&settings, kind), Ok)
 }
 
+/// Returns the first of these types for which the caller's organisation has quota in AMS.
+pub async fn granted_by_ams<'k>(
+    ams: &dyn Ams,
+    who: &Principal,
+    billings: impl Iterator<Item = (&'k InstanceType, &'k Billing)>,
+) -> Result<Option<&'k InstanceType>> {
+    for (of, billing) in billings {
+        let quota = ams.quota(&who.org, &billing.product, billing.model()).await;
+        let quota = quota.map_err(|error| {
+            tracing::warn!(%error, "reading the quota failed");
+            ErrorCode::QuotaCheck.default_error()
+        })?;
+        if quota.is_some_and(|quota| quota.allowed > 0) {
+            return Ok(Some(of));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the URL of terms that the caller has not accepted yet.
 pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>> {
     let terms = &fleet.config.terms;
-    match &fleet.ams {
+    match &fleet.ports.ams {
         Some(ams) if terms.required => {
             ams.open_terms(&who.subject, &terms.site, &terms.event).await
         }
@@ -164,7 +172,8 @@ async fn place_and_commit(
     let assign =
         fleet.config.scaling != Scaling::Auto || !admitted.instance.spec.own_cluster_id.is_empty();
     if !assign {
-        return commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
+        let made = commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
+        return made.map_err(|error| limit_error(&call.kind, &admitted, error));
     }
     // A concurrent create may take the last capacity between the ranking and the commit.
     for verdict in fleet.rank_clusters(&admitted.instance) {
@@ -178,7 +187,7 @@ async fn place_and_commit(
             instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.status.capacity_counter.clone();
-        match commit(call, who, &admitted, instance, take, idempotent).await {
+        match commit(call, who, &admitted, instance, Some(take), idempotent).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
             Err(error) => return Err(limit_error(&call.kind, &admitted, error)),
             done => return done,
@@ -216,14 +225,5 @@ async fn commit(
     let text =
         text.map_err(|error| Error::internal("the rendered instance is not UTF-8", error))?;
     let reply = CommandReply { status: 202, body: Json::stored(text)? };
-    let response = commit_idempotent(&call.app, idempotent, change, reply).await;
-    response.map_err(|error| match error {
-        // Only if the cluster is full, another one is tried.
-        Error::Refused(Refusal::Limit { ref counter, .. })
-            if *counter == instance.status.capacity_counter =>
-        {
-            error
-        }
-        error => limit_error(&call.kind, admitted, error),
-    })
+    commit_idempotent(&call.app, idempotent, change, reply).await
 }

@@ -10,7 +10,7 @@ use crate::model::error_code::{ErrorCode, code_of};
 use crate::model::order::Order;
 use crate::model::search::Filter;
 use crate::model::template::Template;
-use crate::store::index::Scope;
+use crate::store::index::{FeedKey, Scope};
 
 const SIZE_DEFAULT: i64 = 100;
 const SIZE_MAX: i64 = 65_500;
@@ -53,8 +53,7 @@ pub fn scope(who: &Principal) -> Scope<'_> {
 
 pub async fn for_user(call: &Call, who: &Principal) -> Result<Response> {
     call.fleet.index.catch_up().await?;
-    let newest = call.fleet.index.org_seq(call.kind.name(), &who.org);
-    let tag = ListEtag::new(&call.fleet, newest);
+    let tag = ListEtag::new(&call.fleet, &FeedKey::org(call.kind.name(), &who.org));
     if tag.is_known(&call.parts.headers) {
         return Ok(tag.unchanged());
     }
@@ -74,19 +73,12 @@ pub fn render(call: &Call, scope: &Scope<'_>, name: &str, template: &Template) -
     let part = (paging.skip(), usize::try_from(paging.size).unwrap_or(usize::MAX));
     let found = call.fleet.index.list(kind.name(), scope, filter.as_ref(), &order, part);
     let total = i64::try_from(found.total).unwrap_or(i64::MAX);
-    let mut out = Vec::with_capacity(128 + found.rows.len() * 1024);
     let head = format!(
         r#"{{"kind":"{name}","page":{},"size":{},"total":{total},"items":["#,
         paging.page,
         paging.size.min(total)
     );
-    out.extend_from_slice(head.as_bytes());
-    for (i, row) in found.rows.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        template.render_into(&call.fleet.scope(kind, &row.instance, None), &mut out);
-    }
-    out.extend_from_slice(b"]}");
-    Ok(reply::json_line(200, out))
+    Ok(reply::list(&head, &found.rows, "]}", |row, out| {
+        template.render_into(&call.fleet.scope(kind, &row.instance, None), out);
+    }))
 }

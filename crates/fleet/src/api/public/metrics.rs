@@ -40,7 +40,7 @@ pub async fn query_range(call: Call, who: Arc<Principal>) -> Result<Response> {
     let row = visible(&call, &who).await?;
     let selector = selector(&call.kind, &row.instance, &call.queries("filters"));
     let end_s = call.fleet.ambient.now().seconds();
-    let series = match (&call.fleet.metrics, selector) {
+    let series = match (&call.fleet.ports.metrics, selector) {
         (Some(metrics), Some(selector)) => {
             let start_s = end_s - minutes * 60;
             metrics.range(&selector, start_s, end_s, step_s).await.map_err(bad_request)?
@@ -64,7 +64,7 @@ pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
     for one in &mut series {
         one.labels.retain(|name, _| is_shown(&call.kind, name));
     }
-    let text = exposition(&series, &Default::default());
+    let text = exposition(&series);
     let mut response = Response::new(Body::from(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
@@ -72,7 +72,7 @@ pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
 }
 
 async fn instant(call: &Call, instance: &Instance, filters: &[String]) -> Result<Vec<Series>> {
-    match (&call.fleet.metrics, selector(&call.kind, instance, filters)) {
+    match (&call.fleet.ports.metrics, selector(&call.kind, instance, filters)) {
         (Some(metrics), Some(selector)) => metrics.instant(&selector).await,
         _ => Ok(Vec::new()),
     }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::instance::Instance;
 use super::template::{Path, Scope, Template};
+use super::template_scope::InstanceScope;
 use check::{check, line_of};
 pub use file::*;
 
@@ -36,48 +38,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// What an expression of any template may name, besides `size.X`, `field.X`, versions and `agent.X`.
-const TOP_LEVEL: &[&str] = &[
-    "id",
-    "title",
-    "href",
-    "status",
-    "name",
-    "owner",
-    "org",
-    "account",
-    "account_number",
-    "cloud_provider",
-    "region",
-    "multi_az",
-    "instance_type",
-    "instance_type_name",
-    "size_id",
-    "units",
-    "billing_model",
-    "marketplace",
-    "billing_cloud_account_id",
-    "promotion_status",
-    "promotion_details",
-    "cluster_id",
-    "own_cluster_id",
-    "host",
-    "endpoint",
-    "namespace",
-    "placement_id",
-    "routes",
-    "routes_created",
-    "created_at",
-    "updated_at",
-    "expires_at",
-    "failed_reason",
-    "deleted",
-    "suspended",
-    "subscription_id",
-    "quota_type",
-    "browser_url",
-    "session_lifetime_ms",
-];
+/// Secrets that an expression may name.
 const GROUPS: &[(&str, &[&str])] = &[
     ("sso", &["token_url", "jwks", "issuer", "base_url"]),
     ("canary", &["name", "id", "secret"]),
@@ -139,16 +100,13 @@ impl Kind {
         self.file.routes.contains(&extra)
     }
 
-    pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
-        self.file.types.iter().find(|ty| ty.id == id)
-    }
-
-    pub fn size(&self, instance_type: &str, id: &str) -> Option<&Size> {
-        self.instance_type(instance_type)?.sizes.iter().find(|size| size.id == id)
-    }
-
     pub fn billing(&self, instance_type: &str, id: &str) -> Option<&Billing> {
-        self.instance_type(instance_type)?.billing.iter().find(|billing| billing.id == id)
+        self.file.instance_type(instance_type)?.billing.iter().find(|billing| billing.id == id)
+    }
+
+    /// Each type with each of its billing models.
+    pub fn billings(&self) -> impl Iterator<Item = (&InstanceType, &Billing)> {
+        self.file.types.iter().flat_map(|ty| ty.billing.iter().map(move |billing| (ty, billing)))
     }
 
     pub fn trial(&self) -> Option<&InstanceType> {
@@ -158,10 +116,6 @@ impl Kind {
     /// The field of a promotion with the target billing model.
     pub fn promotion_field(&self) -> String {
         format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
-    }
-
-    pub fn href(&self, id: &str) -> String {
-        format!("{}/v1/{}/{id}", self.prefix, self.file.plural)
     }
 }
 
@@ -173,6 +127,18 @@ fn located(name: &str, why: String) -> (String, String) {
 }
 
 impl KindFile {
+    pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
+        self.types.iter().find(|ty| ty.id == id)
+    }
+
+    pub fn size(&self, instance_type: &str, id: &str) -> Option<&Size> {
+        self.instance_type(instance_type)?.sizes.iter().find(|size| size.id == id)
+    }
+
+    pub fn href(&self, id: &str) -> String {
+        format!("/api/{}/v1/{}/{id}", self.api, self.plural)
+    }
+
     /// Fills in the expressions of a text; unknown ones stay.
     pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
         let (mut out, mut rest) = (String::new(), text);
@@ -191,7 +157,10 @@ impl KindFile {
     fn knows(&self, path: &Path) -> bool {
         let Path { root, leaf } = path;
         if leaf.is_empty() {
-            return TOP_LEVEL.contains(&root.as_str());
+            let instance = Instance::default();
+            let scope =
+                InstanceScope { kind: self, instance: &instance, browser_url: "", secrets: None };
+            return scope.top_level(root).is_some();
         }
         let group = GROUPS.iter().find(|(group, _)| group == root);
         match (root.as_str(), group) {

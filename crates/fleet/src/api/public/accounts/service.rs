@@ -56,7 +56,7 @@ impl AccountService<'_> {
         let AccountService { fleet, context, who } = self;
         let now = fleet.ambient.now();
         let id = uuid(fleet.ambient.random_bytes());
-        let phase = if fleet.sso_is_external { account::CREATING } else { account::READY };
+        let phase = if fleet.ports.sso_is_external { account::CREATING } else { account::READY };
         let key = account::key(&id);
         let mut object = Object::new(key.clone(), &who.org, &who.subject, name, phase, now);
         object.description = description.into();
@@ -79,12 +79,11 @@ impl AccountService<'_> {
             write: Some(Write::Create(object.clone())),
             ..Change::default()
         };
-        let made = kernel::store::commit(fleet.store.as_ref(), change, now).await;
-        made.map_err(|error| match error {
+        fleet.commit(change, now).await.map_err(|error| match error {
             Error::Refused(Refusal::Limit { limit, .. }) => full(&who.org, limit),
             error => error,
         })?;
-        if fleet.sso_is_external {
+        if fleet.ports.sso_is_external {
             self.create_client(&mut object).await?;
         }
         Account::from_object(&object)
@@ -95,7 +94,7 @@ impl AccountService<'_> {
     async fn create_client(&self, object: &mut Object) -> Result<()> {
         let AccountService { fleet, context, who } = self;
         let client = service_account_client(&fleet.secrets, &Account::from_object(object)?);
-        let made = with_timeout(fleet.sso.ensure(&client)).await;
+        let made = with_timeout(fleet.ports.sso.ensure(&client)).await;
         let now = fleet.ambient.now();
         let mut change = match &made {
             Ok(()) => {
@@ -116,15 +115,14 @@ impl AccountService<'_> {
             context.audit(who, "service-account.create", object.key.as_str(), &object.org);
         audit.outcome = if made.is_ok() { "ready" } else { "taken back" }.into();
         change.audit = Some(audit);
-        let written = kernel::store::commit(fleet.store.as_ref(), change, now).await.map(drop);
-        made.and(written).map_err(|error| {
+        made.and(fleet.commit(change, now).await).map_err(|error| {
             tracing::warn!(error = ?error, key = %object.key, "creating a service account failed");
             ErrorCode::AccountCreate.error("failed to create service account")
         })
     }
 
     pub async fn delete(&self, id: &str) -> Result<()> {
-        let outside = self.fleet.sso_is_external;
+        let outside = self.fleet.ports.sso_is_external;
         self.edit(id, "delete", |object, account, now| {
             if !outside {
                 return deleted(object, now);
@@ -158,10 +156,11 @@ impl AccountService<'_> {
             })
             .await?;
         let fleet = self.fleet;
-        if fleet.sso_is_external {
-            let updated =
-                with_timeout(fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)))
-                    .await;
+        if fleet.ports.sso_is_external {
+            let updated = with_timeout(
+                fleet.ports.sso.ensure(&service_account_client(&fleet.secrets, &account)),
+            )
+            .await;
             updated.map_err(|error| {
                 tracing::warn!(error = ?error, id = account.id, "updating the secret in the sign-in system failed");
                 ErrorCode::SsoSecret.error(
@@ -213,13 +212,13 @@ impl AccountService<'_> {
             wanted.audit = Some(audit);
             Ok((Some(wanted), Account::from_object(&object)?))
         };
-        kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, edited).await
+        fleet.edit(&key, edited).await
     }
 
     /// Schedules the worker for when the request must be over. Without an external system it has
     /// nothing to do.
     fn deferred_wake(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
-        let outside = self.fleet.sso_is_external;
+        let outside = self.fleet.ports.sso_is_external;
         outside.then(|| Wake::for_object(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
     }
 }
