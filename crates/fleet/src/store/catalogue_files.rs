@@ -9,7 +9,7 @@ use kernel::{Error, Result};
 use serde::de::DeserializeOwned;
 
 use crate::model::catalogue::Catalogue;
-use crate::model::kind::{Kind, Problem};
+use crate::model::kind::Kind;
 use crate::model::providers::{ClusterFile, Providers};
 use crate::model::quota::{AccessRules, QuotaList};
 
@@ -107,13 +107,9 @@ fn text(file: &Path) -> Result<String> {
 }
 
 fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
-    let invalid = |problem: Problem| {
-        let Problem { file, line, field, message } = problem;
-        Error::invalid(format!("{file}:{line}: {field}"), message)
-    };
     let mut kinds = BTreeMap::new();
     for (file, text) in EMBEDDED {
-        let kind = Kind::read(file, text).map_err(invalid)?;
+        let kind = Kind::read(file, text)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     let Some(dir) = dir else { return Ok(kinds) };
@@ -129,7 +125,7 @@ fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
     }
     files.sort();
     for file in files {
-        let kind = Kind::read(&file.display().to_string(), &text(&file)?).map_err(invalid)?;
+        let kind = Kind::read(&file.display().to_string(), &text(&file)?)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     for kind in kinds.values() {

@@ -6,6 +6,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
+use kernel::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,16 +29,6 @@ pub struct Kind {
     pub manifests: Vec<Template>,
 }
 
-/// Why a kind file cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {field}: {message}")]
-pub struct Problem {
-    pub file: String,
-    pub line: usize,
-    pub field: String,
-    pub message: String,
-}
-
 /// Secrets that an expression may name.
 const GROUPS: &[(&str, &[&str])] = &[
     ("sso", &["token_url", "jwks", "issuer", "base_url"]),
@@ -50,20 +41,20 @@ const SIZE_NAMES: &[&str] =
 
 impl Kind {
     /// Reads a kind file. `file` is its name, for messages.
-    pub fn read(file: &str, text: &str) -> Result<Kind, Problem> {
+    pub fn read(file: &str, text: &str) -> kernel::Result<Kind> {
+        let invalid = |line: usize, field: &str, message: &str| {
+            Error::invalid(format!("{file}:{line}: {field}"), message)
+        };
         let parsed: KindFile = serde_yaml_ng::from_str(text).map_err(|error| {
             let message = error.to_string();
             let line = error.location().map_or(1, |at| at.line());
-            let (field, message) = match message.split_once(": ") {
-                Some((field, rest)) if !field.contains(' ') => (field.to_owned(), rest.to_owned()),
-                _ => ("kind file".into(), message),
-            };
-            Problem { file: file.into(), line, field, message }
+            match message.split_once(": ") {
+                Some((field, rest)) if !field.contains(' ') => invalid(line, field, rest),
+                _ => invalid(line, "kind file", &message),
+            }
         })?;
-        Kind::compile(parsed).map_err(|(field, message)| {
-            let line = line_of(text, &field);
-            Problem { file: file.into(), line, field, message }
-        })
+        Kind::compile(parsed)
+            .map_err(|(field, message)| invalid(line_of(text, &field), &field, &message))
     }
 
     fn compile(file: KindFile) -> Result<Kind, (String, String)> {
@@ -230,9 +221,12 @@ mod tests {
         let problem = |from: &str, to: &str| {
             let text = DINOSAUR.replacen(from, to, 1);
             assert_ne!(text, DINOSAUR, "{from} is not in the file");
-            let problem = Kind::read("d.yaml", &text).unwrap_err();
-            let line = text.lines().nth(problem.line - 1).unwrap_or_default().trim().to_owned();
-            (line, problem.field, problem.message)
+            let Err(Error::Invalid { field, message }) = Kind::read("d.yaml", &text) else {
+                panic!("{to} is valid")
+            };
+            let (line, field) = field.strip_prefix("d.yaml:").unwrap().split_once(": ").unwrap();
+            let line = text.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap_or_default();
+            (line.trim().to_owned(), field.to_owned(), message)
         };
         let (line, field, message) = problem("host?: ${endpoint}", "host?: ${endpiont}");
         assert_eq!((line.as_str(), field.as_str()), ("host?: ${endpiont}", "response.host"));
