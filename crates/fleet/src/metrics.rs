@@ -233,25 +233,36 @@ impl ScrapeEncoder<'_, '_> {
 
         let mut capacities = Vec::new();
         for cluster in &clusters {
-            let types: BTreeSet<&str> = kinds
-                .iter()
-                .flat_map(|kind| kind.file.types.iter().map(move |ty| (kind, ty.id.as_str())))
-                .filter(|(kind, ty)| cluster.takes(kind.name(), ty))
-                .map(|(_, ty)| ty)
-                .collect();
-            capacities
-                .extend(types.into_iter().map(|ty| ClusterCapacity::new(self.fleet, cluster, ty)));
+            let types = kinds.iter().flat_map(|kind| {
+                let types = kind.file.types.iter().map(|ty| ty.id.as_str());
+                types.filter(|ty| cluster.takes(kind.name(), ty))
+            });
+            for ty in types.collect::<BTreeSet<&str>>() {
+                let used = self.fleet.index.used(&cluster.id, ty);
+                // One limit may apply to all types together.
+                let used_of_limit = match cluster.spec.limit {
+                    Some(_) => self.fleet.index.used_total(&cluster.id),
+                    None => used,
+                };
+                let max = cluster.limit(ty);
+                let available = max.map(|max| (max - used_of_limit).max(0));
+                let labels = [
+                    ("region", cluster.spec.region.as_str()),
+                    ("instance_type", ty),
+                    ("cluster_id", &cluster.id),
+                    ("cloud_provider", &cluster.spec.cloud_provider),
+                ];
+                capacities.push((labels, [max, Some(used), available]));
+            }
         }
-        type Value = fn(&ClusterCapacity<'_>) -> Option<i64>;
-        let parts: [(&str, &str, Value); 3] = [
-            ("max", "Units that a cluster may hold", |capacity| capacity.max),
-            ("used", "Units that a cluster holds", |capacity| Some(capacity.used)),
-            ("available", "Units that a cluster has room for", |capacity| capacity.available),
+        let parts = [
+            ("max", "Units that a cluster may hold"),
+            ("used", "Units that a cluster holds"),
+            ("available", "Units that a cluster has room for"),
         ];
-        for (what, help, value) in parts {
+        for (i, (what, help)) in parts.into_iter().enumerate() {
             let name = format!("{prefix}_cluster_status_capacity_{what}");
-            let values =
-                capacities.iter().filter_map(|capacity| Some((capacity.labels, value(capacity)?)));
+            let values = capacities.iter().filter_map(|(labels, all)| Some((*labels, all[i]?)));
             self.values(&name, help, Gauge, values)?;
         }
         Ok(())
@@ -326,37 +337,6 @@ impl ScrapeEncoder<'_, '_> {
 
 fn cluster_labels(cluster: &Cluster) -> [(&'static str, &str); 2] {
     [("cluster_id", &cluster.id), ("external_id", &cluster.spec.external_id)]
-}
-
-/// The capacity of a cluster for one instance type.
-struct ClusterCapacity<'a> {
-    labels: [(&'static str, &'a str); 4],
-    max: Option<i64>,
-    used: i64,
-    available: Option<i64>,
-}
-
-impl<'a> ClusterCapacity<'a> {
-    fn new(fleet: &Fleet, cluster: &'a Cluster, instance_type: &'a str) -> ClusterCapacity<'a> {
-        let used = fleet.index.used(&cluster.id, instance_type);
-        let max = cluster.limit(instance_type);
-        // One limit may apply to all types together.
-        let used_of_limit = match cluster.spec.limit {
-            Some(_) => fleet.index.used_total(&cluster.id),
-            None => used,
-        };
-        ClusterCapacity {
-            labels: [
-                ("region", &cluster.spec.region),
-                ("instance_type", instance_type),
-                ("cluster_id", &cluster.id),
-                ("cloud_provider", &cluster.spec.cloud_provider),
-            ],
-            max,
-            used,
-            available: max.map(|max| (max - used_of_limit).max(0)),
-        }
-    }
 }
 
 #[cfg(test)]
