@@ -114,57 +114,56 @@ impl Index {
 
     /// Applies an object of an event or of the initial load.
     pub fn apply(&self, object: &Object, seq: i64) {
-        let kind = object.key.kind();
-        let applied = match kind {
-            cluster::KIND => {
-                Cluster::from_object(object).map(|cluster| self.apply_cluster(object, cluster))
-            }
-            account::KIND => {
-                Account::from_object(object).map(|account| self.apply_account(object, account))
-            }
-            _ => match object.deleted_at {
-                Some(_) => {
-                    self.remove(object, seq);
-                    Ok(())
-                }
-                None => Instance::from_object(object).map(|instance| self.insert(instance, seq)),
-            },
+        let applied = match object.key.kind() {
+            cluster::KIND => self.apply_cluster(object),
+            account::KIND => self.apply_account(object),
+            _ => self.apply_instance(object, seq),
         };
         if let Err(error) = applied {
             tracing::error!(key = %object.key, %error, "skipping an object that cannot be decoded");
         }
     }
 
-    fn apply_cluster(&self, object: &Object, cluster: Cluster) {
+    fn apply_cluster(&self, object: &Object) -> Result<()> {
+        let cluster = Cluster::from_object(object)?;
         let mut inner = self.inner.write();
-        let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
-        if !newer {
-            return;
+        if inner.clusters.get(&cluster.id).is_some_and(|old| old.revision >= cluster.revision) {
+            return Ok(());
         }
         let old = inner.clusters.remove(&cluster.id);
         let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
         self.counters.cluster(old.as_deref(), new.as_deref());
         inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
+        Ok(())
     }
 
-    fn apply_account(&self, object: &Object, account: Account) {
+    fn apply_account(&self, object: &Object) -> Result<()> {
+        let account = Account::from_object(object)?;
         let mut inner = self.inner.write();
-        let newer = inner.accounts.get(&account.id).is_none_or(|a| a.revision < account.revision);
-        if !newer {
-            return;
+        if inner.accounts.get(&account.id).is_some_and(|old| old.revision >= account.revision) {
+            return Ok(());
         }
         if object.deleted_at.is_some() {
             inner.accounts.remove(&account.id);
         } else {
             inner.accounts.insert(account.id.clone(), Arc::new(account));
         }
+        Ok(())
     }
 
-    fn insert(&self, mut instance: Instance, seq: i64) {
+    fn apply_instance(&self, object: &Object, seq: i64) -> Result<()> {
+        if object.deleted_at.is_some() {
+            let mut inner = self.inner.write();
+            let old = inner.rows.remove(object.key.kind(), object.key.id());
+            self.counters.instance(old.as_ref().map(|old| &old.instance), None);
+            inner.unlink(old.as_ref(), None, seq);
+            return Ok(());
+        }
+        let mut instance = Instance::from_object(object)?;
         let mut inner = self.inner.write();
         let old = inner.rows.get(&instance.kind, &instance.id).cloned();
         if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
-            return;
+            return Ok(());
         }
         instance.intern(&mut inner.interners);
         let row = Arc::new(Row { instance, seq });
@@ -172,13 +171,7 @@ impl Index {
         inner.unlink(old.as_ref(), Some(&row), seq);
         inner.link(&row);
         inner.rows.insert(row);
-    }
-
-    fn remove(&self, object: &Object, seq: i64) {
-        let mut inner = self.inner.write();
-        let old = inner.rows.remove(object.key.kind(), object.key.id());
-        self.counters.instance(old.as_ref().map(|old| &old.instance), None);
-        inner.unlink(old.as_ref(), None, seq);
+        Ok(())
     }
 
     pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
