@@ -55,19 +55,19 @@ struct Explanation {
     #[serde(skip_serializing_if = "String::is_empty")]
     failed_reason: String,
     cluster: String,
-    /// What the queue says of it: when it is looked at next, and what failed.
+    /// Its queue row: when it is reconciled next, and what failed.
     #[schema(value_type = Object)]
     work: Value,
-    /// Each cluster, and why it would or would not do.
+    /// Each cluster, and why it is rejected.
     clusters: Vec<ClusterFit>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct ClusterFit {
     cluster: String,
-    /// It is on this one.
+    /// The instance is on this one.
     chosen: bool,
-    /// Why not; none if it would do.
+    /// Why it is rejected; none if it is suitable.
     #[serde(rename = "against", skip_serializing_if = "Option::is_none")]
     rejection: Option<String>,
     /// Units that would be left.
@@ -169,7 +169,7 @@ async fn clusters(State(app): State<App>) -> Result<Body<Vec<ClusterView>>> {
     Ok(Body(fleet.index.clusters().iter().map(|cluster| cluster_view(&fleet, cluster)).collect()))
 }
 
-/// A data plane that is to be had.
+/// A data plane to register.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCluster {
@@ -262,32 +262,32 @@ async fn change(
     Path(id): Path<String>,
     body: kernel::http::Body<ClusterChange>,
 ) -> Result<Body<ClusterView>> {
-    let (wish, fleet) = (body.value, &request.fleet);
-    check_limit(wish.limit)?;
+    let (patch, fleet) = (body.value, &request.fleet);
+    check_limit(patch.limit)?;
     fleet.index.catch_up().await?;
     // Units are counted elsewhere without a limit, so existing ones would not be counted.
     let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
-    if wish.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
+    if patch.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
         let why = "can be added only while nothing is on the cluster; lower what its agent offers";
         return Err(Error::invalid("limit", why));
     }
     edit(&request, &id, "cluster.update", |spec| {
-        spec.schedulable = wish.schedulable.unwrap_or(spec.schedulable);
-        spec.limit = wish.limit.or(spec.limit);
-        spec.rotation += i64::from(wish.rotate);
+        spec.schedulable = patch.schedulable.unwrap_or(spec.schedulable);
+        spec.limit = patch.limit.or(spec.limit);
+        spec.rotation += i64::from(patch.rotate);
     })
     .await
 }
 
-/// How a data plane goes.
+/// How a data plane is deleted.
 #[derive(Deserialize, utoipa::IntoParams)]
 struct DeleteParams {
-    /// It vanished: nothing is asked of it any more, and its instances are without one.
+    /// It is gone already: neither it nor its agent is contacted, and its instances lose it.
     #[serde(default)]
     force: bool,
 }
 
-/// Takes a data plane away, once nothing is on it.
+/// Deletes a data plane once it is empty.
 #[utoipa::path(delete, path = "/api/v1/fleet/clusters/{id}", tag = "fleet",
     params(("id" = String, Path), DeleteParams), responses((status = 200, body = ClusterView)))]
 async fn remove(

@@ -113,8 +113,7 @@ pub fn granted_type<'k>(
     now: Timestamp,
 ) -> Option<&'k InstanceType> {
     let max = settings.max_allowed_instances;
-    let entitled = list.entitlement(&who.org, &who.subject, max)?;
-    kind.file.instance_type(entitled.types(kind, now).first()?)
+    list.entitlement(&who.org, &who.subject, max)?.first_type(kind, now)
 }
 
 /// The type for callers without quota.

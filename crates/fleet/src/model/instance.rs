@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel::change::{Release, Wake};
+use kernel::change::{Release, Take, Wake};
 use kernel::{Json, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -229,6 +229,11 @@ impl Instance {
         ];
         counters.retain(|counter| !counter.is_empty());
         counters
+    }
+
+    /// Takes an amount of a counter for as long as it exists.
+    pub fn take(&self, counter: String, amount: i64, limit: i64) -> Take {
+        Take { counter, holder: self.key().to_string(), amount, limit }
     }
 
     /// Releases what it holds of these counters.

@@ -114,6 +114,23 @@ impl InstanceScope<'_> {
             _ => return None,
         })
     }
+
+    fn secret(&self, root: &str, leaf: &str) -> Val<'_> {
+        let Some(secrets) = self.secrets else { return Val::Nothing };
+        let canary = self.kind.sso.canary;
+        match (root, leaf) {
+            ("sso", "token_url") => Val::text(&secrets.sso.token_url),
+            ("sso", "jwks") => Val::text(&secrets.sso.jwks),
+            ("sso", "issuer") => Val::text(&secrets.sso.issuer),
+            ("sso", "base_url") => Val::text(&secrets.sso.base_url),
+            ("canary", "name") if canary => Val::text("canary"),
+            ("canary", "id") if canary => Val::owned(canary_client_id(&self.instance.id)),
+            ("canary", "secret") if canary => Val::text(&secrets.canary_secret),
+            ("tls", "cert") => Val::text(&secrets.tls_cert),
+            ("tls", "key") => Val::text(&secrets.tls_key),
+            _ => Val::Nothing,
+        }
+    }
 }
 
 impl Scope for InstanceScope<'_> {
@@ -140,25 +157,6 @@ impl Scope for InstanceScope<'_> {
             "upgrading" => Val::Bool(status.upgrading.contains(leaf)),
             "agent" => text(status.agent.get(leaf)),
             _ => self.secret(root, leaf),
-        }
-    }
-}
-
-impl InstanceScope<'_> {
-    fn secret(&self, root: &str, leaf: &str) -> Val<'_> {
-        let Some(secrets) = self.secrets else { return Val::Nothing };
-        let canary = self.kind.sso.canary;
-        match (root, leaf) {
-            ("sso", "token_url") => Val::text(&secrets.sso.token_url),
-            ("sso", "jwks") => Val::text(&secrets.sso.jwks),
-            ("sso", "issuer") => Val::text(&secrets.sso.issuer),
-            ("sso", "base_url") => Val::text(&secrets.sso.base_url),
-            ("canary", "name") if canary => Val::text("canary"),
-            ("canary", "id") if canary => Val::owned(canary_client_id(&self.instance.id)),
-            ("canary", "secret") if canary => Val::text(&secrets.canary_secret),
-            ("tls", "cert") => Val::text(&secrets.tls_cert),
-            ("tls", "key") => Val::text(&secrets.tls_key),
-            _ => Val::Nothing,
         }
     }
 }

@@ -64,11 +64,9 @@ pub async fn status(call: Call, _: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
     let clouds = &call.catalogue.providers.supported_providers;
-    let room = clouds.iter().any(|cloud| {
-        cloud
-            .regions
-            .iter()
-            .any(|region| types.iter().any(|of| !available(&call, cloud, region, of).is_empty()))
+    let mut regions = clouds.iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
+    let room = regions.any(|(cloud, region)| {
+        types.iter().any(|of| !available(&call, cloud, region, of).is_empty())
     });
     let plural = &call.kind.file.plural;
     Ok(reply::json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
@@ -140,18 +138,9 @@ fn available<'k>(
         Scaling::Auto => i64::MAX,
         _ => 0,
     });
-    let most = match offer.limit {
-        Some(limit) => {
-            let used = call.fleet.index.used_in_region(
-                call.kind.name(),
-                &cloud.name,
-                &region.name,
-                &of.id,
-            );
-            most.min(limit - used)
-        }
-        None => most,
-    };
+    let (index, kind) = (&call.fleet.index, call.kind.name());
+    let used = || index.used_in_region(kind, &cloud.name, &region.name, &of.id);
+    let most = offer.limit.map_or(most, |limit| most.min(limit - used()));
     of.sizes.iter().filter(|size| size.units <= most).map(|size| size.id.as_str()).collect()
 }
 

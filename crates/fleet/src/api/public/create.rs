@@ -7,7 +7,7 @@ use axum::response::Response;
 use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotent, commit_idempotent};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
 use crate::api::kind_api::Call;
@@ -63,7 +63,10 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         return Err(ErrorCode::TermsNotAccepted.default_error());
     }
     let text = |name: &str| body.text(name).ok().flatten().unwrap_or_default().to_owned();
-    let mut spec = Spec {
+    let settings = call.fleet.config.quota_settings();
+    let scope = (&settings, &call.catalogue.quota, kind);
+    let ((quota_counter, limit), holder) = admission::quota(scope, who, of, billing, now);
+    let spec = Spec {
         cloud_provider: cloud.name.clone(),
         region: region.name.clone(),
         multi_az,
@@ -75,32 +78,14 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         billing_cloud_account_id: text("billing_cloud_account_id"),
         own_cluster_id: text("cluster_id"),
         account: who.account.clone(),
-        quota_type: call.fleet.config.quota_type.label().into(),
+        quota_type: settings.quota_type.label().into(),
+        quota_counter: quota_counter.clone(),
         fields: fields.into(),
         expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
         ..Spec::default()
     };
-    let id = call.fleet.ambient.id();
-    let holder_key = Key::new(kind.name(), &id).to_string();
-    let take = |counter: String, amount: i64, limit: i64| Take {
-        counter,
-        holder: holder_key.clone(),
-        amount,
-        limit,
-    };
-    let mut takes = vec![take(name_counter(kind.name(), &who.org, name), 1, 1)];
-    let settings = call.fleet.config.quota_settings();
-    let scope = (&settings, &call.catalogue.quota, kind);
-    let (quota, holder) = admission::quota(scope, who, of, billing, now);
-    spec.quota_counter = quota.0.clone();
-    let amount = if of.trial { 1 } else { spec.units };
-    takes.push(take(quota.0, amount, quota.1));
-    if let (Some(limit), true) = (offer.limit, spec.own_cluster_id.is_empty()) {
-        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
-        takes.push(take(counter, spec.units, limit));
-    }
     let instance = Instance {
-        id,
+        id: call.fleet.ambient.id(),
         kind: kind.name().into(),
         org: who.org.clone(),
         owner: who.subject.clone(),
@@ -112,6 +97,15 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         spec,
         status: Status { since: now, ..Status::default() },
     };
+    let amount = if of.trial { 1 } else { size.units };
+    let mut takes = vec![
+        instance.take(name_counter(kind.name(), &who.org, name), 1, 1),
+        instance.take(quota_counter, amount, limit),
+    ];
+    if let (Some(limit), true) = (offer.limit, instance.spec.own_cluster_id.is_empty()) {
+        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
+        takes.push(instance.take(counter, size.units, limit));
+    }
     Ok(Admitted { instance, takes, holder, trial_name: of.name.clone() })
 }
 

@@ -35,8 +35,9 @@ pub async fn query(call: Call, who: Arc<Principal>) -> Result<Response> {
 
 /// Returns the values of the last `duration` minutes.
 pub async fn query_range(call: Call, who: Arc<Principal>) -> Result<Response> {
-    let minutes = whole(&call, "duration", DURATION_MAX_MIN)?;
-    let step_s = whole(&call, "interval", INTERVAL_MAX_S)?;
+    let text = |name: &str| call.query(name).unwrap_or_default();
+    let minutes = in_range("duration", &text("duration"), DURATION_MAX_MIN)?;
+    let step_s = in_range("interval", &text("interval"), INTERVAL_MAX_S)?;
     let row = visible(&call, &who).await?;
     let selector = selector(&call.kind, &row.instance, &call.queries("filters"));
     let end_s = call.fleet.ambient.now().seconds();
@@ -118,11 +119,6 @@ fn number(value: f64) -> Option<Number> {
         whole if whole.fract() == 0.0 && whole.abs() <= EXACT => Some(Number::from(whole as i64)),
         value => Number::from_f64(value),
     }
-}
-
-fn whole(call: &Call, name: &str, max: i64) -> Result<i64> {
-    let text = call.query(name).unwrap_or_default();
-    in_range(name, &text, max)
 }
 
 fn in_range(name: &str, text: &str, max: i64) -> Result<i64> {

@@ -15,12 +15,7 @@ pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Take {
     let limit = cluster.limit(&instance.spec.instance_type);
     let counter = cluster.counter(&instance.spec.instance_type);
     instance.status.capacity_counter = counter.clone();
-    Take {
-        counter,
-        holder: instance.key().to_string(),
-        amount: instance.spec.units,
-        limit: limit.unwrap_or(i64::MAX),
-    }
+    instance.take(counter, instance.spec.units, limit.unwrap_or(i64::MAX))
 }
 
 /// The change that an event makes to an instance, and the instance after it. The change is empty if
