@@ -6,10 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use kernel::change::AuditDraft;
 use kernel::driver::Workers;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
-use kernel::{Ambient, App, Domain, Error, Result, Store};
+use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Store, Timestamp};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ use crate::api::wire::rendered::Rendered;
 use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
 use crate::dataplane::local::agent;
-use crate::decide::placement::{PlacementRequest, PlacementVerdict, rank_clusters};
+use crate::decide::placement::{PlacementVerdict, rank_clusters};
 use crate::metrics::{Counts, Scrape};
 use crate::model::catalogue::Catalogue;
 use crate::model::cluster::Cluster;
@@ -54,12 +55,7 @@ pub struct Fleet {
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
     pub secrets: Secrets,
-    pub sso: Arc<dyn Sso>,
-    /// Whether an external system keeps the OAuth clients.
-    pub sso_is_external: bool,
-    pub dns: Option<Arc<dyn Dns>>,
-    pub metrics: Option<Arc<dyn Metrics>>,
-    pub ams: Option<Arc<dyn Ams>>,
+    pub ports: Ports,
     pub tls_cert: String,
     pub tls_key: String,
     /// The URL at which others reach this server.
@@ -74,6 +70,7 @@ pub struct Fleet {
 /// Clients of the systems that a fleet uses.
 pub struct Ports {
     pub sso: Arc<dyn Sso>,
+    /// Whether an external system keeps the OAuth clients.
     pub sso_is_external: bool,
     pub dns: Option<Arc<dyn Dns>>,
     pub metrics: Option<Arc<dyn Metrics>>,
@@ -90,10 +87,8 @@ impl Fleet {
         (tls_cert, tls_key): (String, String),
         url: String,
     ) -> Fleet {
-        let Ports { sso, sso_is_external, dns, metrics, ams } = ports;
-        let edition = ambient.id();
         Fleet {
-            edition,
+            edition: ambient.id(),
             config,
             catalogue: RwLock::new(Arc::new(catalogue)),
             catalogue_version: AtomicU64::new(0),
@@ -102,11 +97,7 @@ impl Fleet {
             store,
             ambient,
             secrets,
-            sso,
-            sso_is_external,
-            dns,
-            metrics,
-            ams,
+            ports,
             tls_cert,
             tls_key,
             url,
@@ -136,6 +127,26 @@ impl Fleet {
         self.catalogue_changes.subscribe()
     }
 
+    pub async fn commit(&self, change: Change, now: Timestamp) -> Result<()> {
+        kernel::store::commit(self.store.as_ref(), change, now).await.map(drop)
+    }
+
+    /// Commits an audit entry on its own.
+    pub async fn record(&self, audit: AuditDraft) -> Result<()> {
+        let change = Change { audit: Some(audit), ..Change::default() };
+        self.commit(change, self.ambient.now()).await
+    }
+
+    /// Reads an object and commits the change that `change` returns for it; repeats if another
+    /// writer came in between. Without a change, nothing is committed.
+    pub async fn edit<T>(
+        &self,
+        key: &Key,
+        change: impl FnMut(Option<&Object>, Timestamp) -> Result<(Option<Change>, T)>,
+    ) -> Result<T> {
+        kernel::store::edit(self.store.as_ref(), &self.ambient, key, change).await
+    }
+
     /// Records contact with a cluster's agent.
     pub fn touch_agent(&self, cluster: &str) {
         self.agent_liveness.touch(cluster, self.ambient.now());
@@ -143,20 +154,8 @@ impl Fleet {
 
     /// Returns all clusters, the best for this instance first.
     pub fn rank_clusters(&self, instance: &Instance) -> Vec<PlacementVerdict> {
-        let spec = &instance.spec;
-        let request = PlacementRequest {
-            kind: &instance.kind,
-            org: &instance.org,
-            cloud_provider: &spec.cloud_provider,
-            region: &spec.region,
-            multi_az: spec.multi_az,
-            instance_type: &spec.instance_type,
-            units: spec.units,
-            own_cluster: &spec.own_cluster_id,
-            rejected_by: &instance.status.rejected_by,
-            scaling: self.config.scaling,
-        };
-        rank_clusters(&request, self.index.candidates(&spec.instance_type))
+        let candidates = self.index.candidates(&instance.spec.instance_type);
+        rank_clusters(instance, self.config.scaling, candidates)
     }
 
     /// The parameters that a cluster's agent is started with.
@@ -168,7 +167,7 @@ impl Fleet {
             url => url,
         };
         vec![
-            ("sso-auth-server-url", self.sso.endpoints().issuer),
+            ("sso-auth-server-url", self.ports.sso.endpoints().issuer),
             ("sso-client-id", client.id),
             ("sso-secret", client.secret),
             ("control-plane-url", url.clone()),
@@ -181,7 +180,7 @@ impl Fleet {
     /// The secrets that an agent gets with an instance.
     pub fn agent_secrets(&self, instance: &Instance) -> AgentSecrets {
         AgentSecrets {
-            sso: self.sso.endpoints(),
+            sso: self.ports.sso.endpoints(),
             canary_secret: self.secrets.derive(&canary_client_id(&instance.id), 0),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
@@ -198,7 +197,7 @@ impl Fleet {
             "" => &self.url,
             url => url,
         };
-        InstanceScope { kind, instance, browser_url, secrets }
+        InstanceScope { kind: &kind.file, instance, browser_url, secrets }
     }
 }
 
@@ -207,23 +206,16 @@ pub struct FleetDomain {
     pub data_dir: PathBuf,
     /// Whether only this process uses the store.
     pub embedded: bool,
-    fleet: OnceLock<Arc<Fleet>>,
-    clusters: OnceLock<Arc<ClusterWorker>>,
+    started: OnceLock<(Arc<Fleet>, Arc<ClusterWorker>)>,
 }
 
 impl FleetDomain {
     pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
-        FleetDomain {
-            config,
-            data_dir,
-            embedded,
-            fleet: OnceLock::new(),
-            clusters: OnceLock::new(),
-        }
+        FleetDomain { config, data_dir, embedded, started: OnceLock::new() }
     }
 
-    fn fleet(&self) -> &Arc<Fleet> {
-        self.fleet.get().expect("the server starts a domain before it asks for anything")
+    fn started(&self) -> &(Arc<Fleet>, Arc<ClusterWorker>) {
+        self.started.get().expect("the server starts a domain before it asks for anything")
     }
 
     fn ports(&self, app: &App) -> Result<Ports> {
@@ -353,7 +345,6 @@ impl Domain for FleetDomain {
         let terraform =
             Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
         let clusters = ClusterWorker::start(&fleet, terraform, &app.outbound, tasks, stop);
-        let _ = self.clusters.set(Arc::new(clusters));
         declared_clusters::sync(&fleet).await?;
         if self.is_data_plane() {
             agent::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
@@ -363,21 +354,20 @@ impl Domain for FleetDomain {
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
         app.share(fleet.clone());
-        let _ = self.fleet.set(fleet);
+        let _ = self.started.set((fleet, Arc::new(clusters)));
         Ok(())
     }
 
     fn routes(&self) -> Routes {
-        routes(self.fleet())
+        routes(&self.started().0)
     }
 
     fn workers(&self, _: &App) -> Workers {
-        let fleet = self.fleet();
-        let mut workers: Workers =
-            vec![Arc::new(InstanceWorker(fleet.clone())), Arc::new(AccountWorker(fleet.clone()))];
-        if let Some(clusters) = self.clusters.get() {
-            workers.push(clusters.clone());
-        }
-        workers
+        let (fleet, clusters) = self.started();
+        vec![
+            Arc::new(InstanceWorker(fleet.clone())),
+            Arc::new(AccountWorker(fleet.clone())),
+            clusters.clone(),
+        ]
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric as _, NoLabelSet,
 };
-use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::MetricType::{self, Gauge, Unknown};
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::Fleet;
@@ -56,12 +56,21 @@ const DURATION_BOUNDS_S: [f64; 6] = [0.1, 1.0, 2.0, 5.0, 10.0, 30.0];
 
 impl Counts {
     /// Counts an error that a client got.
-    pub fn error(&self, code: &str) {
-        let mut errors = self.errors.lock();
-        match errors.get_mut(code) {
-            Some(count) => *count += 1,
-            None => drop(errors.insert(code.to_owned(), 1)),
+    pub fn error(&self, code: String) {
+        *self.errors.lock().entry(code).or_default() += 1;
+    }
+
+    /// Counts an attempt of a worker, by its outcome in the kernel's metrics.
+    fn attempt(&self, kind: &str, outcome: &str, seconds: f64) {
+        let mut reconciles = self.reconciles.lock();
+        let stats = reconciles.entry(kind.to_owned()).or_default();
+        match outcome {
+            "done" | "requeue" => stats.success += 1,
+            "retry" | "stopped" => stats.failure += 1,
+            // Another process holds the lease and counts the attempt.
+            _ => return,
         }
+        stats.last_s = seconds;
     }
 
     /// Counts a request to the API of a kind. `path` is the route's template.
@@ -91,15 +100,7 @@ impl std::fmt::Debug for Scrape {
 
 impl MetricsObserver for Scrape {
     fn attempt(&self, kind: &str, outcome: &'static str, seconds: f64) {
-        let mut reconciles = self.0.counts.reconciles.lock();
-        let stats = reconciles.entry(kind.to_owned()).or_default();
-        match outcome {
-            "done" | "look_again" => stats.success += 1,
-            "retry" | "stopped" => stats.failure += 1,
-            // Another process holds the lease and counts the attempt.
-            _ => return,
-        }
-        stats.last_s = seconds;
+        self.0.counts.attempt(kind, outcome, seconds);
     }
 }
 
@@ -137,7 +138,8 @@ impl ScrapeEncoder<'_, '_> {
     /// OpenMetrics requires of counters: their type is `unknown`.
     fn values<L: EncodeLabelSet, V: EncodeGaugeValue>(
         &mut self,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         metric_type: MetricType,
         values: impl IntoIterator<Item = (L, V)>,
     ) -> EncodeResult {
@@ -148,55 +150,64 @@ impl ScrapeEncoder<'_, '_> {
         Ok(())
     }
 
+    fn histograms<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histograms: impl IntoIterator<Item = (L, Histogram)>,
+    ) -> EncodeResult {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, histogram) in histograms {
+            histogram.encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     /// Operations of one kind, or of the clusters.
     fn operations(&mut self, prefix: &str, kind: &str, operations: &[Operation]) -> EncodeResult {
         let counters = &self.fleet.index.counters;
-        let count =
-            |one: &Operation| ([("operation", one.label())], counters.operations(kind, *one));
-        let success = operations.iter().map(count).map(|(labels, count)| (labels, count.success));
+        let counts = operations.iter().map(|operation| {
+            ([("operation", operation.label())], counters.operations(kind, *operation))
+        });
+        let success = counts.clone().map(|(labels, count)| (labels, count.success));
         let name = format!("{prefix}_{kind}_operations_success_count");
-        self.values((&name, "Operations that succeeded"), MetricType::Unknown, success)?;
-        let total = operations.iter().map(count).map(|(labels, count)| (labels, count.total));
+        self.values(&name, "Operations that succeeded", Unknown, success)?;
+        let total = counts.map(|(labels, count)| (labels, count.total));
         let name = format!("{prefix}_{kind}_operations_total_count");
-        self.values((&name, "Operations that ended"), MetricType::Unknown, total)?;
+        self.values(&name, "Operations that ended", Unknown, total)?;
 
         let name = format!("{prefix}_worker_{kind}_duration");
-        let help = "Seconds from the creation to ready";
-        let mut metric =
-            self.encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
-        let job = format!("{kind}_create");
-        counters.creations(kind).encode(metric.encode_family(&[("jobType", job.as_str())])?)
+        let creations = ([("jobType", format!("{kind}_create"))], counters.creations(kind));
+        self.histograms(&name, "Seconds from the creation to ready", [creations])
     }
 
     fn instances(&mut self, prefix: &str, kind: &str) -> EncodeResult {
         let counts = self.fleet.index.counts();
-        let count = |status| counts.get(&(kind.to_owned(), status)).copied().unwrap_or(0);
-        let by_status = Phase::ALL.map(|status| ([("status", status.label())], count(status)));
+        let count = |phase| counts.get(&(kind.to_owned(), phase)).copied().unwrap_or(0);
+        let by_phase = Phase::ALL.map(|phase| ([("status", phase.label())], count(phase)));
         let name = format!("{prefix}_{kind}_requests_status_count");
-        self.values((&name, "Instances by status"), MetricType::Gauge, by_status)?;
+        self.values(&name, "Instances by status", Gauge, by_phase)?;
 
         let placed = self.fleet.index.placed();
         let of_kind = || placed.iter().filter(|((k, _, _), _)| k == kind);
-        let info = of_kind().map(|((_, cluster, status), count)| {
-            ([("status", status.label()), ("cluster_id", cluster.as_str())], *count)
+        let info = of_kind().map(|((_, cluster, phase), count)| {
+            ([("status", phase.label()), ("cluster_id", cluster.as_str())], *count)
         });
         let name = format!("{prefix}_{kind}_requests_current_status_info");
-        self.values((&name, "Instances by status and cluster"), MetricType::Gauge, info)?;
-        let mut per_cluster: BTreeMap<&str, i64> = BTreeMap::new();
-        of_kind()
-            .for_each(|((_, cluster, _), count)| *per_cluster.entry(cluster).or_default() += count);
+        self.values(&name, "Instances by status and cluster", Gauge, info)?;
         let clusters = self.fleet.index.clusters();
-        let values = clusters.iter().map(|cluster| {
+        let mut per_cluster: BTreeMap<&str, i64> = BTreeMap::new();
+        for ((_, cluster, _), count) in of_kind() {
+            *per_cluster.entry(cluster).or_default() += count;
+        }
+        let per_cluster = clusters.iter().map(|cluster| {
             let count = per_cluster.get(cluster.id.as_str()).copied().unwrap_or(0);
             (cluster_labels(cluster), count)
         });
         let name = format!("{prefix}_{kind}_per_cluster_count");
-        self.values((&name, "Instances by cluster"), MetricType::Gauge, values)?;
-        self.operations(
-            prefix,
-            kind,
-            &[Operation::Create, Operation::Deprovision, Operation::Delete],
-        )
+        self.values(&name, "Instances by cluster", Gauge, per_cluster)?;
+        let operations = [Operation::Create, Operation::Deprovision, Operation::Delete];
+        self.operations(prefix, kind, &operations)
     }
 
     fn clusters(&mut self, prefix: &str, kinds: &[&Kind]) -> EncodeResult {
@@ -209,7 +220,7 @@ impl ScrapeEncoder<'_, '_> {
         let by_status =
             cluster::Phase::ALL.map(|status| ([("status", label(status))], count(status) as u64));
         let name = format!("{prefix}_cluster_status_count");
-        self.values((&name, "Clusters by status"), MetricType::Gauge, by_status)?;
+        self.values(&name, "Clusters by status", Gauge, by_status)?;
 
         let since = clusters.iter().map(|cluster| {
             let seconds = cluster.created_at.until(cluster.status.since).as_secs_f64();
@@ -217,31 +228,42 @@ impl ScrapeEncoder<'_, '_> {
         });
         let name = format!("{prefix}_cluster_status_since_created_in_seconds");
         let help = "From a cluster's creation until it got its status";
-        self.values((&name, help), MetricType::Gauge, since)?;
+        self.values(&name, help, Gauge, since)?;
         self.operations(prefix, cluster::KIND, &[Operation::Create, Operation::Delete])?;
 
         let mut capacities = Vec::new();
         for cluster in &clusters {
-            let types: BTreeSet<&str> = kinds
-                .iter()
-                .flat_map(|kind| kind.file.types.iter().map(move |ty| (kind, ty.id.as_str())))
-                .filter(|(kind, ty)| cluster.takes(kind.name(), ty))
-                .map(|(_, ty)| ty)
-                .collect();
-            capacities
-                .extend(types.into_iter().map(|ty| ClusterCapacity::new(self.fleet, cluster, ty)));
+            let types = kinds.iter().flat_map(|kind| {
+                let types = kind.file.types.iter().map(|ty| ty.id.as_str());
+                types.filter(|ty| cluster.takes(kind.name(), ty))
+            });
+            for ty in types.collect::<BTreeSet<&str>>() {
+                let used = self.fleet.index.used(&cluster.id, ty);
+                // One limit may apply to all types together.
+                let used_of_limit = match cluster.spec.limit {
+                    Some(_) => self.fleet.index.used_total(&cluster.id),
+                    None => used,
+                };
+                let max = cluster.limit(ty);
+                let available = max.map(|max| (max - used_of_limit).max(0));
+                let labels = [
+                    ("region", cluster.spec.region.as_str()),
+                    ("instance_type", ty),
+                    ("cluster_id", &cluster.id),
+                    ("cloud_provider", &cluster.spec.cloud_provider),
+                ];
+                capacities.push((labels, [max, Some(used), available]));
+            }
         }
-        type Value = fn(&ClusterCapacity<'_>) -> Option<i64>;
-        let parts: [(&str, &str, Value); 3] = [
-            ("max", "Units that a cluster may hold", |capacity| capacity.max),
-            ("used", "Units that a cluster holds", |capacity| Some(capacity.used)),
-            ("available", "Units that a cluster has room for", |capacity| capacity.available),
+        let parts = [
+            ("max", "Units that a cluster may hold"),
+            ("used", "Units that a cluster holds"),
+            ("available", "Units that a cluster has room for"),
         ];
-        for (what, help, value) in parts {
+        for (i, (what, help)) in parts.into_iter().enumerate() {
             let name = format!("{prefix}_cluster_status_capacity_{what}");
-            let values =
-                capacities.iter().filter_map(|capacity| Some((capacity.labels, value(capacity)?)));
-            self.values((&name, help), MetricType::Gauge, values)?;
+            let values = capacities.iter().filter_map(|(labels, all)| Some((*labels, all[i]?)));
+            self.values(&name, help, Gauge, values)?;
         }
         Ok(())
     }
@@ -252,49 +274,43 @@ impl ScrapeEncoder<'_, '_> {
         let is_kind = |kind: &str| self.fleet.catalogue().kinds.contains_key(kind);
         let included = |kind: &str| kinds.iter().any(|one| one.name() == kind) || !is_kind(kind);
         let stats: Vec<_> = reconciles.iter().filter(|(kind, _)| included(kind)).collect();
-        let each = |value: fn(&ReconcileStats) -> u64| {
-            let one = move |(kind, stats): &(&String, &ReconcileStats)| {
-                ([("worker_type", (*kind).clone())], value(stats))
-            };
-            stats.iter().map(one).collect::<Vec<_>>()
-        };
-        let unknown = MetricType::Unknown;
-        let (success, failure) = (each(|stats| stats.success), each(|stats| stats.failure));
-        let name = format!("{prefix}_reconciler_success_count");
-        self.values((&name, "Reconciliations that succeeded"), unknown, success)?;
-        let name = format!("{prefix}_reconciler_failure_count");
-        self.values(
-            (&name, "Reconciliations that are retried, or halted"),
-            unknown,
-            failure.clone(),
-        )?;
-        let name = format!("{prefix}_reconciler_errors_count");
-        self.values((&name, "Errors of reconciliations"), unknown, failure)?;
-        let last = stats.iter().map(|(kind, one)| ([("worker_type", kind.as_str())], one.last_s));
+        type Value = fn(&ReconcileStats) -> u64;
+        let counts: [(&str, &str, Value); 3] = [
+            ("success", "Reconciliations that succeeded", |stats| stats.success),
+            ("failure", "Reconciliations that are retried, or halted", |stats| stats.failure),
+            ("errors", "Errors of reconciliations", |stats| stats.failure),
+        ];
+        let labels = |kind: &str| [("worker_type", kind.to_owned())];
+        for (what, help, value) in counts {
+            let name = format!("{prefix}_reconciler_{what}_count");
+            self.values(
+                &name,
+                help,
+                Unknown,
+                stats.iter().map(|(kind, one)| (labels(kind), value(one))),
+            )?;
+        }
+        let last = stats.iter().map(|(kind, one)| (labels(kind), one.last_s));
         let name = format!("{prefix}_reconciler_duration_in_seconds");
-        self.values((&name, "Duration of the last reconciliation"), MetricType::Gauge, last)
+        self.values(&name, "Duration of the last reconciliation", Gauge, last)
     }
 
     fn requests(&mut self) -> EncodeResult {
         let requests = self.fleet.counts.requests.read().clone();
         let requests: BTreeMap<RequestLabels, Arc<RequestStats>> = requests.into_iter().collect();
-        let codes: Vec<String> = requests.keys().map(|request| request.code.to_string()).collect();
-        let labels = |(request, code): (&RequestLabels, &String)| {
-            let path = request.path.to_string();
-            [("method", request.method.to_owned()), ("path", path), ("code", code.clone())]
+        let labels = |RequestLabels { method, path, code }: &RequestLabels| {
+            let (method, path) = ((*method).to_owned(), path.to_string());
+            [("method", method), ("path", path), ("code", code.to_string())]
         };
-        let counts = requests.iter().zip(&codes).map(|((request, requests), code)| {
-            (labels((request, code)), requests.count.load(Ordering::Relaxed))
-        });
-        let name = ("api_inbound_request_count", "Requests answered by the kinds' APIs");
-        self.values(name, MetricType::Unknown, counts)?;
-        let name = "api_inbound_request_duration";
+        let counts = requests
+            .iter()
+            .map(|(request, stats)| (labels(request), stats.count.load(Ordering::Relaxed)));
+        let help = "Requests answered by the kinds' APIs";
+        self.values("api_inbound_request_count", help, Unknown, counts)?;
+        let seconds =
+            requests.iter().map(|(request, stats)| (labels(request), stats.seconds.clone()));
         let help = "Seconds until the head of a response";
-        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for ((request, requests), code) in requests.iter().zip(&codes) {
-            requests.seconds.encode(metric.encode_family(&labels((request, code)))?)?;
-        }
-        Ok(())
+        self.histograms("api_inbound_request_duration", help, seconds)
     }
 
     /// Metrics that the existing service does not have.
@@ -309,13 +325,13 @@ impl ScrapeEncoder<'_, '_> {
         }
         let now = self.fleet.ambient.now();
         let clusters = self.fleet.index.clusters();
-        let silent = clusters.iter().filter_map(|cluster| {
+        let silence = clusters.iter().filter_map(|cluster| {
             let last_seen = self.fleet.agent_liveness.last_seen(cluster)?;
             Some(([("cluster_id", cluster.id.as_str())], last_seen.until(now).as_secs_f64()))
         });
-        let silent: Vec<_> = silent.collect();
-        let name = ("mainstay_fleet_agent_silence_seconds", "Since an agent's last contact");
-        self.values(name, MetricType::Gauge, silent)
+        let silence: Vec<_> = silence.collect();
+        let help = "Since an agent's last contact";
+        self.values("mainstay_fleet_agent_silence_seconds", help, Gauge, silence)
     }
 }
 
@@ -323,33 +339,24 @@ fn cluster_labels(cluster: &Cluster) -> [(&'static str, &str); 2] {
     [("cluster_id", &cluster.id), ("external_id", &cluster.spec.external_id)]
 }
 
-/// The capacity of a cluster for one instance type.
-struct ClusterCapacity<'a> {
-    labels: [(&'static str, &'a str); 4],
-    max: Option<i64>,
-    used: i64,
-    available: Option<i64>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel::driver::AttemptResult;
 
-impl<'a> ClusterCapacity<'a> {
-    fn new(fleet: &Fleet, cluster: &'a Cluster, instance_type: &'a str) -> ClusterCapacity<'a> {
-        let used = fleet.index.used(&cluster.id, instance_type);
-        let max = cluster.limit(instance_type);
-        // One limit may apply to all types together.
-        let used_of_limit = match cluster.spec.limit {
-            Some(_) => fleet.index.used_total(&cluster.id),
-            None => used,
-        };
-        ClusterCapacity {
-            labels: [
-                ("region", &cluster.spec.region),
-                ("instance_type", instance_type),
-                ("cluster_id", &cluster.id),
-                ("cloud_provider", &cluster.spec.cloud_provider),
-            ],
-            max,
-            used,
-            available: max.map(|max| (max - used_of_limit).max(0)),
+    #[test]
+    fn every_outcome_of_an_attempt_but_a_lost_lease_is_counted() {
+        let counts = Counts::default();
+        for outcome in [
+            AttemptResult::Done,
+            AttemptResult::RequeueAt,
+            AttemptResult::Retry,
+            AttemptResult::Stopped,
+            AttemptResult::Lost,
+        ] {
+            counts.attempt("kafka", outcome.label(), 0.5);
         }
+        let stats = counts.reconciles.lock()["kafka"];
+        assert_eq!((stats.success, stats.failure, stats.last_s), (2, 2, 0.5));
     }
 }

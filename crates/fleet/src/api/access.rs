@@ -36,6 +36,22 @@ pub fn check(catalogue: &Catalogue, who: &Principal) -> Result<()> {
     Ok(())
 }
 
+/// A request to a route of the fleet.
+pub struct FleetRequest {
+    pub fleet: Arc<Fleet>,
+    pub context: Arc<RequestContext>,
+    pub who: Arc<Principal>,
+}
+
+impl FromRequestParts<App> for FleetRequest {
+    type Rejection = Error;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<FleetRequest> {
+        let Context(context) = Context::from_request_parts(parts, app).await?;
+        let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
+        Ok(FleetRequest { fleet: app.shared::<Fleet>()?, context, who })
+    }
+}
+
 /// A caller of an organisation that has access, on routes with [`Action::OrgUser`].
 pub struct User {
     pub fleet: Arc<Fleet>,
@@ -47,9 +63,8 @@ pub struct User {
 impl FromRequestParts<App> for User {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User> {
-        let Context(context) = Context::from_request_parts(parts, app).await?;
-        let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
-        let fleet = app.shared::<Fleet>()?;
+        let FleetRequest { fleet, context, who } =
+            FleetRequest::from_request_parts(parts, app).await?;
         let catalogue = fleet.catalogue();
         check(&catalogue, &who)?;
         Ok(User { fleet, catalogue, context, who })

@@ -19,7 +19,7 @@ use crate::model::instance::Phase;
 use crate::model::kind::{Extra, Kind};
 use crate::model::payload::parse_object;
 use crate::model::{UUID_PATTERN, is_uuid};
-use crate::store::index::Row;
+use crate::store::index::{FeedKey, Row};
 
 /// Returns the configuration of the cluster's agent.
 pub async fn config(call: Call, _: Arc<Principal>) -> Result<Response> {
@@ -59,26 +59,24 @@ pub async fn list(call: &Call) -> Result<Response> {
     let kind = &call.kind;
     call.fleet.touch_agent(&cluster.id);
     let after = watch::after(call)?;
-    let tag = ListEtag::new(&call.fleet, call.fleet.index.agent_seq(kind.name(), &cluster.id));
+    let feed = FeedKey::agent(kind.name(), &cluster.id);
+    let tag = ListEtag::new(&call.fleet, &feed);
     if after.is_none() && tag.is_known(&call.parts.headers) {
         return Ok(tag.unchanged());
     }
-    let delta = call.fleet.index.for_agent(kind.name(), &cluster.id, after);
-    let list = format!("Managed{}List", kind.file.title);
-    let mut out = format!(r#"{{"kind":"{list}","items":["#).into_bytes();
-    for (i, row) in delta.changed.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        render_for_agent(&call.fleet, kind, row, wants_manifests(call), &mut out);
-    }
-    match after {
-        Some(_) => out.extend_from_slice(watch::delta_suffix(&delta).as_bytes()),
-        None => out.extend_from_slice(b"]}"),
-    }
-    let mut response = reply::json_line(200, out);
+    let delta = call.fleet.index.delta(&feed, after);
+    let head = list_head(kind);
+    let end = after.map_or_else(|| "]}".into(), |_| watch::delta_suffix(&delta));
+    let manifests = wants_manifests(call);
+    let mut response = reply::list(&head, &delta.changed, &end, |row, out| {
+        render_for_agent(&call.fleet, kind, row, manifests, out);
+    });
     response.headers_mut().insert(REVISION, delta.seq.into());
     Ok(tag.on(response))
+}
+
+pub fn list_head(kind: &Kind) -> String {
+    format!(r#"{{"kind":"Managed{}List","items":["#, kind.file.title)
 }
 
 /// The `after` of the next request.

@@ -1,22 +1,25 @@
 //! `/api/v1/fleet`: what our own clients need in addition to the kinds' APIs: kinds, explanations of
 //! instances, data planes, and reloading the catalogue.
 
-use std::sync::Arc;
-
 use axum::Json as Body;
 use axum::extract::{Path, Query, State};
-use kernel::change::{EventDraft, Wake, Write};
-use kernel::http::{Caller, Context, Routes};
-use kernel::identity::{Action, Principal};
+use axum::http::StatusCode;
+use kernel::change::AuditDraft;
+use kernel::http::Routes;
+use kernel::identity::Action;
 use kernel::store::WorkFilter;
-use kernel::{App, Change, Error, Json, Key, Object, Result, Timestamp};
+use kernel::{App, Error, Key, Result, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::Fleet;
+use crate::api::access::FleetRequest;
 use crate::commands::catalogue_reload;
-use crate::model::cluster::{self, Cluster, Phase, Provider, Spec, Status};
+use crate::commands::cluster_spec::edit_spec;
+use crate::model::cluster::{self, Cluster, Provider, Spec, Status};
+use crate::model::instance::Phase;
 use crate::model::kind::Summary;
 use crate::store::clusters;
 
@@ -52,19 +55,19 @@ struct Explanation {
     #[serde(skip_serializing_if = "String::is_empty")]
     failed_reason: String,
     cluster: String,
-    /// What the queue says of it: when it is looked at next, and what failed.
+    /// Its queue row: when it is reconciled next, and what failed.
     #[schema(value_type = Object)]
-    work: serde_json::Value,
-    /// Each cluster, and why it would or would not do.
+    work: Value,
+    /// Each cluster, and why it is rejected.
     clusters: Vec<ClusterFit>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct ClusterFit {
     cluster: String,
-    /// It is on this one.
+    /// The instance is on this one.
     chosen: bool,
-    /// Why not; none if it would do.
+    /// Why it is rejected; none if it is suitable.
     #[serde(rename = "against", skip_serializing_if = "Option::is_none")]
     rejection: Option<String>,
     /// Units that would be left.
@@ -77,11 +80,9 @@ struct ClusterFit {
     params(("kind" = String, Path), ("id" = String, Path)),
     responses((status = 200, body = Explanation)))]
 async fn explain(
-    State(app): State<App>,
-    Caller(who): Caller,
+    FleetRequest { fleet, who, .. }: FleetRequest,
     Path((kind, id)): Path<(String, String)>,
 ) -> Result<Body<Explanation>> {
-    let fleet = app.shared::<Fleet>()?;
     fleet.index.catch_up().await?;
     let row = fleet.index.get(&kind, &id);
     let admin = Action::AdminRead.allows(&who);
@@ -93,7 +94,7 @@ async fn explain(
     let status = &instance.status;
     let waiting_for = match status.waiting_for.as_str() {
         "" => default_wait_reason(instance.phase),
-        text => text.to_owned(),
+        text => text,
     };
     let fits = fleet.rank_clusters(instance).into_iter().map(|verdict| {
         let chosen = verdict.cluster.id == status.cluster_id;
@@ -103,29 +104,27 @@ async fn explain(
     Ok(Body(Explanation {
         status: instance.phase.label(),
         since: status.since,
-        waiting_for,
+        waiting_for: waiting_for.into(),
         failed_reason: status.failed_reason.clone(),
         cluster: status.cluster_id.clone(),
-        work: work.map_or(serde_json::Value::Null, |row| serde_json::json!(row)),
+        work: work.map_or(Value::Null, |row| json!(row)),
         // Clusters are visible to admins only.
         clusters: if admin { fits.collect() } else { Vec::new() },
     }))
 }
 
 /// Returns what an instance in this phase usually waits for.
-fn default_wait_reason(status: crate::model::instance::Phase) -> String {
-    use crate::model::instance::Phase as S;
-    match status {
-        S::Accepted => "a worker to place it",
-        S::Preparing => "its client and its names",
-        S::Provisioning => "its data plane to report that it runs",
-        S::Suspending => "its data plane to report that it is suspended",
-        S::Resuming => "its data plane to report that it runs again",
-        S::Deprovision => "its data plane to report that nothing of it is left",
-        S::Deleting => "a worker to remove what is left of it",
-        S::Ready | S::Failed | S::Suspended => "",
+fn default_wait_reason(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Accepted => "a worker to place it",
+        Phase::Preparing => "its client and its names",
+        Phase::Provisioning => "its data plane to report that it runs",
+        Phase::Suspending => "its data plane to report that it is suspended",
+        Phase::Resuming => "its data plane to report that it runs again",
+        Phase::Deprovision => "its data plane to report that nothing of it is left",
+        Phase::Deleting => "a worker to remove what is left of it",
+        Phase::Ready | Phase::Failed | Phase::Suspended => "",
     }
-    .into()
 }
 
 #[derive(Serialize, ToSchema)]
@@ -170,7 +169,7 @@ async fn clusters(State(app): State<App>) -> Result<Body<Vec<ClusterView>>> {
     Ok(Body(fleet.index.clusters().iter().map(|cluster| cluster_view(&fleet, cluster)).collect()))
 }
 
-/// A data plane that is to be had.
+/// A data plane to register.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCluster {
@@ -201,25 +200,18 @@ struct NewCluster {
 #[utoipa::path(post, path = "/api/v1/fleet/clusters", tag = "fleet", request_body = NewCluster,
     responses((status = 202, body = ClusterView)))]
 async fn register(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
+    FleetRequest { fleet, context, who }: FleetRequest,
     body: kernel::http::Body<NewCluster>,
-) -> Result<(axum::http::StatusCode, Body<ClusterView>)> {
-    let fleet = app.shared::<Fleet>()?;
+) -> Result<(StatusCode, Body<ClusterView>)> {
     let new = body.value;
     Key::parse(&format!("{}/{}", cluster::KIND, new.id))
         .map_err(|_| Error::invalid("id", "must be letters, digits and '-'"))?;
-    if new.limit.is_some_and(|limit| limit < 0) {
-        return Err(Error::invalid("limit", "must not be negative"));
-    }
-    let now = app.ambient.now();
+    check_limit(new.limit)?;
+    let now = fleet.ambient.now();
     let cluster = clusters::NewCluster {
         id: &new.id,
-        org: "",
         owner: &who.subject,
         name: if new.name.is_empty() { &new.id } else { &new.name },
-        phase: Phase::Accepted,
         spec: Spec {
             provider: new.provider.unwrap_or(Provider::Agent),
             cloud_provider: new.cloud_provider,
@@ -233,22 +225,21 @@ async fn register(
             external_id: new.external_id,
             ..Spec::default()
         },
-        reason: "",
+        ..Default::default()
     };
-    let object = cluster.object(now);
+    let (object, mut change) = cluster.register(None, now);
+    let audit = context.audit(&who, "cluster.create", object.key.as_str(), "");
+    change.audit = Some(AuditDraft { after: object.spec.clone(), ..audit });
+    fleet.commit(change, now).await?;
     let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
-    let change = Change {
-        wakes: vec![Wake::for_object(&object, now)],
-        event: Some(EventDraft::for_object(&object, Phase::Accepted.label())),
-        audit: Some(kernel::change::AuditDraft {
-            after: object.spec.clone(),
-            ..context.audit(&who, "cluster.create", object.key.as_str(), "")
-        }),
-        write: Some(Write::Create(object)),
-        ..Change::default()
-    };
-    kernel::store::commit(app.store.as_ref(), change, now).await?;
-    Ok((axum::http::StatusCode::ACCEPTED, Body(view)))
+    Ok((StatusCode::ACCEPTED, Body(view)))
+}
+
+fn check_limit(limit: Option<i64>) -> Result<()> {
+    match limit {
+        Some(..0) => Err(Error::invalid("limit", "must not be negative")),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -267,51 +258,44 @@ struct ClusterChange {
     request_body = ClusterChange, params(("id" = String, Path)),
     responses((status = 200, body = ClusterView)))]
 async fn change(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
+    request: FleetRequest,
     Path(id): Path<String>,
     body: kernel::http::Body<ClusterChange>,
 ) -> Result<Body<ClusterView>> {
-    let wish = body.value;
-    let fleet = app.shared::<Fleet>()?;
-    if wish.limit.is_some_and(|limit| limit < 0) {
-        return Err(Error::invalid("limit", "must not be negative"));
-    }
+    let (patch, fleet) = (body.value, &request.fleet);
+    check_limit(patch.limit)?;
     fleet.index.catch_up().await?;
     // Units are counted elsewhere without a limit, so existing ones would not be counted.
     let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
-    if wish.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
+    if patch.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
         let why = "can be added only while nothing is on the cluster; lower what its agent offers";
         return Err(Error::invalid("limit", why));
     }
-    edit(&app, &who, &context, &id, "cluster.update", |spec| {
-        spec.schedulable = wish.schedulable.unwrap_or(spec.schedulable);
-        spec.limit = wish.limit.or(spec.limit);
-        spec.rotation += i64::from(wish.rotate);
+    edit(&request, &id, "cluster.update", |spec| {
+        spec.schedulable = patch.schedulable.unwrap_or(spec.schedulable);
+        spec.limit = patch.limit.or(spec.limit);
+        spec.rotation += i64::from(patch.rotate);
     })
     .await
 }
 
-/// How a data plane goes.
+/// How a data plane is deleted.
 #[derive(Deserialize, utoipa::IntoParams)]
 struct DeleteParams {
-    /// It vanished: nothing is asked of it any more, and its instances are without one.
+    /// It is gone already: neither it nor its agent is contacted, and its instances lose it.
     #[serde(default)]
     force: bool,
 }
 
-/// Takes a data plane away, once nothing is on it.
+/// Deletes a data plane once it is empty.
 #[utoipa::path(delete, path = "/api/v1/fleet/clusters/{id}", tag = "fleet",
     params(("id" = String, Path), DeleteParams), responses((status = 200, body = ClusterView)))]
 async fn remove(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
+    request: FleetRequest,
     Path(id): Path<String>,
     Query(params): Query<DeleteParams>,
 ) -> Result<Body<ClusterView>> {
-    edit(&app, &who, &context, &id, "cluster.delete", |spec| {
+    edit(&request, &id, "cluster.delete", |spec| {
         spec.deleting = true;
         spec.force |= params.force;
         spec.schedulable = false;
@@ -320,81 +304,49 @@ async fn remove(
 }
 
 async fn edit(
-    app: &App,
-    who: &Principal,
-    context: &kernel::http::RequestContext,
+    FleetRequest { fleet, context, who }: &FleetRequest,
     id: &str,
     action: &str,
-    wish: impl Fn(&mut Spec),
+    change: impl Fn(&mut Spec),
 ) -> Result<Body<ClusterView>> {
-    let fleet = app.shared::<Fleet>()?;
     let key = Key::parse(&format!("{}/{id}", cluster::KIND))?;
-    let wished = |there: Option<&Object>, now: Timestamp| {
-        let object = there.filter(|object| object.deleted_at.is_none());
-        let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
-        let before = object.spec.clone();
-        let mut spec: Spec = before.parse()?;
-        wish(&mut spec);
-        object.spec = Json::encode(&spec);
-        object.generation += 1;
-        object.updated_at = now;
-        let audit = context.audit(who, action, key.as_str(), "");
-        let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
-        let mut wakes = fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
-        wakes.push(Wake::for_object(&object, now));
-        let change = Change {
-            wakes,
-            event: Some(EventDraft::for_object(&object, "updated")),
-            audit: Some(kernel::change::AuditDraft { before, after: object.spec.clone(), ..audit }),
-            write: Some(Write::Update(object)),
-            ..Change::default()
-        };
-        Ok((Some(change), view))
-    };
-    let view = kernel::store::edit(app.store.as_ref(), &app.ambient, &key, wished).await?;
+    let audit = context.audit(who, action, key.as_str(), "");
+    let cluster = edit_spec(fleet, id, "updated", Some(audit), |spec| {
+        change(spec);
+        true
+    })
+    .await?;
     // A request that follows the response must find the index up to date.
     if let Err(error) = fleet.index.catch_up().await {
         tracing::warn!(%error, "the index did not catch up after a cluster was changed");
     }
-    Ok(Body(view))
+    Ok(Body(cluster_view(fleet, &cluster)))
 }
 
 /// What a data plane's agent is started with. Holds its secret.
 #[utoipa::path(get, path = "/api/v1/fleet/clusters/{id}/parameters", tag = "fleet",
     params(("id" = String, Path)), responses((status = 200, body = Object)))]
 async fn parameters(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
+    FleetRequest { fleet, context, who }: FleetRequest,
     Path(id): Path<String>,
-) -> Result<Body<serde_json::Value>> {
+) -> Result<Body<Value>> {
     if !Action::AdminFull.allows(&who) {
         return Err(Error::Forbidden("an agent's secret is shown to admin-full only".into()));
     }
-    let fleet = app.shared::<Fleet>()?;
     fleet.index.catch_up().await?;
     let cluster = fleet.index.cluster(&id);
     let cluster = cluster.ok_or_else(|| Error::NotFound(format!("cluster/{id}")))?;
-    let audit = context.audit(&who, "cluster.parameters", cluster.key().as_str(), "");
-    let change = Change { audit: Some(audit), ..Change::default() };
-    kernel::store::commit(app.store.as_ref(), change, app.ambient.now()).await?;
+    fleet.record(context.audit(&who, "cluster.parameters", cluster.key().as_str(), "")).await?;
     let parameters = fleet.agent_parameters(&cluster).into_iter();
-    Ok(Body(
-        parameters.map(|(name, value)| (name.to_owned(), serde_json::Value::from(value))).collect(),
-    ))
+    Ok(Body(parameters.map(|(name, value)| (name.to_owned(), Value::from(value))).collect()))
 }
 
 /// Reads kinds, quota, lists, clouds and clusters again. A file with a mistake changes nothing.
 #[utoipa::path(post, path = "/api/v1/fleet/reload", tag = "fleet",
     responses((status = 200, body = Object)))]
-async fn reload(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
-) -> Result<Body<serde_json::Value>> {
-    let fleet: Arc<Fleet> = app.shared::<Fleet>()?;
+async fn reload(FleetRequest { fleet, context, who }: FleetRequest) -> Result<Body<Value>> {
     let audit = context.audit(&who, "fleet.reload", "fleet", "");
     catalogue_reload::reload(&fleet, Some(audit)).await?;
     let kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
-    Ok(Body(serde_json::json!({ "kinds": kinds })))
+    Ok(Body(json!({ "kinds": kinds })))
 }

@@ -76,7 +76,7 @@ impl Api for KindApi {
 
     fn error(&self, error: &Error, context: &RequestContext) -> Response {
         let (code, response) = reply::error(&self.kind, error, context);
-        self.fleet.counts.error(&format!("{}-{}", self.kind.file.codes, code.number()));
+        self.fleet.counts.error(format!("{}-{}", self.kind.file.codes, code.number()));
         response
     }
 

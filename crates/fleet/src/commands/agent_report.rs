@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use kernel::store::edit;
 use kernel::{Change, Key, Object, Refusal, Result, Timestamp};
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) 
         let waiting = || fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
         Ok((report::change(object, kind, body, stale_after, waiting, now)?, ()))
     };
-    edit(fleet.store.as_ref(), &fleet.ambient, &cluster::key(id), reported).await
+    fleet.edit(&cluster::key(id), reported).await
 }
 
 /// How often a report is evaluated again after a concurrent write.
@@ -39,7 +38,7 @@ pub async fn ingest_reports(
     cluster: &Cluster,
     reports: &serde_json::Map<String, Value>,
 ) -> Result<BTreeMap<String, &'static str>> {
-    let names = fleet.dns.is_some() && kind.file.dns.is_some();
+    let names = fleet.ports.dns.is_some() && kind.file.dns.is_some();
     let mut results = BTreeMap::new();
     let mut pending = Vec::new();
     for (id, value) in reports {

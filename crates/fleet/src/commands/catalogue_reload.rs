@@ -29,7 +29,7 @@ pub async fn reload(fleet: &Fleet, audit: Option<AuditDraft>) -> Result<()> {
     declared_clusters::sync(fleet).await?;
     if audit.is_some() || !wakes.is_empty() {
         let change = Change { wakes, audit, ..Change::default() };
-        kernel::store::commit(fleet.store.as_ref(), change, now).await?;
+        fleet.commit(change, now).await?;
     }
     Ok(())
 }

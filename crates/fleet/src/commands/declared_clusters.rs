@@ -1,10 +1,10 @@
 //! Registers the clusters that the clusters file declares, updates them, and deletes those that it
 //! no longer names.
 
-use kernel::change::{EventDraft, Wake, Write};
-use kernel::store::edit;
+use kernel::change::{EventDraft, Wake};
 use kernel::{Change, Error, Json, Object, Result, Timestamp};
 
+use super::cluster_spec::edit_spec;
 use crate::Fleet;
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::providers::ClusterEntry;
@@ -60,18 +60,13 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
             None => {
                 let new = NewCluster {
                     id: &entry.cluster_id,
-                    org: "",
                     owner: "mainstay",
                     name: &entry.name,
                     phase,
                     spec: declared_spec(entry),
-                    reason: "",
+                    ..NewCluster::default()
                 };
-                let object = match stored {
-                    Some(deleted) => new.object_after(deleted, now),
-                    None => new.object(now),
-                };
-                (object, "registered")
+                (new.register(stored, now).0, "registered")
             }
         };
         object.name = entry.name.clone();
@@ -80,16 +75,13 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
         wakes.push(Wake::new(key.clone(), "", now));
         let change = Change {
             event: Some(EventDraft::for_object(&object, event)),
-            write: Some(match stored {
-                Some(_) => Write::Update(object),
-                None => Write::Create(object),
-            }),
+            write: Some(clusters::write(object, stored)),
             wakes,
             ..Change::default()
         };
         Ok((Some(change), ()))
     };
-    edit(fleet.store.as_ref(), &fleet.ambient, &key, upserted).await
+    fleet.edit(&key, upserted).await
 }
 
 fn declared_spec(entry: &ClusterEntry) -> Spec {
@@ -144,31 +136,9 @@ async fn remove_undeclared(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
         );
         return Ok(());
     }
-    request_delete(fleet, &cluster.id).await
-}
-
-/// Asks for a cluster to be deleted once it is empty.
-async fn request_delete(fleet: &Fleet, id: &str) -> Result<()> {
-    let key = cluster::key(id);
-    let marked = |stored: Option<&Object>, now: Timestamp| {
-        let object = stored.filter(|object| object.deleted_at.is_none());
-        let mut object = object.ok_or_else(|| Error::NotFound(key.to_string()))?.clone();
-        let mut cluster = Cluster::from_object(&object)?;
-        if cluster.spec.deleting {
-            return Ok((None, ()));
-        }
-        cluster.spec.deleting = true;
-        cluster.spec.schedulable = false;
-        object.spec = Json::encode(&cluster.spec);
-        object.generation += 1;
-        object.updated_at = now;
-        let change = Change {
-            event: Some(EventDraft::for_object(&object, "deleting")),
-            write: Some(Write::Update(object)),
-            wakes: vec![Wake::new(key.clone(), "", now)],
-            ..Change::default()
-        };
-        Ok((Some(change), ()))
+    let delete = |spec: &mut Spec| {
+        spec.schedulable = false;
+        !std::mem::replace(&mut spec.deleting, true)
     };
-    edit(fleet.store.as_ref(), &fleet.ambient, &key, marked).await
+    edit_spec(fleet, &cluster.id, "deleting", None, delete).await.map(drop)
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::{EventDraft, Wake};
 use kernel::{Change, Json, Object, Result, Timestamp};
 
 use crate::Fleet;
 use crate::model::cluster::{self, LOCAL_ID, Operator, Phase, Provider, Spec, Status};
-use crate::store::clusters::NewCluster;
+use crate::store::clusters;
 
 /// Writes the object of the local cluster with the kinds and versions that this process runs.
 pub async fn register(fleet: &Fleet) -> Result<()> {
@@ -32,19 +32,13 @@ pub async fn register(fleet: &Fleet) -> Result<()> {
     };
     let key = cluster::key(LOCAL_ID);
     let registered = |stored: Option<&Object>, now: Timestamp| {
-        let new = NewCluster {
-            id: LOCAL_ID,
-            org: "",
-            owner: "mainstay",
-            name: "this machine",
-            phase: Phase::Ready,
-            spec: spec.clone(),
-            reason: "",
-        };
-        let mut object = stored.cloned().unwrap_or_else(|| new.object(now));
-        let since = object.status.parse::<Status>().unwrap_or_default().since;
-        object.phase = new.phase.label().into();
-        object.spec = Json::encode(&new.spec);
+        let ready = Phase::Ready.label();
+        let new = || Object::new(key.clone(), "", "mainstay", "this machine", ready, now);
+        let mut object = stored.cloned().unwrap_or_else(new);
+        let since =
+            stored.map_or(now, |object| object.status.parse::<Status>().unwrap_or_default().since);
+        object.phase = ready.into();
+        object.spec = Json::encode(&spec);
         object.status =
             Json::encode(&Status { since, operators: operators.clone(), ..Status::default() });
         object.deleted_at = None;
@@ -53,15 +47,12 @@ pub async fn register(fleet: &Fleet) -> Result<()> {
         }
         object.updated_at = now;
         let change = Change {
-            event: Some(EventDraft::for_object(&object, Phase::Ready.label())),
-            write: Some(match stored {
-                Some(_) => Write::Update(object),
-                None => Write::Create(object),
-            }),
+            event: Some(EventDraft::for_object(&object, ready)),
+            write: Some(clusters::write(object, stored)),
             wakes: vec![Wake::new(key.clone(), "", now)],
             ..Change::default()
         };
         Ok((Some(change), ()))
     };
-    kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, registered).await
+    fleet.edit(&key, registered).await
 }

@@ -3,5 +3,6 @@
 
 pub mod agent_report;
 pub mod catalogue_reload;
+pub mod cluster_spec;
 pub mod declared_clusters;
 pub mod local_cluster;

@@ -38,7 +38,6 @@ pub fn decide(
 ) -> Decision<Step> {
     let end = account.created_at.plus(CREATE_TIMEOUT);
     let wait = Requeue::After(now.until(end));
-    let nothing = Change::default;
     match account.phase.as_str() {
         account::CREATING if now < end => Decision::idle(wait),
         account::CREATING => {
@@ -48,11 +47,11 @@ pub fn decide(
         account::READY if !observed.external => Decision::idle(Requeue::Never),
         account::READY => {
             let steps = if observed.client_matches { Vec::new() } else { vec![Step::Ensure] };
-            Decision { steps, change: nothing(), requeue: Requeue::After(observed.recheck) }
+            Decision { steps, ..Decision::idle(Requeue::After(observed.recheck)) }
         }
         // A call of the failed request may still be carried out: the client is removed once more.
         account::DELETING if !account.spec.deleting && now < end => {
-            Decision { steps: vec![Step::Remove], change: nothing(), requeue: wait }
+            Decision { steps: vec![Step::Remove], ..Decision::idle(wait) }
         }
         account::DELETING => {
             let change = deleted(object, now);
@@ -67,13 +66,7 @@ pub fn roll_back(object: &Object, now: Timestamp) -> Change {
     let mut object = object.clone();
     object.phase = account::DELETING.into();
     object.updated_at = now;
-    Change {
-        releases: vec![release(&object)],
-        event: Some(EventDraft::for_object(&object, account::DELETING)),
-        audit: Some(audit(&object, "taken-back")),
-        write: Some(Write::Update(object)),
-        ..Change::default()
-    }
+    removal(object, account::DELETING, "taken-back")
 }
 
 /// Marks the object as deleted, once nothing of it is left.
@@ -83,17 +76,19 @@ pub fn deleted(object: &Object, now: Timestamp) -> Change {
     object.observed = object.generation;
     object.updated_at = now;
     object.deleted_at = Some(now);
+    removal(object, "deleted", "deleted")
+}
+
+/// Writes the object, which no longer counts.
+fn removal(object: Object, event: &str, action: &str) -> Change {
+    let (counter, holder) = (account::counter(&object.org), object.key.to_string());
     Change {
-        releases: vec![release(&object)],
-        event: Some(EventDraft::for_object(&object, "deleted")),
-        audit: Some(audit(&object, "deleted")),
+        releases: vec![Release { counter, holder }],
+        event: Some(EventDraft::for_object(&object, event)),
+        audit: Some(audit(&object, action)),
         write: Some(Write::Update(object)),
         ..Change::default()
     }
-}
-
-fn release(object: &Object) -> Release {
-    Release { counter: account::counter(&object.org), holder: object.key.to_string() }
 }
 
 #[cfg(test)]

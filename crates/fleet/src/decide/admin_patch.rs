@@ -120,7 +120,7 @@ impl AdminPatch {
 }
 
 fn grow(kind: &Kind, next: &mut Instance, name: &str, value: &str) -> Result<()> {
-    let size = kind.size(&next.spec.instance_type, &next.spec.size_id);
+    let size = kind.file.size(&next.spec.instance_type, &next.spec.size_id);
     let current = next.spec.raised.get(name).or_else(|| size?.values.get(name));
     let title = &kind.file.title;
     let invalid = |why: String| {
@@ -146,27 +146,26 @@ fn grow(kind: &Kind, next: &mut Instance, name: &str, value: &str) -> Result<()>
 }
 
 fn suspend(kind: &Kind, instance: &Instance) -> Result<Event> {
-    let phase = instance.phase.label();
-    if instance.phase != Phase::Ready {
-        return Err(ErrorCode::Validation.error(format!(
-            "{} instance with a status of \"{phase}\" cannot be suspended. {} instances can only \
-             be suspended in the following states: [ready]",
-            kind.name(),
-            kind.file.title
-        )));
-    }
+    require_phase(kind, instance, Phase::Ready, "suspended")?;
     Ok(Event::Suspend)
 }
 
-fn resume(kind: &Kind, instance: &Instance, now: Timestamp) -> Result<Event> {
-    let (name, phase) = (kind.name(), instance.phase.label());
-    if instance.phase != Phase::Suspended {
-        return Err(ErrorCode::Validation.error(format!(
-            "{name} instance with a status of \"{phase}\" cannot be resumed. {} instances can \
-             only be resumed in the following states: [suspended]",
-            kind.file.title
-        )));
+fn require_phase(kind: &Kind, instance: &Instance, phase: Phase, action: &str) -> Result<()> {
+    if instance.phase == phase {
+        return Ok(());
     }
+    Err(ErrorCode::Validation.error(format!(
+        "{} instance with a status of \"{}\" cannot be {action}. {} instances can only be {action} \
+         in the following states: [{}]",
+        kind.name(),
+        instance.phase.label(),
+        kind.file.title,
+        phase.label()
+    )))
+}
+
+fn resume(kind: &Kind, instance: &Instance, now: Timestamp) -> Result<Event> {
+    require_phase(kind, instance, Phase::Suspended, "resumed")?;
     let billing = kind.billing(&instance.spec.instance_type, &instance.spec.billing_model);
     let days = billing.map_or(0, |billing| billing.grace_days);
     let grace = Duration::from_secs(u64::try_from(days).unwrap_or(0) * 86_400);
@@ -175,8 +174,10 @@ fn resume(kind: &Kind, instance: &Instance, now: Timestamp) -> Result<Event> {
         && now.plus(grace) >= end
     {
         return Err(ErrorCode::Validation.error(format!(
-            "{name} instance with a status of \"{phase}\" cannot be resumed: it is within its \
-             grace period, which ends at {end}"
+            "{} instance with a status of \"{}\" cannot be resumed: it is within its grace period, \
+             which ends at {end}",
+            kind.name(),
+            instance.phase.label()
         )));
     }
     Ok(Event::Resume)

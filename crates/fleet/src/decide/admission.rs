@@ -13,7 +13,7 @@ use crate::model::instance::{Instance, Spec, trial_counter};
 use crate::model::kind::{Billing, InstanceType, Kind, Size};
 use crate::model::payload::{NAME_PATTERN, Payload, check_field, check_length, is_name};
 use crate::model::providers::{Cloud, Providers, Region};
-use crate::model::quota::QuotaList;
+use crate::model::quota::{Holder, QuotaList};
 use crate::model::settings::{QuotaSettings, QuotaType};
 
 const NAME_MAX: usize = 32;
@@ -113,8 +113,7 @@ pub fn granted_type<'k>(
     now: Timestamp,
 ) -> Option<&'k InstanceType> {
     let max = settings.max_allowed_instances;
-    let entitled = list.entitlement(&who.org, &who.subject, max)?;
-    kind.instance_type(entitled.types(kind, now).first()?)
+    list.entitlement(&who.org, &who.subject, max)?.first_type(kind, now)
 }
 
 /// The type for callers without quota.
@@ -192,9 +191,9 @@ pub fn quota(
     let max = settings.max_allowed_instances;
     let Some(entitled) = list.entitlement(&who.org, &who.subject, max) else {
         // The quota backend decides; this only counts.
-        let counter =
-            format!("fleet/quota/{}/org/{}/{}/{}", kind.name(), who.org, ty.id, billing.id);
-        return ((counter, i64::MAX), format!("organization '{}'", who.org));
+        let holder = Holder::Organisation(who.org.clone());
+        let counter = holder.counter(kind.name(), &ty.id, &billing.id);
+        return ((counter, i64::MAX), holder.describe());
     };
     let counter = entitled.holder.counter(kind.name(), &ty.id, &billing.id);
     let limit = if settings.enforced && settings.quota_type == QuotaType::List {

@@ -296,6 +296,7 @@ mod tests {
     fn cluster() -> Cluster {
         Cluster {
             id: "c1".into(),
+            kind: "cluster".into(),
             org: String::new(),
             owner: String::new(),
             name: "c1".into(),

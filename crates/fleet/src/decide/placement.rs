@@ -3,23 +3,8 @@
 use std::sync::Arc;
 
 use crate::model::cluster::{Candidate, Cluster, Phase};
+use crate::model::instance::Instance;
 use crate::model::settings::Scaling;
-
-/// The instance to place.
-#[derive(Debug, Clone)]
-pub struct PlacementRequest<'a> {
-    pub kind: &'a str,
-    pub org: &'a str,
-    pub cloud_provider: &'a str,
-    pub region: &'a str,
-    pub multi_az: bool,
-    pub instance_type: &'a str,
-    pub units: i64,
-    /// The organisation's own cluster that it must run on; empty: one of the fleet's.
-    pub own_cluster: &'a str,
-    pub rejected_by: &'a [String],
-    pub scaling: Scaling,
-}
 
 /// The result for one cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,13 +58,14 @@ impl PlacementVerdict {
 
 /// Evaluates all clusters: suitable ones first, the best fit before the others.
 pub fn rank_clusters(
-    request: &PlacementRequest<'_>,
+    instance: &Instance,
+    scaling: Scaling,
     candidates: impl IntoIterator<Item = Candidate>,
 ) -> Vec<PlacementVerdict> {
     let ranked = candidates.into_iter().map(|candidate| {
-        let limit = limit(request, &candidate.cluster);
-        let left = limit.map(|limit| limit - candidate.used - request.units);
-        let rejection = rejection(request, &candidate, limit);
+        let limit = limit(instance, scaling, &candidate.cluster);
+        let left = limit.map(|limit| limit - candidate.used - instance.spec.units);
+        let rejection = rejection(instance, &candidate, limit);
         PlacementVerdict { cluster: candidate.cluster, rejection, left }
     });
     let mut ranked: Vec<PlacementVerdict> = ranked.collect();
@@ -91,42 +77,39 @@ pub fn rank_clusters(
     ranked
 }
 
-fn limit(request: &PlacementRequest<'_>, cluster: &Cluster) -> Option<i64> {
-    match request.scaling {
-        Scaling::None if request.own_cluster.is_empty() => None,
-        _ => cluster.limit(request.instance_type),
+fn limit(instance: &Instance, scaling: Scaling, cluster: &Cluster) -> Option<i64> {
+    match scaling {
+        Scaling::None if instance.spec.own_cluster_id.is_empty() => None,
+        _ => cluster.limit(&instance.spec.instance_type),
     }
 }
 
-fn rejection(
-    request: &PlacementRequest<'_>,
-    candidate: &Candidate,
-    limit: Option<i64>,
-) -> Option<Rejection> {
+fn rejection(instance: &Instance, candidate: &Candidate, limit: Option<i64>) -> Option<Rejection> {
     let Candidate { cluster, used } = candidate;
-    let spec = &cluster.spec;
+    let (spec, wanted) = (&cluster.spec, &instance.spec);
     let differs = |has: &str, asked: &str| !has.is_empty() && has != asked;
-    let needs_own = !request.own_cluster.is_empty();
+    let own_cluster = &wanted.own_cluster_id;
+    let needs_own = !own_cluster.is_empty();
     let checks = [
         (!needs_own && !cluster.org.is_empty(), Rejection::EnterpriseOnly),
         (
-            needs_own && (request.own_cluster != cluster.id || cluster.org != request.org),
+            needs_own && (*own_cluster != cluster.id || cluster.org != instance.org),
             Rejection::NotRequested,
         ),
         (cluster.phase != Phase::Ready, Rejection::NotReady),
         (spec.deleting, Rejection::Deleting),
         (!spec.schedulable, Rejection::Unschedulable),
         (cluster.status.agent_lost, Rejection::AgentLost),
-        (request.rejected_by.contains(&cluster.id), Rejection::RejectedIt),
-        (differs(&spec.cloud_provider, request.cloud_provider), Rejection::OtherCloud),
-        (differs(&spec.region, request.region), Rejection::OtherRegion),
-        (request.multi_az && !spec.multi_az, Rejection::SingleZone),
-        (!cluster.takes(request.kind, request.instance_type), Rejection::OtherTypes),
+        (instance.status.rejected_by.contains(&cluster.id), Rejection::RejectedIt),
+        (differs(&spec.cloud_provider, &wanted.cloud_provider), Rejection::OtherCloud),
+        (differs(&spec.region, &wanted.region), Rejection::OtherRegion),
+        (wanted.multi_az && !spec.multi_az, Rejection::SingleZone),
+        (!cluster.takes(&instance.kind, &wanted.instance_type), Rejection::OtherTypes),
     ];
     if let Some((_, why)) = checks.into_iter().find(|(applies, _)| *applies) {
         return Some(why);
     }
-    let limit = limit.filter(|limit| used + request.units > *limit)?;
+    let limit = limit.filter(|limit| used + wanted.units > *limit)?;
     Some(Rejection::Full { used: *used, limit })
 }
 
@@ -134,6 +117,7 @@ fn rejection(
 mod tests {
     use super::*;
     use crate::model::cluster::{self, Spec, Status};
+    use crate::model::instance;
     use kernel::Timestamp;
 
     fn cluster(id: &str, limit: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
@@ -147,6 +131,7 @@ mod tests {
         };
         let mut cluster = Cluster {
             id: id.into(),
+            kind: "cluster".into(),
             org: String::new(),
             owner: String::new(),
             name: id.into(),
@@ -161,25 +146,32 @@ mod tests {
         Candidate { cluster: Arc::new(cluster), used: 0 }
     }
 
-    fn request() -> PlacementRequest<'static> {
-        PlacementRequest {
-            kind: "kafka",
-            org: "acme",
-            cloud_provider: "aws",
-            region: "r1",
+    fn instance(change: impl FnOnce(&mut Instance)) -> Instance {
+        let spec = instance::Spec {
+            cloud_provider: "aws".into(),
+            region: "r1".into(),
             multi_az: true,
-            instance_type: "standard",
+            instance_type: "standard".into(),
             units: 2,
-            own_cluster: "",
-            rejected_by: &[],
-            scaling: Scaling::Manual,
-        }
+            ..Default::default()
+        };
+        let (kind, org) = ("kafka".into(), "acme".into());
+        let mut instance = Instance { kind, org, spec, ..Default::default() };
+        change(&mut instance);
+        instance
+    }
+
+    fn ranked(
+        instance: &Instance,
+        candidates: impl IntoIterator<Item = Candidate>,
+    ) -> Vec<PlacementVerdict> {
+        rank_clusters(instance, Scaling::Manual, candidates)
     }
 
     #[test]
     fn the_tightest_fit_is_selected() {
         let all = [cluster("a", 10, |_| {}), cluster("b", 2, |_| {}), cluster("c", 1, |_| {})];
-        let ranked = rank_clusters(&request(), all);
+        let ranked = ranked(&instance(|_| {}), all);
         let order: Vec<&str> = ranked.iter().map(|v| v.cluster.id.as_str()).collect();
         assert_eq!(order, ["b", "a", "c"]);
         assert!(ranked[2].why().unwrap().contains("0 of 1 units are used"));
@@ -199,27 +191,30 @@ mod tests {
             (|c| c.spec.deleting = true, "taken away"),
         ];
         for (change, expected) in table {
-            let ranked = rank_clusters(&request(), [cluster("a", 10, change)]);
+            let ranked = ranked(&instance(|_| {}), [cluster("a", 10, change)]);
             let why = ranked[0].why().unwrap();
             assert!(why.contains(expected), "{why}");
         }
-        let refused = PlacementRequest { rejected_by: &["a".to_owned()], ..request() };
-        assert!(rank_clusters(&refused, [cluster("a", 10, |_| {})])[0].rejection.is_some());
+        let refused = instance(|i| i.status.rejected_by = vec!["a".into()]);
+        assert!(ranked(&refused, [cluster("a", 10, |_| {})])[0].rejection.is_some());
     }
 
     #[test]
     fn an_own_cluster_is_the_only_candidate_and_only_for_its_organisation() {
         let own = cluster("mine", 10, |c| c.org = "acme".into());
-        let asked = PlacementRequest { own_cluster: "mine", ..request() };
-        assert_eq!(rank_clusters(&asked, [own.clone()])[0].rejection, None);
-        let foreign = PlacementRequest { org: "other", ..asked.clone() };
-        assert!(rank_clusters(&foreign, [own])[0].rejection.is_some());
-        assert!(rank_clusters(&asked, [cluster("shared", 10, |_| {})])[0].rejection.is_some());
+        let asked = instance(|i| i.spec.own_cluster_id = "mine".into());
+        assert_eq!(ranked(&asked, [own.clone()])[0].rejection, None);
+        let foreign = Instance { org: "other".into(), ..asked.clone() };
+        assert!(ranked(&foreign, [own])[0].rejection.is_some());
+        assert!(ranked(&asked, [cluster("shared", 10, |_| {})])[0].rejection.is_some());
     }
 
     #[test]
     fn without_scaling_limits_are_ignored() {
-        let anything = PlacementRequest { scaling: Scaling::None, units: 99, ..request() };
-        assert_eq!(rank_clusters(&anything, [cluster("a", 1, |_| {})])[0].rejection, None);
+        let large = instance(|i| i.spec.units = 99);
+        assert_eq!(
+            rank_clusters(&large, Scaling::None, [cluster("a", 1, |_| {})])[0].rejection,
+            None
+        );
     }
 }

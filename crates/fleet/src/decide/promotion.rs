@@ -74,12 +74,8 @@ pub fn promoted(
         } else {
             i64::MAX
         };
-        Take {
-            counter: entitlement.holder.counter(kind.name(), instance_type, &promotion.to),
-            holder: instance.key().to_string(),
-            amount: instance.spec.units,
-            limit,
-        }
+        let counter = entitlement.holder.counter(kind.name(), instance_type, &promotion.to);
+        instance.take(counter, instance.spec.units, limit)
     });
     if let Some(take) = &take {
         next.spec.quota_counter = take.counter.clone();

@@ -25,7 +25,7 @@ impl VersionChange<'_> {
         for (component, version) in self.asked {
             let other = spec.versions.get(component) != Some(version);
             if other && status.upgrading.contains(component) {
-                return self.invalid(format!(
+                return invalid(format!(
                     "unable to update {component} version. Another upgrade is already in progress"
                 ));
             }
@@ -34,7 +34,7 @@ impl VersionChange<'_> {
         desired.extend(self.asked.clone());
         let (name, id) = (self.kind.name(), &self.instance.id);
         let Some(cluster) = cluster else {
-            return self.invalid(format!("unable to get cluster for {name} {id}"));
+            return invalid(format!("unable to get cluster for {name} {id}"));
         };
         self.check_offered(cluster, &desired)?;
         for (component, version) in self.asked {
@@ -42,7 +42,7 @@ impl VersionChange<'_> {
             let has = status.versions.get(component).or_else(|| spec.versions.get(component));
             let lower = has.is_some_and(|has| major_minor(version) < major_minor(has));
             if let (true, false, Some(has)) = (lower, is_operator, has) {
-                return self.invalid(format!(
+                return invalid(format!(
                     "unable to downgrade {name}: {id} {component} version: {has} to a lower \
                      version: {version}"
                 ));
@@ -54,7 +54,7 @@ impl VersionChange<'_> {
                 continue;
             };
             if version_order(version) > version_order(limit) {
-                return self.invalid(format!(
+                return invalid(format!(
                     "unable to update {name}: {id} {component} version: {version} with {most} \
                      version: {limit}"
                 ));
@@ -66,7 +66,7 @@ impl VersionChange<'_> {
     fn check_offered(&self, cluster: &Cluster, desired: &BTreeMap<String, String>) -> Result<()> {
         let cannot = |component: &str| {
             let version = desired.get(component).map(String::as_str).unwrap_or_default();
-            self.invalid(format!(
+            invalid(format!(
                 "unable to update {}: {} with {component} version: {version}",
                 self.kind.name(),
                 self.instance.id
@@ -88,10 +88,10 @@ impl VersionChange<'_> {
         }
         Ok(())
     }
+}
 
-    fn invalid<T>(&self, why: String) -> Result<T> {
-        Err(ErrorCode::Validation.error(why))
-    }
+fn invalid<T>(why: String) -> Result<T> {
+    Err(ErrorCode::Validation.error(why))
 }
 
 /// Major and minor version: only these may not be lower.

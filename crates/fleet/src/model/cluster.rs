@@ -6,12 +6,15 @@ use std::sync::Arc;
 use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::typed::TypedObject;
+
 pub const KIND: &str = "cluster";
 /// The id of the cluster that stands for this machine.
 pub const LOCAL_ID: &str = "local";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
+    #[default]
     Accepted,
     Provisioning,
     Provisioned,
@@ -164,45 +167,11 @@ pub struct Operator {
     pub components: BTreeMap<String, Vec<String>>,
 }
 
-/// A cluster as the index and the API hold it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cluster {
-    pub id: String,
-    pub org: String,
-    pub owner: String,
-    pub name: String,
-    pub phase: Phase,
-    pub created_at: Timestamp,
-    pub updated_at: Timestamp,
-    pub revision: i64,
-    pub spec: Spec,
-    pub status: Status,
-}
+pub type Cluster = TypedObject<Phase, Spec, Status>;
 
 impl Cluster {
     pub fn from_object(object: &Object) -> Result<Cluster> {
-        let phase = Phase::parse(&object.phase).ok_or_else(|| {
-            kernel::Error::internal(
-                "a cluster's phase",
-                format!("`{}` is not a phase", object.phase),
-            )
-        })?;
-        Ok(Cluster {
-            id: object.key.id().into(),
-            org: object.org.clone(),
-            owner: object.owner.clone(),
-            name: object.name.clone(),
-            phase,
-            created_at: object.created_at,
-            updated_at: object.updated_at,
-            revision: object.revision,
-            spec: object.spec.parse()?,
-            status: object.status.parse()?,
-        })
-    }
-
-    pub fn key(&self) -> Key {
-        key(&self.id)
+        TypedObject::decode(object, Phase::parse)
     }
 
     pub fn takes(&self, kind: &str, instance_type: &str) -> bool {

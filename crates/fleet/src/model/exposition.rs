@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use super::series::{Series, escaped, is_name};
 
-/// The newest value of each series, all as gauges, by name and labels. `help` is by name.
-pub fn exposition(series: &[Series], help: &BTreeMap<String, String>) -> String {
+/// The newest value of each series, all as gauges, by name and labels.
+pub fn exposition(series: &[Series]) -> String {
     // A scraper refuses the whole page if a series is on it twice.
     let mut families: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
     for one in series {
@@ -17,10 +17,6 @@ pub fn exposition(series: &[Series], help: &BTreeMap<String, String>) -> String 
     }
     let mut text = String::new();
     for (name, samples) in families {
-        if let Some(help) = help.get(name) {
-            let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-            let _ = writeln!(text, "# HELP {name} {help}");
-        }
         let _ = writeln!(text, "# TYPE {name} gauge");
         for (labels, value) in samples {
             let _ = writeln!(text, "{name}{labels} {}", number(value));
@@ -74,18 +70,16 @@ mod tests {
             series(&[("__name__", "empty")], &[]),
             series(&[("topic", "nameless")], &[(1, 1.0)]),
         ];
-        let help = BTreeMap::from([("z".to_owned(), "What\\it\nis".to_owned())]);
         let expected = [
             "# TYPE a:b:rate5m gauge",
             "a:b:rate5m 293617",
-            "# HELP z What\\\\it\\nis",
             "# TYPE z gauge",
             "z{topic=\"a\\\\b\\\"c\\nd\"} NaN",
             "z{topic=\"b\"} 3",
             "",
         ];
-        assert_eq!(exposition(&all, &help), expected.join("\n"));
-        assert_eq!(exposition(&[], &help), "");
+        assert_eq!(exposition(&all), expected.join("\n"));
+        assert_eq!(exposition(&[]), "");
     }
 
     #[test]

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use kernel::change::{Release, Wake};
-use kernel::{Json, Key, Object, Result, Timestamp};
+use kernel::change::{Release, Take, Wake};
+use kernel::{Json, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::interned::{InternedMap, Interner};
+use super::typed::TypedObject;
 
 /// The ten phases, as they are on the wire. A deleted instance has none: its object stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
+    #[default]
     Accepted,
     Preparing,
     Provisioning,
@@ -177,21 +179,7 @@ pub struct Route {
     pub router: String,
 }
 
-/// An instance as the index and the API hold it: the object with its spec and status decoded.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Instance {
-    pub id: String,
-    pub kind: String,
-    pub org: String,
-    pub owner: String,
-    pub name: String,
-    pub phase: Phase,
-    pub created_at: Timestamp,
-    pub updated_at: Timestamp,
-    pub revision: i64,
-    pub spec: Spec,
-    pub status: Status,
-}
+pub type Instance = TypedObject<Phase, Spec, Status>;
 
 /// Maps that instances share.
 #[derive(Debug, Default)]
@@ -202,29 +190,7 @@ pub struct Interners {
 
 impl Instance {
     pub fn from_object(object: &Object) -> Result<Instance> {
-        let phase = Phase::parse(&object.phase).ok_or_else(|| {
-            kernel::Error::internal(
-                "an instance's phase",
-                format!("`{}` is not a phase", object.phase),
-            )
-        })?;
-        Ok(Instance {
-            id: object.key.id().into(),
-            kind: object.key.kind().into(),
-            org: object.org.clone(),
-            owner: object.owner.clone(),
-            name: object.name.clone(),
-            phase,
-            created_at: object.created_at,
-            updated_at: object.updated_at,
-            revision: object.revision,
-            spec: object.spec.parse()?,
-            status: object.status.parse()?,
-        })
-    }
-
-    pub fn key(&self) -> Key {
-        Key::new(&self.kind, &self.id)
+        TypedObject::decode(object, Phase::parse)
     }
 
     /// Shares equal maps with other instances in memory.
@@ -263,6 +229,11 @@ impl Instance {
         ];
         counters.retain(|counter| !counter.is_empty());
         counters
+    }
+
+    /// Takes an amount of a counter for as long as it exists.
+    pub fn take(&self, counter: String, amount: i64, limit: i64) -> Take {
+        Take { counter, holder: self.key().to_string(), amount, limit }
     }
 
     /// Releases what it holds of these counters.

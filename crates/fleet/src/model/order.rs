@@ -3,55 +3,56 @@
 use std::cmp::Ordering;
 
 use kernel::Result;
+use serde_json::Value;
 
+use super::cluster::version_order;
 use super::error_code::ErrorCode;
 use super::instance::Instance;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    Host,
-    CloudProvider,
-    ClusterId,
-    CreatedAt,
-    Id,
-    InstanceType,
-    MultiAz,
-    Name,
-    Org,
-    Owner,
-    Reauthentication,
-    Region,
-    Status,
-    UpdatedAt,
-    Version,
+/// A column that lists can be ordered by.
+#[derive(Debug)]
+struct Column {
+    name: &'static str,
+    compare: fn(&Instance, &Instance) -> Ordering,
 }
 
-const COLUMNS: [(&str, Column); 17] = [
-    ("bootstrap_server_host", Column::Host),
-    ("host", Column::Host),
-    ("cloud_provider", Column::CloudProvider),
-    ("cluster_id", Column::ClusterId),
-    ("created_at", Column::CreatedAt),
+const fn column(name: &'static str, compare: fn(&Instance, &Instance) -> Ordering) -> Column {
+    Column { name, compare }
+}
+
+static COLUMNS: [Column; 17] = [
+    column("bootstrap_server_host", |a, b| a.status.host.cmp(&b.status.host)),
+    column("host", |a, b| a.status.host.cmp(&b.status.host)),
+    column("cloud_provider", |a, b| a.spec.cloud_provider.cmp(&b.spec.cloud_provider)),
+    column("cluster_id", |a, b| a.status.cluster_id.cmp(&b.status.cluster_id)),
+    column("created_at", |a, b| a.created_at.cmp(&b.created_at)),
     // All references have the same prefix before the id.
-    ("href", Column::Id),
-    ("id", Column::Id),
-    ("instance_type", Column::InstanceType),
-    ("multi_az", Column::MultiAz),
-    ("name", Column::Name),
-    ("organisation_id", Column::Org),
-    ("owner", Column::Owner),
-    ("reauthentication_enabled", Column::Reauthentication),
-    ("region", Column::Region),
-    ("status", Column::Status),
-    ("updated_at", Column::UpdatedAt),
-    ("version", Column::Version),
+    column("href", |a, b| a.id.cmp(&b.id)),
+    column("id", |a, b| a.id.cmp(&b.id)),
+    column("instance_type", |a, b| a.spec.instance_type.cmp(&b.spec.instance_type)),
+    column("multi_az", |a, b| a.spec.multi_az.cmp(&b.spec.multi_az)),
+    column("name", |a, b| a.name.cmp(&b.name)),
+    column("organisation_id", |a, b| a.org.cmp(&b.org)),
+    column("owner", |a, b| a.owner.cmp(&b.owner)),
+    column("reauthentication_enabled", |a, b| reauthenticates(a).cmp(&reauthenticates(b))),
+    column("region", |a, b| a.spec.region.cmp(&b.spec.region)),
+    column("status", |a, b| a.phase.label().cmp(b.phase.label())),
+    column("updated_at", |a, b| a.updated_at.cmp(&b.updated_at)),
+    column("version", |a, b| version(a).cmp(&version(b))),
 ];
 
-/// More columns than exist are redundant.
-const COLUMNS_MAX: usize = 17;
+fn reauthenticates(instance: &Instance) -> Option<bool> {
+    instance.spec.fields.get("reauthentication_enabled").and_then(Value::as_bool)
+}
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order(Vec<(Column, bool)>);
+fn version(instance: &Instance) -> Vec<(u64, String)> {
+    let newest = instance.status.versions.get(&instance.kind);
+    version_order(newest.map(String::as_str).unwrap_or_default())
+}
+
+/// Columns, each with whether it is descending.
+#[derive(Debug)]
+pub struct Order(Vec<(&'static Column, bool)>);
 
 impl Order {
     /// Parses the parameter; the default is by name.
@@ -60,8 +61,7 @@ impl Order {
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let mut words = part.split_whitespace();
             let name = words.next().unwrap_or_default();
-            let known = COLUMNS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-            let column = known.map(|(_, column)| *column).ok_or_else(|| {
+            let column = find(name).ok_or_else(|| {
                 ErrorCode::Malformed
                     .error(format!("unknown order by field '{}'", name.to_lowercase()))
             })?;
@@ -74,62 +74,35 @@ impl Order {
                     )));
                 }
             };
-            if words.next().is_some() || columns.len() == COLUMNS_MAX {
+            // More columns than exist are redundant.
+            if words.next().is_some() || columns.len() == COLUMNS.len() {
                 return Err(ErrorCode::Malformed.error(format!("invalid order by clause '{part}'")));
             }
             columns.push((column, descending));
         }
         if columns.is_empty() {
-            columns.push((Column::Name, false));
+            columns.extend(find("name").map(|name| (name, false)));
         }
         Ok(Order(columns))
     }
 
     /// Whether it is the order of the index.
     pub fn is_by_name(&self) -> bool {
-        self.0 == [(Column::Name, false)]
+        matches!(self.0[..], [(column, false)] if column.name == "name")
     }
 
     /// Compares by the columns, then by id.
     pub fn compare(&self, a: &Instance, b: &Instance) -> Ordering {
         let by_columns = self.0.iter().map(|(column, descending)| {
-            let order = compare(*column, a, b);
+            let order = (column.compare)(a, b);
             if *descending { order.reverse() } else { order }
         });
         by_columns.fold(Ordering::Equal, Ordering::then).then_with(|| a.id.cmp(&b.id))
     }
 }
 
-fn compare(column: Column, a: &Instance, b: &Instance) -> Ordering {
-    let by = |value: for<'a> fn(&'a Instance) -> &'a str| value(a).cmp(value(b));
-    match column {
-        Column::Host => by(|i| &i.status.host),
-        Column::CloudProvider => by(|i| &i.spec.cloud_provider),
-        Column::ClusterId => by(|i| &i.status.cluster_id),
-        Column::CreatedAt => a.created_at.cmp(&b.created_at),
-        Column::Id => by(|i| &i.id),
-        Column::InstanceType => by(|i| &i.spec.instance_type),
-        Column::MultiAz => a.spec.multi_az.cmp(&b.spec.multi_az),
-        Column::Name => by(|i| &i.name),
-        Column::Org => by(|i| &i.org),
-        Column::Owner => by(|i| &i.owner),
-        Column::Reauthentication => {
-            let on = |i: &Instance| {
-                i.spec.fields.get("reauthentication_enabled").and_then(|v| v.as_bool())
-            };
-            on(a).cmp(&on(b))
-        }
-        Column::Region => by(|i| &i.spec.region),
-        Column::Status => by(|i| i.phase.label()),
-        Column::UpdatedAt => a.updated_at.cmp(&b.updated_at),
-        Column::Version => {
-            let version = |i: &Instance| {
-                let newest = i.status.versions.get(&i.kind).map(String::as_str).unwrap_or_default();
-                super::cluster::version_order(newest)
-            };
-            version(a).cmp(&version(b))
-        }
-    }
+fn find(name: &str) -> Option<&'static Column> {
+    COLUMNS.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -139,7 +112,8 @@ mod tests {
     #[test]
     fn an_order_is_case_insensitive_and_an_error_names_unknown_columns() {
         let order = Order::parse("Name DESC, created_at").unwrap();
-        assert_eq!(order.0, [(Column::Name, true), (Column::CreatedAt, false)]);
+        let names: Vec<_> = order.0.iter().map(|(column, down)| (column.name, *down)).collect();
+        assert_eq!(names, [("name", true), ("created_at", false)]);
         assert!(Order::parse("").unwrap().is_by_name());
         let why = |text| Order::parse(text).unwrap_err().to_string();
         assert_eq!(why("nope"), "unknown order by field 'nope'");

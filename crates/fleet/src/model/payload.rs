@@ -26,31 +26,29 @@ pub fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>> {
 pub struct Payload(pub Map<String, Value>);
 
 impl Payload {
+    fn read<'b, T>(
+        &'b self,
+        name: &str,
+        what: &str,
+        parse: impl Fn(&'b Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.0.get(name).filter(|value| !value.is_null()) else {
+            return Ok(None);
+        };
+        let why = || format!("invalid request format: {name} must be {what}");
+        parse(value).map(Some).ok_or_else(|| ErrorCode::Malformed.error(why()))
+    }
+
     pub fn text(&self, name: &str) -> Result<Option<&str>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(ErrorCode::Malformed
-                .error(format!("invalid request format: {name} must be a string"))),
-        }
+        self.read(name, "a string", Value::as_str)
     }
 
     pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Bool(yes)) => Ok(Some(*yes)),
-            Some(_) => Err(ErrorCode::Malformed
-                .error(format!("invalid request format: {name} must be true or false"))),
-        }
+        self.read(name, "true or false", Value::as_bool)
     }
 
     pub fn integer(&self, name: &str) -> Result<Option<i64>> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Number(number)) if number.is_i64() => Ok(number.as_i64()),
-            Some(_) => Err(ErrorCode::Malformed
-                .error(format!("invalid request format: {name} must be a whole number"))),
-        }
+        self.read(name, "a whole number", Value::as_i64)
     }
 }
 

@@ -46,33 +46,6 @@ pub struct Offer {
 }
 
 impl Providers {
-    /// This machine, and the region that existing clients use by default.
-    pub fn embedded() -> Providers {
-        let region = |name: &str, display: &str| Region {
-            name: name.into(),
-            display_name: display.into(),
-            default: true,
-            supported_instance_type: None,
-        };
-        let cloud = |name: &str, display: &str, default, region| Cloud {
-            name: name.into(),
-            display_name: display.into(),
-            default,
-            regions: vec![region],
-        };
-        Providers {
-            supported_providers: vec![
-                cloud("local", "This machine", true, region("local", "This machine")),
-                cloud(
-                    "aws",
-                    "Amazon Web Services",
-                    false,
-                    region("us-east-1", "US East, N. Virginia"),
-                ),
-            ],
-        }
-    }
-
     pub fn cloud(&self, name: &str) -> Option<&Cloud> {
         self.supported_providers.iter().find(|cloud| cloud.name == name)
     }
@@ -91,6 +64,10 @@ impl Providers {
 }
 
 impl Cloud {
+    pub fn title(&self) -> &str {
+        if self.display_name.is_empty() { &self.name } else { &self.display_name }
+    }
+
     pub fn region(&self, name: &str) -> Option<&Region> {
         self.regions.iter().find(|region| region.name == name)
     }
@@ -105,6 +82,10 @@ impl Cloud {
 }
 
 impl Region {
+    pub fn title(&self) -> &str {
+        if self.display_name.is_empty() { &self.name } else { &self.display_name }
+    }
+
     pub fn offer(&self, instance_type: &str) -> Option<Offer> {
         match &self.supported_instance_type {
             None => Some(Offer::default()),
@@ -132,7 +113,7 @@ pub struct ClusterEntry {
     pub instance_limit: Option<i64>,
     /// Its initial phase: a cluster that exists already is not created.
     pub status: Option<String>,
-    #[serde(default = "standalone")]
+    #[serde(default)]
     pub provider_type: Provider,
     #[serde(default)]
     pub cluster_dns: String,
@@ -143,10 +124,6 @@ pub struct ClusterEntry {
 
 fn yes() -> bool {
     true
-}
-
-fn standalone() -> Provider {
-    Provider::Standalone
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

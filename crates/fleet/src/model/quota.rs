@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kernel::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::kind::Kind;
+use super::kind::{InstanceType, Kind};
 
 /// An organisation's quota of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,18 +197,11 @@ impl Entitlement<'_> {
         }
     }
 
-    /// The types with a limit above zero, in the kind's order.
-    pub fn types<'k>(&self, kind: &'k Kind, now: Timestamp) -> Vec<&'k str> {
-        let some = |ty: &&super::kind::InstanceType| {
-            ty.billing.iter().any(|billing| self.limit(kind, &ty.id, &billing.id, now) > 0)
-        };
-        kind.file
-            .types
-            .iter()
-            .filter(|ty| !ty.trial)
-            .filter(some)
-            .map(|ty| ty.id.as_str())
-            .collect()
+    /// The first type with a limit above zero that is no trial.
+    pub fn first_type<'k>(&self, kind: &'k Kind, now: Timestamp) -> Option<&'k InstanceType> {
+        let mut billings = kind.billings().filter(|(ty, _)| !ty.trial);
+        let found = billings.find(|(ty, b)| self.limit(kind, &ty.id, &b.id, now) > 0);
+        found.map(|(ty, _)| ty)
     }
 }
 
@@ -270,7 +263,7 @@ registered_users_per_organisation:
         assert_eq!(org.limit(&kind, "standard", "standard", after), 0, "it ended");
         assert_eq!(org.limit(&kind, "standard", "eval", after), 2);
         assert_eq!(org.limit(&kind, "standard", "marketplace", before), 0);
-        assert_eq!(org.types(&kind, before), ["standard"]);
+        assert_eq!(org.first_type(&kind, before).unwrap().id, "standard");
         let user = list.entitlement("", "robot", 1).unwrap();
         assert_eq!(user.limit(&kind, "standard", "standard", before), 3);
         assert!(list.entitlement("7", "bob", 1).is_none());

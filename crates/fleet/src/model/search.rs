@@ -4,16 +4,16 @@
 use crate::model::error_code::ErrorCode;
 use kernel::Result;
 
-/// Searchable columns.
+/// Searchable columns. The name is the last: the index stores it apart from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Region,
-    Name,
     CloudProvider,
     Status,
     Owner,
     ClusterId,
     InstanceType,
+    Name,
 }
 
 const COLUMNS: [(&str, Column); 7] = [
@@ -34,32 +34,32 @@ const LENGTH_MAX: usize = 4_096;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Filter {
-    Is(Column, Test),
+    Is(Column, Condition),
     And(Box<Filter>, Box<Filter>),
     Or(Box<Filter>, Box<Filter>),
 }
 
 /// A condition on a value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Test {
-    Equal(String),
-    Unequal(String),
-    Like(Pattern),
-    Unlike(Pattern),
-    In(Vec<String>),
-    NotIn(Vec<String>),
+pub struct Condition {
+    negated: bool,
+    test: Test,
 }
 
-impl Test {
+#[derive(Debug, Clone, PartialEq)]
+enum Test {
+    Like(Pattern),
+    /// `=` and `<>` have one value.
+    In(Vec<String>),
+}
+
+impl Condition {
     pub fn holds(&self, text: &str) -> bool {
-        match self {
-            Test::Equal(want) => text == want,
-            Test::Unequal(want) => text != want,
+        let holds = match &self.test {
             Test::Like(pattern) => pattern.matches(text),
-            Test::Unlike(pattern) => !pattern.matches(text),
             Test::In(wants) => wants.iter().any(|want| want == text),
-            Test::NotIn(wants) => wants.iter().all(|want| want != text),
-        }
+        };
+        holds != self.negated
     }
 }
 
@@ -169,6 +169,13 @@ enum Symbol {
     Quoted(String),
 }
 
+impl Token {
+    /// Whether it is this word, in any case.
+    fn is_word(&self, word: &str) -> bool {
+        matches!(&self.what, Symbol::Word(found) if found.eq_ignore_ascii_case(word))
+    }
+}
+
 fn error_at(position: usize, why: impl std::fmt::Display) -> kernel::Error {
     ErrorCode::Search.error(format!("[{position}] error parsing the filter: {why}"))
 }
@@ -249,10 +256,7 @@ impl Parser {
 
     /// Consumes the next token if it is this word, in any case.
     fn keyword(&mut self, word: &str) -> bool {
-        let is_next = match self.tokens.get(self.at).map(|token| &token.what) {
-            Some(Symbol::Word(found)) => found.eq_ignore_ascii_case(word),
-            _ => false,
-        };
+        let is_next = self.tokens.get(self.at).is_some_and(|token| token.is_word(word));
         self.at += usize::from(is_next);
         is_next
     }
@@ -291,11 +295,8 @@ impl Parser {
             Symbol::Open if depth < DEPTH_MAX => {
                 let filter = self.any(depth + 1)?;
                 let close = self.next()?;
-                return if close.what == Symbol::Close {
-                    Ok(filter)
-                } else {
-                    Err(unexpected(&close))
-                };
+                let is_closed = close.what == Symbol::Close;
+                return if is_closed { Ok(filter) } else { Err(unexpected(&close)) };
             }
             Symbol::Open => return Err(error_at(token.position, "too many parentheses")),
             Symbol::Word(name) => name,
@@ -307,41 +308,28 @@ impl Parser {
             let why = format!("invalid column name: '{name}', valid values are: [{names}]");
             return Err(error_at(token.position, why));
         };
-        self.condition(*column)
+        Ok(Filter::Is(*column, self.condition()?))
     }
 
-    fn condition(&mut self, column: Column) -> Result<Filter> {
-        let operator = self.next()?;
-        let word = match &operator.what {
-            Symbol::Equal => return Ok(Filter::Is(column, Test::Equal(self.value()?))),
-            Symbol::Unequal => return Ok(Filter::Is(column, Test::Unequal(self.value()?))),
-            Symbol::Word(word) => word.to_lowercase(),
-            _ => return Err(unexpected(&operator)),
-        };
-        let (not, word) = match word.as_str() {
-            "not" => {
-                self.join()?;
-                match self.next()?.what {
-                    Symbol::Word(word) => (true, word.to_lowercase()),
-                    _ => return Err(unexpected(&self.tokens[self.at - 1])),
-                }
-            }
-            _ => (false, word),
-        };
-        match word.as_str() {
-            "like" | "ilike" => {
-                let pattern = Pattern::new(&self.value()?, word == "ilike");
-                Ok(Filter::Is(
-                    column,
-                    if not { Test::Unlike(pattern) } else { Test::Like(pattern) },
-                ))
-            }
-            "in" => {
-                let values = self.values()?;
-                Ok(Filter::Is(column, if not { Test::NotIn(values) } else { Test::In(values) }))
-            }
-            _ => Err(unexpected(&self.tokens[self.at - 1])),
+    fn condition(&mut self) -> Result<Condition> {
+        let mut operator = self.next()?;
+        let mut negated = operator.what == Symbol::Unequal;
+        if negated || operator.what == Symbol::Equal {
+            return Ok(Condition { negated, test: Test::In(vec![self.value()?]) });
         }
+        if operator.is_word("not") {
+            negated = true;
+            self.join()?;
+            operator = self.next()?;
+        }
+        let test = if operator.is_word("in") {
+            Test::In(self.values()?)
+        } else if operator.is_word("like") || operator.is_word("ilike") {
+            Test::Like(Pattern::new(&self.value()?, operator.is_word("ilike")))
+        } else {
+            return Err(unexpected(&operator));
+        };
+        Ok(Condition { negated, test })
     }
 
     fn value(&mut self) -> Result<String> {

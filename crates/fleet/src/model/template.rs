@@ -83,6 +83,12 @@ fn json_into<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("our own types serialise, and memory takes them");
 }
 
+fn fixed<T: serde::Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    let mut out = Vec::new();
+    json_into(&mut out, value);
+    out
+}
+
 /// Provides the values of expressions.
 pub trait Scope {
     fn get(&self, path: &Path) -> Val<'_>;
@@ -239,19 +245,14 @@ fn compile(
                     Some(plain) => (plain, true),
                     None => (name.as_str(), false),
                 };
-                let mut key = Vec::new();
-                json_into(&mut key, plain);
+                let mut key = fixed(plain);
                 key.push(b':');
                 let node = inside(value, &format!(".{plain}"))?;
                 compiled.push(Field { key, optional, node });
             }
             Node::Object(compiled)
         }
-        plain => {
-            let mut text = Vec::new();
-            json_into(&mut text, plain);
-            Node::Fixed(text)
-        }
+        plain => Node::Fixed(fixed(plain)),
     })
 }
 
@@ -271,9 +272,7 @@ fn parse_text(text: &str, known: &dyn Fn(&Path) -> bool) -> Result<Node, String>
         rest = &rest[end + 1..];
     }
     if parts.is_empty() {
-        let mut fixed = Vec::new();
-        json_into(&mut fixed, text);
-        return Ok(Node::Fixed(fixed));
+        return Ok(Node::Fixed(fixed(text)));
     }
     if !rest.is_empty() {
         parts.push(Part::Literal(rest.into()));

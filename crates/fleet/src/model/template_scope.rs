@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use crate::model::instance::{Instance, Phase};
-use crate::model::kind::{Kind, Size};
+use crate::model::kind::{KindFile, Size};
 use crate::model::sso::{Endpoints, canary_client_id};
 use crate::model::template::{Path, Scope, Val};
 
 /// The scope of an instance's templates.
 pub struct InstanceScope<'a> {
-    pub kind: &'a Kind,
+    pub kind: &'a KindFile,
     pub instance: &'a Instance,
     pub browser_url: &'a str,
     /// Only for agents.
@@ -40,32 +40,35 @@ impl InstanceScope<'_> {
         if !status.address.is_empty() {
             return Val::text(&status.address);
         }
-        match self.kind.file.dns.as_ref().and_then(|dns| dns.port) {
+        match self.kind.dns.as_ref().and_then(|dns| dns.port) {
             Some(port) if !status.host.is_empty() => Val::owned(format!("{}:{port}", status.host)),
             _ => Val::text(&status.host),
         }
     }
 
-    fn top_level(&self, name: &str) -> Val<'_> {
+    /// The value of a name without a dot; none if no template may use it.
+    pub fn top_level(&self, name: &str) -> Option<Val<'_>> {
         let Instance { spec, status, .. } = self.instance;
         let instance = self.instance;
-        match name {
+        Some(match name {
             "id" => Val::text(&instance.id),
-            "title" => Val::text(&self.kind.file.title),
+            "title" => Val::text(&self.kind.title),
             "href" => Val::owned(self.kind.href(&instance.id)),
             "status" => Val::text(instance.phase.label()),
             "name" => Val::text(&instance.name),
             "owner" => Val::text(&instance.owner),
             "org" => Val::text(&instance.org),
             "account" => Val::text(&spec.account),
+            // Known to the account service alone.
+            "account_number" => Val::Nothing,
             "cloud_provider" => Val::text(&spec.cloud_provider),
             "region" => Val::text(&spec.region),
             "multi_az" => Val::Bool(spec.multi_az),
             "instance_type" => Val::text(&spec.instance_type),
-            "instance_type_name" => self
-                .kind
-                .instance_type(&spec.instance_type)
-                .map_or(Val::Nothing, |ty| Val::text(&ty.name)),
+            "instance_type_name" => {
+                let instance_type = self.kind.instance_type(&spec.instance_type);
+                instance_type.map_or(Val::Nothing, |ty| Val::text(&ty.name))
+            }
             "size_id" => Val::text(&spec.size_id),
             "units" => Val::Int(spec.units),
             "billing_model" => Val::text(&spec.billing_model),
@@ -108,6 +111,23 @@ impl InstanceScope<'_> {
                 let on = spec.fields.get("reauthentication_enabled").and_then(Value::as_bool);
                 Val::Int(if on == Some(true) { SESSION_MS } else { 0 })
             }
+            _ => return None,
+        })
+    }
+
+    fn secret(&self, root: &str, leaf: &str) -> Val<'_> {
+        let Some(secrets) = self.secrets else { return Val::Nothing };
+        let canary = self.kind.sso.canary;
+        match (root, leaf) {
+            ("sso", "token_url") => Val::text(&secrets.sso.token_url),
+            ("sso", "jwks") => Val::text(&secrets.sso.jwks),
+            ("sso", "issuer") => Val::text(&secrets.sso.issuer),
+            ("sso", "base_url") => Val::text(&secrets.sso.base_url),
+            ("canary", "name") if canary => Val::text("canary"),
+            ("canary", "id") if canary => Val::owned(canary_client_id(&self.instance.id)),
+            ("canary", "secret") if canary => Val::text(&secrets.canary_secret),
+            ("tls", "cert") => Val::text(&secrets.tls_cert),
+            ("tls", "key") => Val::text(&secrets.tls_key),
             _ => Val::Nothing,
         }
     }
@@ -120,14 +140,14 @@ impl Scope for InstanceScope<'_> {
         let text =
             |value: Option<&'_ String>| value.map_or(Val::Nothing, |v| Val::owned(v.clone()));
         match root.as_str() {
-            top_level if leaf.is_empty() => self.top_level(top_level),
+            name if leaf.is_empty() => self.top_level(name).unwrap_or(Val::Nothing),
             "size" => {
                 let raised = spec.raised.get(leaf);
                 let value = raised.or_else(|| self.size()?.values.get(leaf));
                 value.map_or(Val::Nothing, Val::json)
             }
             "field" => {
-                let default = || self.kind.file.fields.get(leaf).map(|field| &field.default);
+                let default = || self.kind.fields.get(leaf).map(|field| &field.default);
                 spec.fields.get(leaf).or_else(default).map_or(Val::Nothing, Val::json)
             }
             "versions" => text(status.versions.get(leaf)),
@@ -137,25 +157,6 @@ impl Scope for InstanceScope<'_> {
             "upgrading" => Val::Bool(status.upgrading.contains(leaf)),
             "agent" => text(status.agent.get(leaf)),
             _ => self.secret(root, leaf),
-        }
-    }
-}
-
-impl InstanceScope<'_> {
-    fn secret(&self, root: &str, leaf: &str) -> Val<'_> {
-        let Some(secrets) = self.secrets else { return Val::Nothing };
-        let canary = self.kind.file.sso.canary;
-        match (root, leaf) {
-            ("sso", "token_url") => Val::text(&secrets.sso.token_url),
-            ("sso", "jwks") => Val::text(&secrets.sso.jwks),
-            ("sso", "issuer") => Val::text(&secrets.sso.issuer),
-            ("sso", "base_url") => Val::text(&secrets.sso.base_url),
-            ("canary", "name") if canary => Val::text("canary"),
-            ("canary", "id") if canary => Val::owned(canary_client_id(&self.instance.id)),
-            ("canary", "secret") if canary => Val::text(&secrets.canary_secret),
-            ("tls", "cert") => Val::text(&secrets.tls_cert),
-            ("tls", "key") => Val::text(&secrets.tls_key),
-            _ => Val::Nothing,
         }
     }
 }

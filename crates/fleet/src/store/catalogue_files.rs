@@ -9,7 +9,7 @@ use kernel::{Error, Result};
 use serde::de::DeserializeOwned;
 
 use crate::model::catalogue::Catalogue;
-use crate::model::kind::{Kind, Problem};
+use crate::model::kind::Kind;
 use crate::model::providers::{ClusterFile, Providers};
 use crate::model::quota::{AccessRules, QuotaList};
 
@@ -34,7 +34,7 @@ impl CatalogueFiles {
     pub fn read(&self) -> Result<Catalogue> {
         let providers: Providers = match &self.providers {
             Some(file) => read(file)?,
-            None => Providers::embedded(),
+            None => parse("providers.yaml", include_str!("providers.yaml"))?,
         };
         let quota: QuotaList = optional(self.quota.as_deref())?;
         let clusters: ClusterFile = optional(self.clusters.as_deref())?;
@@ -90,10 +90,13 @@ fn optional<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T> {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T> {
-    let text = text(file)?;
-    serde_yaml_ng::from_str(&text).map_err(|error| {
+    parse(&file.display().to_string(), &text(file)?)
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
+    serde_yaml_ng::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line());
-        Error::invalid(format!("{}:{line}", file.display()), error.to_string())
+        Error::invalid(format!("{file}:{line}"), error.to_string())
     })
 }
 
@@ -104,13 +107,9 @@ fn text(file: &Path) -> Result<String> {
 }
 
 fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
-    let invalid = |problem: Problem| {
-        let Problem { file, line, field, message } = problem;
-        Error::invalid(format!("{file}:{line}: {field}"), message)
-    };
     let mut kinds = BTreeMap::new();
     for (file, text) in EMBEDDED {
-        let kind = Kind::read(file, text).map_err(invalid)?;
+        let kind = Kind::read(file, text)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     let Some(dir) = dir else { return Ok(kinds) };
@@ -126,7 +125,7 @@ fn kinds(dir: Option<&Path>) -> Result<BTreeMap<String, Arc<Kind>>> {
     }
     files.sort();
     for file in files {
-        let kind = Kind::read(&file.display().to_string(), &text(&file)?).map_err(invalid)?;
+        let kind = Kind::read(&file.display().to_string(), &text(&file)?)?;
         kinds.insert(kind.file.kind.clone(), Arc::new(kind));
     }
     for kind in kinds.values() {

@@ -1,11 +1,12 @@
 //! Constructs cluster objects.
 
-use kernel::change::Wake;
+use kernel::change::{EventDraft, Wake, Write};
 use kernel::{Change, Json, Object, Result, Store, Timestamp};
 
 use crate::model::cluster::{self, Phase, Spec, Status};
 
 /// A cluster to be registered.
+#[derive(Default)]
 pub struct NewCluster<'a> {
     pub id: &'a str,
     /// Empty for a cluster of the fleet's own.
@@ -19,20 +20,30 @@ pub struct NewCluster<'a> {
 }
 
 impl NewCluster<'_> {
-    pub fn object(&self, now: Timestamp) -> Object {
+    /// The object, and the change that writes it. It may replace a deleted one of the same id.
+    pub fn register(&self, deleted: Option<&Object>, now: Timestamp) -> (Object, Change) {
         let NewCluster { id, org, owner, name, phase, spec, reason } = self;
         let mut object = Object::new(cluster::key(id), org, owner, name, phase.label(), now);
         object.spec = Json::encode(spec);
         let reason = (*reason).to_owned();
         object.status = Json::encode(&Status { since: now, reason, ..Status::default() });
-        object
+        if let Some(deleted) = deleted {
+            object.revision = deleted.revision;
+            object.generation = deleted.generation + 1;
+        }
+        let change = Change {
+            wakes: vec![Wake::for_object(&object, now)],
+            event: Some(EventDraft::for_object(&object, phase.label())),
+            write: Some(write(object.clone(), deleted)),
+            ..Change::default()
+        };
+        (object, change)
     }
+}
 
-    /// The object that replaces a deleted one of the same id.
-    pub fn object_after(&self, deleted: &Object, now: Timestamp) -> Object {
-        let (revision, generation) = (deleted.revision, deleted.generation + 1);
-        Object { revision, generation, ..self.object(now) }
-    }
+/// Creates an object, or updates the stored one.
+pub fn write(object: Object, stored: Option<&Object>) -> Write {
+    if stored.is_some() { Write::Update(object) } else { Write::Create(object) }
 }
 
 /// Schedules a reconciliation of a cluster at `due`.

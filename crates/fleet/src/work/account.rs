@@ -26,14 +26,14 @@ impl Worker for AccountWorker {
     async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
         let account = Account::from_object(&attempt.object)?;
-        let compare = fleet.sso_is_external && account.phase == account::READY;
+        let compare = fleet.ports.sso_is_external && account.phase == account::READY;
         let client_matches = if compare {
-            fleet.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
+            fleet.ports.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
         } else {
             true
         };
         let recheck = Duration::from_secs(fleet.config.timeouts.recheck_s);
-        Ok(Observation { external: fleet.sso_is_external, client_matches, recheck })
+        Ok(Observation { external: fleet.ports.sso_is_external, client_matches, recheck })
     }
 
     fn decide(&self, object: &Object, observed: &Observation, now: Timestamp) -> Decision<Step> {
@@ -49,9 +49,9 @@ impl Worker for AccountWorker {
         let account = Account::from_object(&attempt.object)?;
         match step {
             Step::Ensure => {
-                fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)).await
+                fleet.ports.sso.ensure(&service_account_client(&fleet.secrets, &account)).await
             }
-            Step::Remove => fleet.sso.remove(&account.spec.client_id).await,
+            Step::Remove => fleet.ports.sso.remove(&account.spec.client_id).await,
         }
     }
 }

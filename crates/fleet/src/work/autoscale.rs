@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Take, Wake, Write};
-use kernel::{Change, Error, Refusal, Result};
+use kernel::change::Take;
+use kernel::{Error, Refusal, Result};
 
 use crate::Fleet;
 use crate::decide::cluster::plan::ScaleDown;
@@ -44,7 +44,7 @@ fn demand<'a>(
 ) -> Option<(RegionDemand<'a>, Offer)> {
     let catalogue = fleet.catalogue();
     let offer = catalogue.providers.cloud(cloud_provider)?.region(region)?.offer(instance_type)?;
-    let ty = kind.instance_type(instance_type)?;
+    let ty = kind.file.instance_type(instance_type)?;
     let demand = RegionDemand {
         kind: kind.name(),
         cloud_provider,
@@ -118,30 +118,22 @@ pub async fn create_cluster(fleet: &Fleet, scale_up: &ScaleUp) -> Result<()> {
     let name = format!("{region}-{id}");
     let new = NewCluster {
         id: &id,
-        org: "",
         owner: "mainstay",
         name: &name,
-        phase: Phase::Accepted,
         spec,
         reason: why,
+        ..NewCluster::default()
     };
-    let object = new.object(now);
-    let key = object.key.clone();
-    let change = Change {
-        event: Some(EventDraft::for_object(&object, Phase::Accepted.label())),
-        write: Some(Write::Create(object)),
-        takes: vec![Take {
-            counter: counter(cloud_provider, region, instance_type),
-            holder: key.to_string(),
-            amount: 1,
-            limit: 1,
-        }],
-        wakes: vec![Wake::new(key, "", now)],
-        ..Change::default()
-    };
-    match kernel::store::commit(fleet.store.as_ref(), change, now).await {
+    let (object, mut change) = new.register(None, now);
+    change.takes.push(Take {
+        counter: counter(cloud_provider, region, instance_type),
+        holder: object.key.to_string(),
+        amount: 1,
+        limit: 1,
+    });
+    match fleet.commit(change, now).await {
         // Another reconciliation has created it.
         Err(Error::Refused(Refusal::Limit { .. })) => Ok(()),
-        done => done.map(drop),
+        done => done,
     }
 }

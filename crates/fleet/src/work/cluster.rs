@@ -9,7 +9,6 @@ use kernel::change::Wake;
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::outbound::Outbound;
 use kernel::{Error, Object, Result, Timestamp};
-use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -127,27 +126,19 @@ impl ClusterWorker {
             Ok(None) => return Ok(Access::Unmanaged),
             Err(error) => return Ok(Access::Unreachable(error.to_string())),
         };
-        let parameters = parameters(&self.fleet, cluster);
-        self.with_agent_manifests(cluster, &parameters, async |agent| {
-            if !cluster.spec.deleting {
-                let matches = self.drift.matches(&cluster.id, &agent.objects());
-                return Ok(Access::Managed { matches, remaining: true });
-            }
-            let mut remaining = false;
-            for root in agent.roots() {
-                remaining |= client.get(&root).await?.is_some();
-            }
-            Ok(Access::Managed { matches: false, remaining })
-        })
-        .await
+        let agent = self.agent_manifests(cluster)?;
+        if !cluster.spec.deleting {
+            let matches = self.drift.matches(&cluster.id, &agent.objects());
+            return Ok(Access::Managed { matches, remaining: true });
+        }
+        let mut remaining = false;
+        for root in agent.roots() {
+            remaining |= client.get(&root).await?.is_some();
+        }
+        Ok(Access::Managed { matches: false, remaining })
     }
 
-    async fn with_agent_manifests<T>(
-        &self,
-        cluster: &Cluster,
-        parameters: &BTreeMap<String, String>,
-        work: impl AsyncFnOnce(AgentManifests<'_>) -> Result<T>,
-    ) -> Result<T> {
+    fn agent_manifests<'a>(&'a self, cluster: &'a Cluster) -> Result<AgentManifests<'a>> {
         let config = &self.fleet.config.kubernetes;
         let pull_secret = match &config.pull_secret_file {
             None => String::new(),
@@ -157,14 +148,12 @@ impl ClusterWorker {
         };
         let catalogue = self.fleet.catalogue();
         let manifests = catalogue.kinds.values().flat_map(|kind| &kind.file.manifests);
-        let kinds: Vec<GroupVersionKind> = manifests
+        let kinds = manifests
             .filter_map(|manifest| kubernetes::ObjectRef::from_manifest(manifest).ok())
             .map(|name| name.kind())
             .collect();
-        let pull_secret = pull_secret.as_str();
-        let agent =
-            AgentManifests { config, cluster: &cluster.id, parameters, pull_secret, kinds: &kinds };
-        work(agent).await
+        let parameters = parameters(&self.fleet, cluster);
+        Ok(AgentManifests { config, cluster: &cluster.id, parameters, pull_secret, kinds })
     }
 
     /// Records an error in the cluster's status.
@@ -194,13 +183,10 @@ impl ClusterWorker {
             }
             Step::InstallAgent => {
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
-                let parameters = parameters(fleet, cluster);
-                self.with_agent_manifests(cluster, &parameters, async |agent| {
-                    self.drift.apply_all(&cluster.id, &client, agent.objects()).await
-                })
-                .await
+                let objects = self.agent_manifests(cluster)?.objects();
+                let applied = self.drift.apply_all(&cluster.id, &client, objects).await;
                 // An older API server may refuse what a newer one accepts.
-                .map_err(|error| match error {
+                applied.map_err(|error| match error {
                     Error::Invalid { message, .. } => Error::unavailable(message, "refused"),
                     error => error,
                 })
@@ -208,18 +194,17 @@ impl ClusterWorker {
             Step::Uninstall => {
                 self.drift.unwatch(&cluster.id);
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
-                self.with_agent_manifests(cluster, &BTreeMap::new(), async |agent| {
-                    for root in agent.roots() {
-                        client.delete(&root).await?;
-                    }
-                    Ok(())
-                })
-                .await
+                for root in self.agent_manifests(cluster)?.roots() {
+                    client.delete(&root).await?;
+                }
+                Ok(())
             }
-            Step::EnsureClient => fleet.sso.ensure(&agent_client(&fleet.secrets, cluster)).await,
+            Step::EnsureClient => {
+                fleet.ports.sso.ensure(&agent_client(&fleet.secrets, cluster)).await
+            }
             Step::RemoveClient => {
                 self.forget(&cluster.id);
-                fleet.sso.remove(&agent_client_id(&cluster.id)).await
+                fleet.ports.sso.remove(&agent_client_id(&cluster.id)).await
             }
             Step::LogScaleDown => {
                 tracing::info!(cluster = cluster.id, "dry run: would delete this cluster");
@@ -247,11 +232,11 @@ impl Worker for ClusterWorker {
         let fleet = &self.fleet;
         let cluster = Cluster::from_object(&attempt.object)?;
         let deleting = cluster.spec.deleting;
-        let needs_client = fleet.sso_is_external && cluster.spec.provider != Provider::Local;
+        let needs_client = fleet.ports.sso_is_external && cluster.spec.provider != Provider::Local;
         let client_matches = if deleting || !needs_client || cluster.phase == Phase::Failed {
             true
         } else {
-            fleet.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
+            fleet.ports.sso.matches(&agent_client(&fleet.secrets, &cluster)).await?
         };
         let outputs = match cluster.spec.provider {
             Provider::Terraform if cluster.phase == Phase::Provisioning => {

@@ -47,12 +47,12 @@ impl Worker for InstanceWorker {
             && instance.status.cluster_id.is_empty()
             && matches!(instance.phase, Phase::Accepted | Phase::Provisioning);
         let candidates = if unplaced { fleet.rank_clusters(&instance) } else { Vec::new() };
-        let needs_client = kind.file.sso.canary && fleet.sso_is_external;
+        let needs_client = kind.file.sso.canary && fleet.ports.sso_is_external;
         let client_matches = match instance.phase {
             // Nothing to compare: a new instance has no client yet, and a deleted one's is removed.
             Phase::Accepted | Phase::Preparing | Phase::Deprovision | Phase::Deleting => false,
             _ if needs_client => {
-                fleet.sso.matches(&canary_client(&fleet.secrets, &instance)).await?
+                fleet.ports.sso.matches(&canary_client(&fleet.secrets, &instance)).await?
             }
             _ => true,
         };
@@ -71,7 +71,7 @@ impl Worker for InstanceWorker {
             operator: kind.file.versions.as_ref().map(|versions| versions.operator.clone()),
             needs_client,
             client_matches,
-            has_dns: fleet.dns.is_some() && kind.file.dns.is_some(),
+            has_dns: fleet.ports.dns.is_some() && kind.file.dns.is_some(),
             records: found,
             dns_in_sync,
             reserves: fleet.config.quota_type == QuotaType::Ams,
@@ -101,14 +101,14 @@ impl Worker for InstanceWorker {
             }
             Step::EnsureClient => {
                 let client = canary_client(&fleet.secrets, &instance);
-                match fleet.sso.ensure(&client).await {
+                match fleet.ports.sso.ensure(&client).await {
                     Err(error) => self.prepare_failed(attempt, &instance, error).await,
                     done => done,
                 }
             }
-            Step::RemoveClient => fleet.sso.remove(&canary_client_id(&instance.id)).await,
+            Step::RemoveClient => fleet.ports.sso.remove(&canary_client_id(&instance.id)).await,
             Step::UpsertRecords(records) => {
-                let Some(dns) = &fleet.dns else { return Ok(()) };
+                let Some(dns) = &fleet.ports.dns else { return Ok(()) };
                 let mut next = instance;
                 next.status.dns_change = dns.upsert(records).await?;
                 next.status.waiting_for = "its names to be known everywhere".into();
@@ -116,12 +116,12 @@ impl Worker for InstanceWorker {
                     .record(instance_change(&attempt.object, &next, "names", attempt.now()))
                     .await
             }
-            Step::RemoveRecords(records) => match &fleet.dns {
+            Step::RemoveRecords(records) => match &fleet.ports.dns {
                 Some(dns) => dns.remove(records).await,
                 None => Ok(()),
             },
             Step::Reserve => self.reserve(attempt, instance).await,
-            Step::ReleaseReservation => match &fleet.ams {
+            Step::ReleaseReservation => match &fleet.ports.ams {
                 Some(ams) => ams.release(&instance.spec.subscription_id).await,
                 None => Ok(()),
             },
@@ -156,7 +156,7 @@ impl InstanceWorker {
     }
 
     async fn names(&self, instance: &Instance) -> Result<(Vec<Record>, bool)> {
-        let (Some(dns), Some(routes)) = (&self.0.dns, &instance.status.routes) else {
+        let (Some(dns), Some(routes)) = (&self.0.ports.dns, &instance.status.routes) else {
             return Ok((Vec::new(), true));
         };
         if instance.phase.is_going() || routes.is_empty() {
@@ -195,7 +195,7 @@ impl InstanceWorker {
     }
 
     async fn reserve(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
-        let Some(ams) = &self.0.ams else { return Ok(()) };
+        let Some(ams) = &self.0.ports.ams else { return Ok(()) };
         let kind = kind_of(&self.0, &instance)?;
         let reservation = reservation(&kind, &instance, &instance.spec.billing_model);
         let mut next = instance;
@@ -226,7 +226,7 @@ impl InstanceWorker {
             (&settings, &catalogue.quota, &kind),
             attempt.now(),
         );
-        if let Some(ams) = &fleet.ams {
+        if let Some(ams) = &fleet.ports.ams {
             match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
                 Some(subscription) => next.spec.subscription_id = subscription,
                 None => {
@@ -273,7 +273,7 @@ fn reservation(kind: &Kind, instance: &Instance, billing_model: &str) -> Reserva
         instance: instance.id.clone(),
         product: billing.map(|b| b.product.clone()).unwrap_or_default(),
         resource: billing.map(|b| b.resource.clone()).unwrap_or_default(),
-        billing_model: billing.and_then(|b| b.models.first().cloned()).unwrap_or_default(),
+        billing_model: billing.map(|b| b.model().to_owned()).unwrap_or_default(),
         billing_account: Some(spec.billing_cloud_account_id.clone()).filter(|id| !id.is_empty()),
         marketplace: spec.marketplace.clone(),
         az_type: if spec.multi_az { "multi" } else { "single" }.into(),

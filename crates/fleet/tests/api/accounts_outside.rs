@@ -107,7 +107,7 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
         limit: 50,
     };
     let half = account::Account::from_object(&object).unwrap();
-    fleet.sso.ensure(&service_account_client(&fleet.secrets, &half)).await.unwrap();
+    fleet.ports.sso.ensure(&service_account_client(&fleet.secrets, &half)).await.unwrap();
     let change = Change {
         takes: vec![take],
         event: Some(EventDraft::for_object(&object, account::CREATING)),

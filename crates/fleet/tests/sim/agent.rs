@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fleet::commands::agent_report::{ingest_reports, report_cluster};
 use fleet::model::instance::{Instance, Phase};
+use fleet::store::index::FeedKey;
 use serde_json::{Map, Value, json};
 
 use super::Sim;
@@ -32,7 +33,7 @@ pub async fn run(sim: Arc<Sim>, cluster: &'static str) {
         if !matches!(caught_up, Ok(Ok(()))) {
             continue;
         }
-        let rows = fleet.index.for_agent("kafka", cluster, None).changed;
+        let rows = fleet.index.delta(&FeedKey::agent("kafka", cluster), None).changed;
         let listed: BTreeSet<&str> = rows.iter().map(|row| row.instance.id.as_str()).collect();
         let removed = |(at, id): &(String, String)| {
             at == cluster && rejected.contains(id) && !listed.contains(id.as_str())

@@ -122,7 +122,5 @@ async fn record(
     if !asked.is_null() {
         audit.after = Json::encode(asked);
     }
-    let change = Change { audit: Some(audit), ..Change::default() };
-    let now = call.fleet.ambient.now();
-    kernel::store::commit(call.fleet.store.as_ref(), change, now).await.map(drop)
+    call.fleet.record(audit).await
 }

@@ -92,23 +92,16 @@ struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    fn from_account(account: &Account) -> ServiceAccount {
+    fn new(account: &Account, secret: Option<String>) -> ServiceAccount {
         ServiceAccount {
             id: account.id.clone(),
             client_id: account.spec.client_id.clone(),
-            secret: None,
+            secret,
             name: account.name.clone(),
             description: account.description.clone(),
             created_by: account.owner.clone(),
             created_at: account.created_at.millis() / 1000,
         }
-    }
-
-    fn with_secret(service: &AccountService<'_>, account: &Account) -> Json<ServiceAccount> {
-        Json(ServiceAccount {
-            secret: Some(service.secret(account)),
-            ..ServiceAccount::from_account(account)
-        })
     }
 }
 
@@ -131,7 +124,7 @@ async fn list(user: User, Params(page): Params<ListParams>) -> Result<Json<Vec<S
     accounts.retain(|a| page.client_id.as_ref().is_none_or(|id| a.spec.client_id == *id));
     let max = page.max.unwrap_or(PAGE).min(PAGE_MAX);
     let part = accounts.iter().skip(page.first).take(max);
-    Ok(Json(part.map(|account| ServiceAccount::from_account(account)).collect()))
+    Ok(Json(part.map(|account| ServiceAccount::new(account, None)).collect()))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -155,17 +148,15 @@ async fn create(user: User, body: Body<New>) -> Result<Json<ServiceAccount>> {
     }
     let service = user.service();
     let account = service.create(name, description).await?;
-    Ok(ServiceAccount::with_secret(&service, &account))
+    Ok(Json(ServiceAccount::new(&account, Some(service.secret(&account)))))
 }
 
 /// One service account
 #[utoipa::path(get, path = "/auth/realms/mainstay/apis/service_accounts/v1/{id}", tag = "oauth",
     params(("id" = String, Path)), responses((status = 200, body = ServiceAccount)))]
 async fn get(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
-    user.service()
-        .get(check_id(&id)?)
-        .await
-        .map(|account| Json(ServiceAccount::from_account(&account)))
+    let account = user.service().get(check_id(&id)?).await?;
+    Ok(Json(ServiceAccount::new(&account, None)))
 }
 
 /// Remove a service account
@@ -182,5 +173,5 @@ async fn delete(user: User, PathId(id): PathId) -> Result<StatusCode> {
 async fn reset(user: User, PathId(id): PathId) -> Result<Json<ServiceAccount>> {
     let service = user.service();
     let account = service.reset(check_id(&id)?).await?;
-    Ok(ServiceAccount::with_secret(&service, &account))
+    Ok(Json(ServiceAccount::new(&account, Some(service.secret(&account)))))
 }

@@ -126,11 +126,9 @@ async fn quota(user: User, PathId(id): PathId) -> Result<Json<Costs>> {
     }
     let mut items = Vec::new();
     for kind in user.catalogue.kinds.values() {
-        for of in &kind.file.types {
-            for billing in &of.billing {
-                if let Some(quota) = held(&user, kind, of, billing).await? {
-                    items.push(cost(&id, billing, quota));
-                }
+        for (of, billing) in kind.billings() {
+            if let Some(quota) = held(&user, kind, of, billing).await? {
+                items.push(cost(&id, billing, quota));
             }
         }
     }
@@ -149,9 +147,10 @@ async fn held(
     if of.trial && !fleet.config.trial.allowed {
         return Ok(None);
     }
-    if let (QuotaType::Ams, Some(ams), false) = (fleet.config.quota_type, &fleet.ams, of.trial) {
-        let model = billing.models.first().map(String::as_str).unwrap_or_default();
-        return ams.quota(&who.org, &billing.product, model).await;
+    if let (QuotaType::Ams, Some(ams), false) =
+        (fleet.config.quota_type, &fleet.ports.ams, of.trial)
+    {
+        return ams.quota(&who.org, &billing.product, billing.model()).await;
     }
     let max = fleet.config.max_allowed_instances;
     if !of.trial && catalogue.quota.entitlement(&who.org, &who.subject, max).is_none() {

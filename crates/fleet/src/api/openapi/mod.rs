@@ -2,16 +2,10 @@
 
 mod schemas;
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value, json};
 
 use crate::model::kind::{Extra, Kind};
 pub use schemas::instance_name;
-
-static SHARED: LazyLock<Value> = LazyLock::new(|| {
-    serde_yaml_ng::from_str(include_str!("shared.yaml")).expect("a test reads it, too")
-});
 
 /// The tag of the routes of an organisation's own clusters.
 pub const CLUSTERS: &str = "enterprise-dataplane-clusters";
@@ -19,6 +13,7 @@ pub const CLUSTERS: &str = "enterprise-dataplane-clusters";
 /// Returns the document of a kind with these paths.
 pub fn document(kind: &Kind, paths: Map<String, Value>) -> Value {
     let title = &kind.file.title;
+    let shared = schemas::shared(kind);
     let tags = [
         (true, "errors", "Errors returned by the API"),
         (kind.has(Extra::ServiceAccounts), "security", "Service accounts, and who signs in"),
@@ -36,9 +31,9 @@ pub fn document(kind: &Kind, paths: Map<String, Value>) -> Value {
         "tags": tags.map(|(_, name, about)| json!({ "name": name, "description": about })).collect::<Vec<_>>(),
         "paths": paths,
         "components": {
-            "schemas": schemas::all(kind, &SHARED),
-            "parameters": SHARED["parameters"],
-            "securitySchemes": SHARED["securitySchemes"],
+            "schemas": schemas::all(kind, &shared),
+            "parameters": shared["parameters"],
+            "securitySchemes": shared["securitySchemes"],
         },
     })
 }

@@ -17,62 +17,46 @@ pub fn instance_name(kind: &Kind) -> &str {
     kind.file.list.strip_suffix("List").unwrap_or(&kind.file.title)
 }
 
-/// Returns all schemas of a kind's document. `shared` holds those of every kind.
+/// Returns the parts of the document that need only the names of the kind.
+pub fn shared(kind: &Kind) -> Value {
+    let names = [
+        ("${title}", kind.file.title.as_str()),
+        ("${plural}", &kind.file.plural),
+        ("${list}", &kind.file.list),
+        ("${instance}", instance_name(kind)),
+        ("${promotion_field}", &kind.promotion_field()),
+    ];
+    let text = include_str!("shared.yaml").to_owned();
+    let text = names.iter().fold(text, |text, (name, value)| text.replace(name, value));
+    serde_yaml_ng::from_str(&text).expect("a test reads it, too")
+}
+
+/// Returns all schemas of a kind's document.
 pub fn all(kind: &Kind, shared: &Value) -> Map<String, Value> {
-    let mut schemas = Map::new();
-    let mut take = |group: &str| {
-        if let Some(Value::Object(group)) = shared.get(group) {
-            schemas.extend(group.clone());
-        }
-    };
-    take("schemas");
-    for (extra, group) in [
-        (Extra::ServiceAccounts, "service_accounts"),
-        (Extra::SsoProviders, "sso_providers"),
-        (Extra::Clusters, "clusters"),
-    ] {
-        if kind.has(extra) {
-            take(group);
-        }
-    }
+    let groups = [
+        (true, "schemas"),
+        (kind.has(Extra::ServiceAccounts), "service_accounts"),
+        (kind.has(Extra::SsoProviders), "sso_providers"),
+        (kind.has(Extra::Clusters), "clusters"),
+        (kind.has(Extra::Promote), "promote"),
+        (kind.has(Extra::Status), "status"),
+        (kind.has(Extra::InstanceTypes), "instance_types"),
+        (!kind.has(Extra::InstanceTypes), "region_types"),
+    ];
+    let groups = groups.into_iter().filter(|(has, _)| *has);
+    let groups = groups.filter_map(|(_, group)| shared[group].as_object());
+    let mut schemas: Map<String, Value> =
+        groups.flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
     let title = &kind.file.title;
     schemas.insert(instance_name(kind).into(), instance(kind));
-    schemas.insert(kind.file.list.clone(), page_of(instance_name(kind)));
     schemas.insert(format!("{title}RequestPayload"), payload(kind));
     schemas.insert(format!("{title}UpdateRequest"), update(kind));
-    schemas.insert("CloudRegion".into(), region(kind));
-    schemas.insert(bytes_name(kind), bytes());
-    if kind.has(Extra::Promote) {
-        schemas.insert(format!("{title}PromoteRequest"), promotion(kind));
-    }
-    if kind.has(Extra::Status) {
-        schemas.insert("ServiceStatus".into(), service_status(kind));
-    }
     if kind.has(Extra::InstanceTypes) {
-        schemas.insert("RegionCapacityListItem".into(), capacity());
-        schemas.extend(instance_types(kind));
-    }
-    if kind.has(Extra::Clusters) {
-        schemas.insert("EnterpriseCluster".into(), cluster(kind));
+        let size = kind.file.size.as_ref();
+        let size = size.map_or(json!({ "type": "object" }), |size| of_template(kind, size));
+        schemas.insert(format!("Supported{title}Size"), size);
     }
     schemas
-}
-
-fn page_of(item: &str) -> Value {
-    let items = json!({
-        "type": "object", "required": ["items"],
-        "properties": { "items": list_of(reference(item)) },
-    });
-    json!({ "allOf": [reference("List"), items] })
-}
-
-fn bytes_name(kind: &Kind) -> String {
-    format!("Supported{}SizeBytesValueItem", kind.file.title)
-}
-
-fn bytes() -> Value {
-    let number = json!({ "type": "integer", "format": "int64" });
-    json!({ "type": "object", "properties": { "bytes": number } })
 }
 
 fn instance(kind: &Kind) -> Value {
@@ -91,7 +75,7 @@ fn instance(kind: &Kind) -> Value {
 fn of_template(kind: &Kind, template: &Value) -> Value {
     match template {
         Value::Object(fields) if fields.len() == 1 && fields.contains_key("bytes") => {
-            reference(&bytes_name(kind))
+            reference(&format!("Supported{}SizeBytesValueItem", kind.file.title))
         }
         Value::Object(fields) => {
             let (mut properties, mut required) = (Map::new(), Vec::new());
@@ -190,15 +174,14 @@ fn payload(kind: &Kind) -> Value {
     if kind.has(Extra::InstanceTypes) {
         properties.insert("plan".into(), text());
     }
-    let billing = || kind.file.types.iter().flat_map(|of| &of.billing);
-    if billing().any(|billing| billing.account) {
+    if kind.billings().any(|(_, billing)| billing.account) {
         properties.insert("billing_cloud_account_id".into(), optional());
         properties.insert("marketplace".into(), optional());
     }
     if kind.file.types.iter().any(|of| of.billing.len() > 1) {
         properties.insert("billing_model".into(), optional());
     }
-    if billing().any(|billing| billing.own_cluster) {
+    if kind.billings().any(|(_, billing)| billing.own_cluster) {
         properties.insert("cluster_id".into(), optional());
     }
     json!({ "type": "object", "required": required, "properties": properties })
@@ -212,123 +195,4 @@ fn update(kind: &Kind) -> Value {
         properties.insert(name.clone(), schema);
     }
     json!({ "type": "object", "properties": properties })
-}
-
-fn promotion(kind: &Kind) -> Value {
-    let text = json!({ "type": "string", "minLength": 1 });
-    let model = kind.promotion_field();
-    json!({
-        "type": "object",
-        "required": [model],
-        "properties": {
-            model: text,
-            "desired_marketplace": text,
-            "desired_billing_cloud_account_id": text,
-        },
-    })
-}
-
-fn service_status(kind: &Kind) -> Value {
-    let of = json!({
-        "type": "object", "required": ["max_capacity_reached"],
-        "properties": { "max_capacity_reached": { "type": "boolean" } },
-    });
-    json!({ "type": "object", "properties": { kind.file.plural.as_str(): of } })
-}
-
-fn region(kind: &Kind) -> Value {
-    let (name, of) = if kind.has(Extra::InstanceTypes) {
-        ("capacity", list_of(reference("RegionCapacityListItem")))
-    } else {
-        ("supported_instance_types", list_of(json!({ "type": "string" })))
-    };
-    let text = json!({ "type": "string" });
-    json!({
-        "type": "object",
-        "required": ["enabled", name],
-        "properties": {
-            "kind": text, "id": text, "display_name": text,
-            "enabled": { "type": "boolean", "default": false }, name: of,
-        },
-    })
-}
-
-fn capacity() -> Value {
-    json!({
-        "type": "object",
-        "required": ["instance_type", "available_sizes"],
-        "properties": {
-            "instance_type": { "type": "string" },
-            "available_sizes": list_of(json!({ "type": "string" })),
-        },
-    })
-}
-
-fn instance_types(kind: &Kind) -> Vec<(String, Value)> {
-    let named = |what: &str| format!("Supported{}{what}", kind.file.title);
-    let text = json!({ "type": "string", "minLength": 1 });
-    let list = json!({
-        "type": "object",
-        "properties": { "instance_types": list_of(reference(&named("InstanceType"))) },
-    });
-    let of = json!({
-        "type": "object",
-        "required": ["supported_billing_models", "sizes"],
-        "properties": {
-            "id": { "type": "string" },
-            "display_name": { "type": "string" },
-            "supported_billing_models": list_of(reference(&named("BillingModel"))),
-            "sizes": list_of(reference(&named("Size"))),
-        },
-    });
-    let billing = json!({
-        "type": "object",
-        "required": ["id", "ams_resource", "ams_product", "ams_billing_models"],
-        "properties": {
-            "id": text, "ams_resource": text, "ams_product": text,
-            "ams_billing_models": list_of(text.clone()),
-        },
-    });
-    let size = kind
-        .file
-        .size
-        .as_ref()
-        .map_or(json!({ "type": "object" }), |template| of_template(kind, template));
-    vec![
-        (named("InstanceTypesList"), list),
-        (named("InstanceType"), of),
-        (named("BillingModel"), billing),
-        (named("Size"), size),
-    ]
-}
-
-fn cluster(kind: &Kind) -> Value {
-    let number = json!({ "type": "integer" });
-    let (text, truth) = (json!({ "type": "string" }), json!({ "type": "boolean" }));
-    let types = format!("Supported{}InstanceTypesList", kind.file.title);
-    let own = json!({
-        "type": "object",
-        "required": ["access_kafkas_via_private_network", "multi_az"],
-        "properties": {
-            "access_kafkas_via_private_network": truth,
-            "cluster_id": text,
-            "status": text,
-            "cloud_provider": text,
-            "region": text,
-            "multi_az": truth,
-            "supported_instance_types": reference(&types),
-            "capacity_information": {
-                "type": "object",
-                "required": ["kafka_machine_pool_node_count", "maximum_kafka_streaming_units",
-                    "remaining_kafka_streaming_units", "consumed_kafka_streaming_units"],
-                "properties": {
-                    "kafka_machine_pool_node_count": number,
-                    "maximum_kafka_streaming_units": number,
-                    "remaining_kafka_streaming_units": number,
-                    "consumed_kafka_streaming_units": number,
-                },
-            },
-        },
-    });
-    json!({ "allOf": [reference("ObjectReference"), own] })
 }

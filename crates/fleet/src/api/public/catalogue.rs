@@ -51,7 +51,7 @@ pub async fn openapi(call: Call) -> Result<Response> {
 }
 
 pub async fn sso_providers(call: Call) -> Result<Response> {
-    let sso = call.fleet.sso.endpoints();
+    let sso = call.fleet.ports.sso.endpoints();
     let body = json!({
         "id": "", "kind": "", "href": "", "name": sso.name, "base_url": sso.base_url,
         "token_url": sso.token_url, "jwks": sso.jwks, "valid_issuer": sso.issuer,
@@ -64,32 +64,22 @@ pub async fn status(call: Call, _: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let types = &call.kind.file.types;
     let clouds = &call.catalogue.providers.supported_providers;
-    let room = clouds.iter().any(|cloud| {
-        cloud
-            .regions
-            .iter()
-            .any(|region| types.iter().any(|of| !available(&call, cloud, region, of).is_empty()))
+    let mut regions = clouds.iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
+    let room = regions.any(|(cloud, region)| {
+        types.iter().any(|of| !available(&call, cloud, region, of).is_empty())
     });
     let plural = &call.kind.file.plural;
     Ok(reply::json(200, &json!({ plural.as_str(): { "max_capacity_reached": !room } })))
 }
 
-fn list(kind: &str, items: Vec<Value>) -> Response {
-    let body = json!({
-        "kind": kind, "page": 1, "size": items.len(), "total": items.len(), "items": items,
-    });
-    reply::json(200, &body)
-}
-
 pub async fn providers(call: Call, _: Arc<Principal>) -> Result<Response> {
     let clouds = call.catalogue.providers.supported_providers.iter().map(|cloud| {
-        let title = if cloud.display_name.is_empty() { &cloud.name } else { &cloud.display_name };
         json!({
-            "kind": "CloudProvider", "id": cloud.name, "display_name": title,
+            "kind": "CloudProvider", "id": cloud.name, "display_name": cloud.title(),
             "name": cloud.name, "enabled": !cloud.regions.is_empty(),
         })
     });
-    Ok(list("CloudProviderList", clouds.collect()))
+    Ok(reply::one_page("CloudProviderList", clouds.collect()))
 }
 
 pub async fn regions(call: Call, _: Arc<Principal>) -> Result<Response> {
@@ -98,12 +88,10 @@ pub async fn regions(call: Call, _: Arc<Principal>) -> Result<Response> {
     let cloud = call.catalogue.providers.cloud(call.param("id"));
     let regions = cloud.into_iter().flat_map(|cloud| cloud.regions.iter().map(move |r| (cloud, r)));
     let items = regions.map(|(cloud, region)| {
-        let title =
-            if region.display_name.is_empty() { &region.name } else { &region.display_name };
         let offered: Vec<&InstanceType> =
             types.iter().filter(|of| region.offer(&of.id).is_some()).collect();
         let mut item = json!({
-            "kind": "CloudRegion", "id": region.name, "display_name": title,
+            "kind": "CloudRegion", "id": region.name, "display_name": region.title(),
             "enabled": !offered.is_empty(),
         });
         if call.kind.has(Extra::InstanceTypes) {
@@ -117,7 +105,7 @@ pub async fn regions(call: Call, _: Arc<Principal>) -> Result<Response> {
         }
         item
     });
-    Ok(list("CloudRegionList", items.collect()))
+    Ok(reply::one_page("CloudRegionList", items.collect()))
 }
 
 /// Returns the sizes for which a cluster of the region has capacity.
@@ -150,18 +138,9 @@ fn available<'k>(
         Scaling::Auto => i64::MAX,
         _ => 0,
     });
-    let most = match offer.limit {
-        Some(limit) => {
-            let used = call.fleet.index.used_in_region(
-                call.kind.name(),
-                &cloud.name,
-                &region.name,
-                &of.id,
-            );
-            most.min(limit - used)
-        }
-        None => most,
-    };
+    let (index, kind) = (&call.fleet.index, call.kind.name());
+    let used = || index.used_in_region(kind, &cloud.name, &region.name, &of.id);
+    let most = offer.limit.map_or(most, |limit| most.min(limit - used()));
     of.sizes.iter().filter(|size| size.units <= most).map(|size| size.id.as_str()).collect()
 }
 

@@ -7,7 +7,7 @@ use axum::response::Response;
 use kernel::change::{AuditDraft, CommandReply, EventDraft, Take, Wake, Write};
 use kernel::http::{Idempotent, commit_idempotent};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
 use crate::api::kind_api::Call;
@@ -16,9 +16,10 @@ use crate::decide::admission::{self, Admitted, limit_error, no_room};
 use crate::decide::instance::assign_cluster;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase, Spec, Status, name_counter, region_counter};
-use crate::model::kind::InstanceType;
+use crate::model::kind::{Billing, InstanceType};
 use crate::model::payload::{Payload, parse_object};
 use crate::model::settings::{QuotaType, Scaling};
+use crate::ports::ams::Ams;
 
 pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let (bytes, idempotent) = call.idempotent().await?;
@@ -62,7 +63,10 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         return Err(ErrorCode::TermsNotAccepted.default_error());
     }
     let text = |name: &str| body.text(name).ok().flatten().unwrap_or_default().to_owned();
-    let mut spec = Spec {
+    let settings = call.fleet.config.quota_settings();
+    let scope = (&settings, &call.catalogue.quota, kind);
+    let ((quota_counter, limit), holder) = admission::quota(scope, who, of, billing, now);
+    let spec = Spec {
         cloud_provider: cloud.name.clone(),
         region: region.name.clone(),
         multi_az,
@@ -74,32 +78,14 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         billing_cloud_account_id: text("billing_cloud_account_id"),
         own_cluster_id: text("cluster_id"),
         account: who.account.clone(),
-        quota_type: call.fleet.config.quota_type.label().into(),
+        quota_type: settings.quota_type.label().into(),
+        quota_counter: quota_counter.clone(),
         fields: fields.into(),
         expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
         ..Spec::default()
     };
-    let id = call.fleet.ambient.id();
-    let holder_key = Key::new(kind.name(), &id).to_string();
-    let take = |counter: String, amount: i64, limit: i64| Take {
-        counter,
-        holder: holder_key.clone(),
-        amount,
-        limit,
-    };
-    let mut takes = vec![take(name_counter(kind.name(), &who.org, name), 1, 1)];
-    let settings = call.fleet.config.quota_settings();
-    let scope = (&settings, &call.catalogue.quota, kind);
-    let (quota, holder) = admission::quota(scope, who, of, billing, now);
-    spec.quota_counter = quota.0.clone();
-    let amount = if of.trial { 1 } else { spec.units };
-    takes.push(take(quota.0, amount, quota.1));
-    if let (Some(limit), true) = (offer.limit, spec.own_cluster_id.is_empty()) {
-        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
-        takes.push(take(counter, spec.units, limit));
-    }
     let instance = Instance {
-        id,
+        id: call.fleet.ambient.id(),
         kind: kind.name().into(),
         org: who.org.clone(),
         owner: who.subject.clone(),
@@ -111,6 +97,15 @@ async fn validate(call: &Call, who: &Principal, body: &Payload) -> Result<Admitt
         spec,
         status: Status { since: now, ..Status::default() },
     };
+    let amount = if of.trial { 1 } else { size.units };
+    let mut takes = vec![
+        instance.take(name_counter(kind.name(), &who.org, name), 1, 1),
+        instance.take(quota_counter, amount, limit),
+    ];
+    if let (Some(limit), true) = (offer.limit, instance.spec.own_cluster_id.is_empty()) {
+        let counter = region_counter(kind.name(), &cloud.name, &region.name, &of.id);
+        takes.push(instance.take(counter, size.units, limit));
+    }
     Ok(Admitted { instance, takes, holder, trial_name: of.name.clone() })
 }
 
@@ -122,30 +117,37 @@ async fn instance_type<'c>(
 ) -> Result<&'c InstanceType> {
     let kind = &*call.kind;
     let settings = call.fleet.config.quota_settings();
-    if let (QuotaType::Ams, Some(ams)) = (settings.quota_type, &call.fleet.ams) {
-        for of in kind.file.types.iter().filter(|of| !of.trial) {
-            for billing in &of.billing {
-                let model = billing.models.first().map(String::as_str).unwrap_or_default();
-                let quota = ams.quota(&who.org, &billing.product, model).await;
-                let quota = quota.map_err(|error| {
-                    tracing::warn!(%error, "reading the quota failed");
-                    ErrorCode::QuotaCheck.default_error()
-                })?;
-                if quota.is_some_and(|quota| quota.allowed > 0) {
-                    return Ok(of);
-                }
-            }
-        }
-        return admission::trial_type(&settings, kind);
+    if let (QuotaType::Ams, Some(ams)) = (settings.quota_type, &call.fleet.ports.ams) {
+        let granted = granted_by_ams(&**ams, who, kind.billings().filter(|(of, _)| !of.trial));
+        return granted.await?.map_or_else(|| admission::trial_type(&settings, kind), Ok);
     }
     let granted = admission::granted_type((&settings, &call.catalogue.quota, kind), who, now);
     granted.map_or_else(|| admission::trial_type(&settings, kind), Ok)
 }
 
+/// Returns the first of these types for which the caller's organisation has quota in AMS.
+pub async fn granted_by_ams<'k>(
+    ams: &dyn Ams,
+    who: &Principal,
+    billings: impl Iterator<Item = (&'k InstanceType, &'k Billing)>,
+) -> Result<Option<&'k InstanceType>> {
+    for (of, billing) in billings {
+        let quota = ams.quota(&who.org, &billing.product, billing.model()).await;
+        let quota = quota.map_err(|error| {
+            tracing::warn!(%error, "reading the quota failed");
+            ErrorCode::QuotaCheck.default_error()
+        })?;
+        if quota.is_some_and(|quota| quota.allowed > 0) {
+            return Ok(Some(of));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the URL of terms that the caller has not accepted yet.
 pub async fn open_terms(fleet: &Fleet, who: &Principal) -> Result<Option<String>> {
     let terms = &fleet.config.terms;
-    match &fleet.ams {
+    match &fleet.ports.ams {
         Some(ams) if terms.required => {
             ams.open_terms(&who.subject, &terms.site, &terms.event).await
         }
@@ -164,7 +166,8 @@ async fn place_and_commit(
     let assign =
         fleet.config.scaling != Scaling::Auto || !admitted.instance.spec.own_cluster_id.is_empty();
     if !assign {
-        return commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
+        let made = commit(call, who, &admitted, admitted.instance.clone(), None, idempotent).await;
+        return made.map_err(|error| limit_error(&call.kind, &admitted, error));
     }
     // A concurrent create may take the last capacity between the ranking and the commit.
     for verdict in fleet.rank_clusters(&admitted.instance) {
@@ -178,7 +181,7 @@ async fn place_and_commit(
             instance.spec.versions = newest.unwrap_or_default().into();
         }
         let counter = instance.status.capacity_counter.clone();
-        match commit(call, who, &admitted, instance, take, idempotent).await {
+        match commit(call, who, &admitted, instance, Some(take), idempotent).await {
             Err(Error::Refused(Refusal::Limit { counter: full, .. })) if full == counter => {}
             Err(error) => return Err(limit_error(&call.kind, &admitted, error)),
             done => return done,
@@ -216,14 +219,5 @@ async fn commit(
     let text =
         text.map_err(|error| Error::internal("the rendered instance is not UTF-8", error))?;
     let reply = CommandReply { status: 202, body: Json::stored(text)? };
-    let response = commit_idempotent(&call.app, idempotent, change, reply).await;
-    response.map_err(|error| match error {
-        // Only if the cluster is full, another one is tried.
-        Error::Refused(Refusal::Limit { ref counter, .. })
-            if *counter == instance.status.capacity_counter =>
-        {
-            error
-        }
-        error => limit_error(&call.kind, admitted, error),
-    })
+    commit_idempotent(&call.app, idempotent, change, reply).await
 }

@@ -12,11 +12,11 @@ use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
 use crate::decide::instance::lifecycle::Event;
-use crate::decide::instance::transition;
+use crate::decide::instance::{instance_change, transition};
 use crate::decide::promotion;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Promotion};
-use crate::model::payload::{Payload, check_field, check_length, parse_object};
+use crate::model::payload::{check_field, check_length};
 use crate::model::template_scope::InstanceScope;
 use crate::store::index::Row;
 
@@ -40,6 +40,15 @@ pub async fn visible(call: &Call, who: &Principal) -> Result<Arc<Row>> {
     })
 }
 
+/// Returns the instance of the path, if the caller may change it.
+async fn changeable(call: &Call, who: &Principal) -> Result<Arc<Row>> {
+    let row = visible(call, who).await?;
+    if !who.org_admin && row.instance.owner != who.subject {
+        return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
+    }
+    Ok(row)
+}
+
 pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
     let row = visible(&call, &who).await?;
     let render =
@@ -57,8 +66,7 @@ fn respond(call: &Call, status: u16, instance: &Instance) -> Response {
 }
 
 pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
-    let bytes = call.bytes().await?;
-    let body = Payload(parse_object(&bytes)?);
+    let body = read_payload(&mut call).await?;
     let owner = body.text("owner")?.map(str::to_owned);
     if let Some(owner) = &owner {
         check_length("owner", owner, 1, 255)?;
@@ -70,11 +78,8 @@ pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
             fields.push((name.clone(), value.clone()));
         }
     }
-    let row = visible(&call, &who).await?;
-    if !who.org_admin && row.instance.owner != who.subject {
-        return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
-    }
-    if let (Some(owner), Some(ams)) = (&owner, &call.fleet.ams)
+    let row = changeable(&call, &who).await?;
+    if let (Some(owner), Some(ams)) = (&owner, &call.fleet.ports.ams)
         && *owner != row.instance.owner
     {
         let account = ams.account(owner).await?;
@@ -90,7 +95,7 @@ pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
         if next == *instance {
             return Ok((Change::default(), next));
         }
-        let change = crate::decide::instance::instance_change(object, &next, "updated", now);
+        let change = instance_change(object, &next, "updated", now);
         Ok((change, next))
     })
     .await?;
@@ -126,7 +131,7 @@ pub async fn request_delete(call: &Call, who: &Principal, key: &Key) -> Result<R
         "operation_id": call.context.request_id,
         "id": id,
         "kind": kind.file.title,
-        "href": kind.href(id),
+        "href": kind.file.href(id),
         "code": format!("{}-0", kind.file.codes),
     });
     Ok(reply::json(202, &body))
@@ -142,16 +147,13 @@ pub async fn promote(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let text = |name: &str| Ok::<_, Error>(body.text(name)?.unwrap_or_default().to_owned());
     let marketplace = text("desired_marketplace")?;
     let billing_cloud_account_id = text("desired_billing_cloud_account_id")?;
-    let row = visible(&call, &who).await?;
-    if !who.org_admin && row.instance.owner != who.subject {
-        return Err(ErrorCode::Unauthorized.error("User not authorized to perform this action"));
-    }
+    let row = changeable(&call, &who).await?;
     let promotion = Promotion { to, marketplace, billing_cloud_account_id, failed: String::new() };
     edit(&call, &who, &row.instance.key(), "promote", |instance, object, now| {
         promotion::check(&call.kind, instance, &promotion)?;
         let mut next = instance.clone();
         next.spec.promotion = Some(promotion.clone());
-        let mut change = crate::decide::instance::instance_change(object, &next, "promoting", now);
+        let mut change = instance_change(object, &next, "promoting", now);
         change.wakes.push(instance.wake(now));
         Ok((change, next))
     })
@@ -173,25 +175,19 @@ pub async fn edit(
         let object = object.ok_or_else(|| ErrorCode::NotFound.default_error())?;
         let instance = Instance::from_object(object)?;
         let (mut wanted, mut after) = change(&instance, object, now)?;
-        let Some(
-            Write::Create(mut instance_change)
-            | Write::Update(mut instance_change)
-            | Write::Transition(mut instance_change),
-        ) = wanted.write.take()
-        else {
-            return Ok((None, instance));
-        };
-        instance_change.generation += 1;
+        let Some(write) = wanted.write.take() else { return Ok((None, instance)) };
+        let mut written = write.object().clone();
+        written.generation += 1;
         let action = format!("{}.{action}", key.kind());
         let mut audit = call.context.audit(who, &action, key.as_str(), &object.org);
-        (audit.before, audit.after) = (object.spec.clone(), instance_change.spec.clone());
+        (audit.before, audit.after) = (object.spec.clone(), written.spec.clone());
         wanted.audit = Some(audit);
         if wanted.event.is_none() {
-            wanted.event = Some(EventDraft::for_object(&instance_change, "updated"));
+            wanted.event = Some(EventDraft::for_object(&written, "updated"));
         }
-        wanted.write = Some(Write::Update(instance_change));
+        wanted.write = Some(Write::Update(written));
         after.updated_at = now;
         Ok((Some(wanted), after))
     };
-    kernel::store::edit(call.fleet.store.as_ref(), &call.fleet.ambient, key, edited).await
+    call.fleet.edit(key, edited).await
 }

@@ -35,12 +35,13 @@ pub async fn query(call: Call, who: Arc<Principal>) -> Result<Response> {
 
 /// Returns the values of the last `duration` minutes.
 pub async fn query_range(call: Call, who: Arc<Principal>) -> Result<Response> {
-    let minutes = whole(&call, "duration", DURATION_MAX_MIN)?;
-    let step_s = whole(&call, "interval", INTERVAL_MAX_S)?;
+    let text = |name: &str| call.query(name).unwrap_or_default();
+    let minutes = in_range("duration", &text("duration"), DURATION_MAX_MIN)?;
+    let step_s = in_range("interval", &text("interval"), INTERVAL_MAX_S)?;
     let row = visible(&call, &who).await?;
     let selector = selector(&call.kind, &row.instance, &call.queries("filters"));
     let end_s = call.fleet.ambient.now().seconds();
-    let series = match (&call.fleet.metrics, selector) {
+    let series = match (&call.fleet.ports.metrics, selector) {
         (Some(metrics), Some(selector)) => {
             let start_s = end_s - minutes * 60;
             metrics.range(&selector, start_s, end_s, step_s).await.map_err(bad_request)?
@@ -64,7 +65,7 @@ pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
     for one in &mut series {
         one.labels.retain(|name, _| is_shown(&call.kind, name));
     }
-    let text = exposition(&series, &Default::default());
+    let text = exposition(&series);
     let mut response = Response::new(Body::from(text));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
@@ -72,7 +73,7 @@ pub async fn federate(call: Call, who: Arc<Principal>) -> Result<Response> {
 }
 
 async fn instant(call: &Call, instance: &Instance, filters: &[String]) -> Result<Vec<Series>> {
-    match (&call.fleet.metrics, selector(&call.kind, instance, filters)) {
+    match (&call.fleet.ports.metrics, selector(&call.kind, instance, filters)) {
         (Some(metrics), Some(selector)) => metrics.instant(&selector).await,
         _ => Ok(Vec::new()),
     }
@@ -118,11 +119,6 @@ fn number(value: f64) -> Option<Number> {
         whole if whole.fract() == 0.0 && whole.abs() <= EXACT => Some(Number::from(whole as i64)),
         value => Number::from_f64(value),
     }
-}
-
-fn whole(call: &Call, name: &str, max: i64) -> Result<i64> {
-    let text = call.query(name).unwrap_or_default();
-    in_range(name, &text, max)
 }
 
 fn in_range(name: &str, text: &str, max: i64) -> Result<i64> {

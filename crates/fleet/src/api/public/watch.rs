@@ -23,17 +23,9 @@ use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
-use crate::store::index::{Delta, Row};
+use crate::store::index::{Audience, Delta, FeedKey, Row};
 
 const WAIT_S_MAX: u64 = 60;
-
-/// Whose instances are watched.
-#[derive(Clone)]
-enum Audience {
-    Org(String),
-    /// Those of a cluster, for its agent.
-    Cluster(String),
-}
 
 /// Lists the caller's instances, or watches them if the query says so.
 pub async fn list_or_watch(call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -41,7 +33,8 @@ pub async fn list_or_watch(call: Call, who: Arc<Principal>) -> Result<Response> 
         return list::for_user(&call, &who).await;
     }
     call.fleet.index.catch_up().await?;
-    respond(call, Audience::Org(who.org.clone()))
+    let feed = FeedKey::org(call.kind.name(), &who.org);
+    respond(call, feed)
 }
 
 /// Lists the instances of an agent's cluster, or watches them if the query says so.
@@ -50,7 +43,8 @@ pub async fn agent_list_or_watch(call: Call, _: Arc<Principal>) -> Result<Respon
         return agent::list(&call).await;
     }
     let cluster = agent::cluster(&call).await?;
-    respond(call, Audience::Cluster(cluster.id.clone()))
+    let feed = FeedKey::agent(call.kind.name(), &cluster.id);
+    respond(call, feed)
 }
 
 /// Whether the query asks for a watch. `?watch=false` is a list like any other.
@@ -78,7 +72,7 @@ pub fn after(call: &Call) -> Result<Option<i64>> {
         .ok_or_else(|| ErrorCode::Malformed.error("after must be the number of a revision"))
 }
 
-fn respond(call: Call, audience: Audience) -> Result<Response> {
+fn respond(call: Call, feed: FeedKey) -> Result<Response> {
     let after = after(&call)?;
     let closing = call.context.closing();
     if let Some(wait) = call.query("wait") {
@@ -87,11 +81,11 @@ fn respond(call: Call, audience: Audience) -> Result<Response> {
                 .error(format!("wait must be a number of seconds, at most {WAIT_S_MAX}"))
         })?;
         let wait = Duration::from_secs(wait);
-        let watch = Watch::new(&call, audience, after);
+        let watch = Watch::new(&call, feed, after);
         return Ok(Deferred::new(wait, poll(call, watch, wait, closing)).into_response());
     }
     let last = call.header("last-event-id").and_then(|id| id.parse().ok());
-    let watch = Watch::new(&call, audience, last.or(after));
+    let watch = Watch::new(&call, feed, last.or(after));
     let source = DeltaSource { watch, delta: Delta::default(), sent: 0, kind_removed: false };
     Ok(event_stream("changes follow", source, closing))
 }
@@ -99,8 +93,7 @@ fn respond(call: Call, audience: Audience) -> Result<Response> {
 /// A client's position in the changes.
 struct Watch {
     fleet: Arc<Fleet>,
-    kind: String,
-    audience: Audience,
+    feed: FeedKey,
     /// The revision up to which the client has everything.
     after: Option<i64>,
     changes: Receiver<i64>,
@@ -109,14 +102,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(call: &Call, audience: Audience, after: Option<i64>) -> Watch {
-        let (fleet, kind) = (call.fleet.clone(), call.kind.name().to_owned());
-        let changes = match &audience {
-            Audience::Org(org) => fleet.index.org_changes(&kind, org),
-            Audience::Cluster(id) => fleet.index.agent_changes(&kind, id),
-        };
+    fn new(call: &Call, feed: FeedKey, after: Option<i64>) -> Watch {
+        let fleet = call.fleet.clone();
+        let changes = fleet.index.changes(&feed);
         let manifests = agent::wants_manifests(call);
-        let watch = Watch { fleet, kind, audience, after, changes, manifests };
+        let watch = Watch { fleet, feed, after, changes, manifests };
         watch.touch_agent();
         watch
     }
@@ -126,11 +116,7 @@ impl Watch {
         // Changes come in batches: part of a batch has no revision.
         let seq = *self.changes.borrow_and_update();
         self.fleet.index.wait_for_seq(seq).await;
-        let index = &self.fleet.index;
-        let delta = match &self.audience {
-            Audience::Org(org) => index.for_org(&self.kind, org, self.after),
-            Audience::Cluster(id) => index.for_agent(&self.kind, id, self.after),
-        };
+        let delta = self.fleet.index.delta(&self.feed, self.after);
         self.after = Some(delta.seq);
         delta
     }
@@ -151,17 +137,17 @@ impl Watch {
 
     /// An agent that watches is alive, even if it reports nothing.
     fn touch_agent(&self) {
-        if let Audience::Cluster(id) = &self.audience {
+        if let Audience::Agent(id) = &self.feed.audience {
             self.fleet.touch_agent(id);
         }
     }
 
     fn render(&self, kind: &Kind, row: &Row, out: &mut Vec<u8>) {
-        match self.audience {
+        match self.feed.audience {
             Audience::Org(_) => {
                 kind.response.render_into(&self.fleet.scope(kind, &row.instance, None), out);
             }
-            Audience::Cluster(_) => {
+            Audience::Agent(_) => {
                 agent::render_for_agent(&self.fleet, kind, row, self.manifests, out)
             }
         }
@@ -184,22 +170,16 @@ async fn poll(
     watch.touch_agent();
     let kind = &call.kind;
     let count = delta.changed.len();
-    let head = match watch.audience {
+    let head = match watch.feed.audience {
         Audience::Org(_) => format!(
             r#"{{"kind":"{}","page":1,"size":{count},"total":{count},"items":["#,
             kind.file.list
         ),
-        Audience::Cluster(_) => format!(r#"{{"kind":"Managed{}List","items":["#, kind.file.title),
+        Audience::Agent(_) => agent::list_head(kind),
     };
-    let mut out = head.into_bytes();
-    for (i, row) in delta.changed.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        watch.render(kind, row, &mut out);
-    }
-    out.extend_from_slice(delta_suffix(&delta).as_bytes());
-    let mut response = reply::json_line(200, out);
+    let end = delta_suffix(&delta);
+    let mut response =
+        reply::list(&head, &delta.changed, &end, |row, out| watch.render(kind, row, out));
     response.headers_mut().insert(agent::REVISION, delta.seq.into());
     Ok(response)
 }
@@ -242,7 +222,7 @@ impl EventSource for DeltaSource {
         } else {
             let row = &changed[at - head - gone.len()];
             let catalogue = self.watch.fleet.catalogue();
-            let Some(kind) = catalogue.kind(&self.watch.kind) else {
+            let Some(kind) = catalogue.kind(&self.watch.feed.kind) else {
                 self.kind_removed = true;
                 return None;
             };

@@ -1,5 +1,7 @@
 //! Responses and errors in the wire format of the existing service.
 
+use std::sync::Arc;
+
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -8,10 +10,12 @@ use kernel::http::RequestContext;
 use kernel::identity::TokenProblem;
 use kernel::{Error, Refusal};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::Fleet;
 use crate::model::error_code::{ErrorCode, code_of};
 use crate::model::kind::Kind;
+use crate::store::index::{FeedKey, Row};
 
 pub const OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
 
@@ -23,6 +27,31 @@ pub fn json(status: u16, value: &impl Serialize) -> Response {
 /// Responds with JSON that is rendered already, and a newline.
 pub fn json_line(status: u16, bytes: Vec<u8>) -> Response {
     json_body(status, append_newline(bytes).into())
+}
+
+/// Responds with a list that has one page.
+pub fn one_page(kind: &str, items: Vec<Value>) -> Response {
+    let total = items.len();
+    json(200, &json!({ "kind": kind, "page": 1, "size": total, "total": total, "items": items }))
+}
+
+/// Responds with a list of rendered rows between its head and its end.
+pub fn list(
+    head: &str,
+    rows: &[Arc<Row>],
+    end: &str,
+    render: impl Fn(&Row, &mut Vec<u8>),
+) -> Response {
+    let mut out = Vec::with_capacity(128 + rows.len() * 1024);
+    out.extend_from_slice(head.as_bytes());
+    for (i, row) in rows.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        render(row, &mut out);
+    }
+    out.extend_from_slice(end.as_bytes());
+    json_line(200, out)
 }
 
 pub fn append_newline(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -52,9 +81,8 @@ fn with_status(status: u16, body: Body) -> Response {
 pub struct ListEtag(String);
 
 impl ListEtag {
-    /// `newest` is the number of the newest change in the list.
-    pub fn new(fleet: &Fleet, newest: i64) -> ListEtag {
-        ListEtag(format!("\"{newest}-{}\"", fleet.edition))
+    pub fn new(fleet: &Fleet, feed: &FeedKey) -> ListEtag {
+        ListEtag(format!("\"{}-{}\"", fleet.index.newest(feed), fleet.edition))
     }
 
     pub fn is_known(&self, headers: &HeaderMap) -> bool {
@@ -148,14 +176,6 @@ fn realm(kind: &Kind) -> Option<(HeaderName, HeaderValue)> {
 
 /// Writes an authentication error, which is indented and has no operation id.
 fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Response {
-    #[derive(Serialize)]
-    struct Shape<'a> {
-        kind: &'static str,
-        id: &'static str,
-        href: String,
-        code: String,
-        reason: &'a str,
-    }
     let reason = match problem {
         TokenProblem::Missing => {
             "Request doesn't contain the 'Authorization' header or the 'cs_jwt' cookie"
@@ -165,13 +185,10 @@ fn unauthenticated(kind: &Kind, problem: TokenProblem, message: &str) -> Respons
         TokenProblem::Expired => "Bearer token is expired",
         TokenProblem::Untrusted => message,
     };
-    let ErrorBody { href, code, .. } = ErrorBody::new(kind, ErrorCode::Unauthenticated, reason);
-    let shape = Shape { kind: "Error", id: "15", href, code, reason };
-    let bytes = serde_json::to_vec_pretty(&shape).unwrap_or_default();
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.extend(realm(kind));
+    let ErrorBody { id, kind: title, href, code, .. } =
+        ErrorBody::new(kind, ErrorCode::Unauthenticated, reason);
+    let body = json!({ "kind": title, "id": id, "href": href, "code": code, "reason": reason });
+    let mut response = with_status(401, Body::from(format!("{body:#}")));
+    response.headers_mut().extend(realm(kind));
     response
 }

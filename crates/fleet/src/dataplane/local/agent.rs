@@ -21,6 +21,7 @@ use crate::dataplane::ready_condition;
 use crate::model::cluster::{Cluster, LOCAL_ID};
 use crate::model::instance::{self, Instance};
 use crate::model::kind::{Kind, Local};
+use crate::store::index::FeedKey;
 
 /// Before a failed sync is retried.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ impl LocalAgent {
             let mut changes = Vec::new();
             let mut failed = false;
             for kind in kinds.iter().filter(|kind| kind.file.local.is_some()) {
-                let mut change = self.fleet.index.agent_changes(kind.name(), LOCAL_ID);
+                let mut change = self.fleet.index.changes(&FeedKey::agent(kind.name(), LOCAL_ID));
                 change.mark_unchanged();
                 changes.push(change);
                 let after = synced.get(kind.name()).copied();
@@ -104,7 +105,7 @@ impl LocalAgent {
         after: Option<i64>,
         changed: &BTreeSet<String>,
     ) -> Result<i64> {
-        let delta = self.fleet.index.for_agent(kind.name(), LOCAL_ID, after);
+        let delta = self.fleet.index.delta(&FeedKey::agent(kind.name(), LOCAL_ID), after);
         let mut reports = Map::new();
         for row in &delta.changed {
             let report = self.reconcile(kind, &row.instance).await;

@@ -151,8 +151,8 @@ impl Plan<'_> {
         if let Some(late) = self.fail_if_overdue() {
             return late;
         }
-        let next = Requeue::After(Duration::ZERO);
-        Decision { steps: vec![Step::Provision], change: Change::default(), requeue: next }
+        let again = Decision::idle(Requeue::After(Duration::ZERO));
+        Decision { steps: vec![Step::Provision], ..again }
     }
 
     fn install_agent(&self) -> Decision<Step> {
@@ -165,12 +165,8 @@ impl Plan<'_> {
             Access::Unreachable(why) => {
                 let mut next = self.cluster.clone();
                 next.status.waiting_for = why.clone();
-                let pause = self.observed.recheck.min(LOST_WAKE_UP);
-                Decision {
-                    steps: Vec::new(),
-                    change: self.update_if_changed(next, "waiting"),
-                    requeue: Requeue::After(pause),
-                }
+                let pause = Decision::idle(Requeue::After(self.observed.recheck.min(LOST_WAKE_UP)));
+                Decision { change: self.update_if_changed(next, "waiting"), ..pause }
             }
             Access::Managed { .. } => {
                 let mut decision =
@@ -192,10 +188,8 @@ impl Plan<'_> {
             "" => String::new(),
             why => format!(": {why}"),
         };
-        next.status.reason = format!(
-            "it was not created within {} s{why}",
-            self.observed.provision_timeout.as_secs()
-        );
+        let limit_s = self.observed.provision_timeout.as_secs();
+        next.status.reason = format!("it was not created within {limit_s} s{why}");
         Some(self.transition_with(next, Event::GaveUp, ""))
     }
 
@@ -205,15 +199,11 @@ impl Plan<'_> {
         if let Some(deletion) = self.scale_down(&mut next) {
             return deletion;
         }
-        let mut steps = Vec::new();
+        let mut decision = Decision::idle(self.recheck_after());
+        decision.change = self.update_if_changed(next, what);
         if matches!(self.observed.access, Access::Managed { matches: false, .. }) {
-            steps.push(Step::InstallAgent);
+            decision.steps.push(Step::InstallAgent);
         }
-        let decision = Decision {
-            steps,
-            change: self.update_if_changed(next, what),
-            requeue: self.recheck_after(),
-        };
         self.with_client(decision)
     }
 
@@ -316,8 +306,8 @@ impl Plan<'_> {
                 Decision { steps: vec![Step::Destroy], ..self.transition(Event::Removed) }
             }
             (_, Access::Managed { remaining: true, .. }) => {
-                let next = Requeue::After(PAUSE);
-                Decision { steps: vec![Step::Uninstall], change: Change::default(), requeue: next }
+                let pause = Decision::idle(Requeue::After(PAUSE));
+                Decision { steps: vec![Step::Uninstall], ..pause }
             }
             _ => self.transition(Event::Removed),
         }

@@ -95,7 +95,7 @@ fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Clu
         next.status.operators.insert(kind.name().to_owned(), operators);
     }
     for (ty, capacity) in body["capacity"].as_object().into_iter().flatten() {
-        let known = kind.instance_type(ty).is_some() && cluster.takes(kind.name(), ty);
+        let known = kind.file.instance_type(ty).is_some() && cluster.takes(kind.name(), ty);
         let number = |name: &str| capacity[name].as_i64().filter(|n| *n >= 0);
         if let (true, Some(max)) = (known, number("maxUnits")) {
             let remaining = number("remainingUnits").unwrap_or(0);

@@ -130,6 +130,7 @@ mod tests {
     fn candidate(id: &str, limit: i64, used: i64, change: impl FnOnce(&mut Cluster)) -> Candidate {
         let mut cluster = Cluster {
             id: id.into(),
+            kind: "cluster".into(),
             org: String::new(),
             owner: String::new(),
             name: id.into(),

@@ -10,17 +10,12 @@ use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase, Route};
 
 /// Places an instance on a cluster, and returns what it takes of the capacity.
-pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Option<Take> {
+pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Take {
     instance.status.cluster_id = cluster.id.clone();
     let limit = cluster.limit(&instance.spec.instance_type);
     let counter = cluster.counter(&instance.spec.instance_type);
     instance.status.capacity_counter = counter.clone();
-    Some(Take {
-        counter,
-        holder: instance.key().to_string(),
-        amount: instance.spec.units,
-        limit: limit.unwrap_or(i64::MAX),
-    })
+    instance.take(counter, instance.spec.units, limit.unwrap_or(i64::MAX))
 }
 
 /// The change that an event makes to an instance, and the instance after it. The change is empty if

@@ -21,6 +21,7 @@ pub use change::{assign_cluster, dns_records, host_name, instance_change, transi
 use crate::model::cluster::Cluster;
 use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase};
+use crate::model::interned::InternedMap;
 use crate::model::settings::Timeouts;
 use lifecycle::Event;
 
@@ -158,37 +159,25 @@ impl Plan<'_> {
     /// Selects a cluster, if it has none, and goes on to prepare at once.
     fn accepted(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
-        let mut takes = Vec::new();
+        let mut take = None;
         if next.status.cluster_id.is_empty() {
-            match self.select_cluster(&mut next) {
-                Some(take) => takes = take,
-                None => return self.wait_for_cluster(instance),
+            take = self.select_cluster(&mut next);
+            if take.is_none() {
+                return self.wait_for_cluster(instance);
             }
         }
-        let newest =
-            |cluster: &Cluster, operator: &str| cluster.newest_versions(&instance.kind, operator);
-        let versions = match (&self.observed.operator, self.cluster_of(&next)) {
-            (None, _) => Some(Default::default()),
-            (Some(operator), Some(cluster)) => newest(&cluster, operator),
-            (Some(_), None) => None,
+        let Some(versions) = self.newest_versions(&next) else {
+            return self.wait_for_version(instance, &next.status.cluster_id);
         };
-        let Some(versions) = versions else {
-            let why = format!("cluster {} has no version that is ready", next.status.cluster_id);
-            return self.wait(instance, why, self.observed.timeouts.versions_s);
-        };
-        next.spec.versions = versions.into();
+        next.spec.versions = versions;
         next.status.waiting_for.clear();
         let (mut change, entered) = self.transition(&next, Event::Placed);
-        change.takes = takes;
+        change.takes.extend(take);
         let mut steps: Vec<Step> =
             self.observed.scale_up.clone().map(Step::CreateCluster).into_iter().collect();
         if self.observed.reserves && instance.spec.subscription_id.is_empty() {
             // The step records the reservation's name; another attempt continues.
-            return Decision {
-                steps: vec![Step::Reserve],
-                change: Change::default(),
-                requeue: Requeue::After(Duration::ZERO),
-            };
+            return Decision { steps: vec![Step::Reserve], ..at_once(Change::default()) };
         }
         steps.push(if self.must_create_client() {
             Step::Record(Box::new(change))
@@ -254,35 +243,28 @@ impl Plan<'_> {
         if !self.observed.has_dns {
             return None;
         }
+        let pause = Decision::idle(Requeue::After(DNS_PAUSE));
         let records = dns_records(routes);
         if !records.iter().all(|record| self.observed.records.contains(record)) {
-            let steps = vec![Step::UpsertRecords(records)];
-            return Some(Decision {
-                steps,
-                change: Change::default(),
-                requeue: Requeue::After(DNS_PAUSE),
-            });
+            return Some(Decision { steps: vec![Step::UpsertRecords(records)], ..pause });
         }
-        (!self.observed.dns_in_sync).then(|| Decision::idle(Requeue::After(DNS_PAUSE)))
+        (!self.observed.dns_in_sync).then_some(pause)
     }
 
     /// Places an instance on another cluster, after one rejected it.
     fn replace(&self, instance: &Instance) -> Decision<Step> {
         let mut next = instance.clone();
-        let Some(takes) = self.select_cluster(&mut next) else {
+        let Some(take) = self.select_cluster(&mut next) else {
             return self.wait_for_cluster(instance);
         };
-        if let (Some(operator), Some(cluster)) = (&self.observed.operator, self.cluster_of(&next)) {
-            let Some(versions) = cluster.newest_versions(&instance.kind, operator) else {
-                let why = format!("cluster {} has no version that is ready", cluster.id);
-                return self.wait(instance, why, self.observed.timeouts.versions_s);
-            };
-            next.spec.versions = versions.into();
-        }
+        let Some(versions) = self.newest_versions(&next) else {
+            return self.wait_for_version(instance, &next.status.cluster_id);
+        };
+        next.spec.versions = versions;
         next.status.placement_id = self.observed.fresh_id.clone();
         next.status.waiting_for.clear();
         let mut change = self.write(&next, "placed");
-        change.takes = takes;
+        change.takes.push(take);
         let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }
     }
@@ -290,21 +272,14 @@ impl Plan<'_> {
     /// Repairs drift outside, and completes a promotion.
     fn maintain(&self, instance: &Instance) -> Decision<Step> {
         let mut steps = Vec::new();
-        if instance.is_on_data_plane()
-            && self.observed.needs_client
-            && !self.observed.client_matches
-        {
+        if instance.is_on_data_plane() && self.must_create_client() {
             steps.push(Step::EnsureClient);
         }
         if let Some(promotion) = &instance.spec.promotion
             && promotion.failed.is_empty()
         {
             steps.push(Step::Promote);
-            return Decision {
-                steps,
-                change: Change::default(),
-                requeue: Requeue::After(Duration::ZERO),
-            };
+            return Decision { steps, ..at_once(Change::default()) };
         }
         if let Some(mut repair) = self.dns(instance) {
             repair.steps.extend(steps);
@@ -426,16 +401,25 @@ impl Plan<'_> {
         }
     }
 
-    fn select_cluster(&self, next: &mut Instance) -> Option<Vec<Take>> {
-        let found =
-            self.observed.candidates.iter().find(|candidate| candidate.rejection.is_none())?;
-        Some(assign_cluster(next, &found.cluster).into_iter().collect())
+    fn select_cluster(&self, next: &mut Instance) -> Option<Take> {
+        let mut candidates = self.observed.candidates.iter();
+        let found = candidates.find(|candidate| candidate.rejection.is_none())?;
+        Some(assign_cluster(next, &found.cluster))
     }
 
-    fn cluster_of(&self, instance: &Instance) -> Option<std::sync::Arc<Cluster>> {
+    /// The versions that it gets on its cluster; none if none is ready.
+    fn newest_versions(&self, instance: &Instance) -> Option<InternedMap<String>> {
+        let Some(operator) = &self.observed.operator else { return Some(InternedMap::default()) };
         let id = &instance.status.cluster_id;
         let candidates = self.observed.candidates.iter().map(|candidate| &candidate.cluster);
-        self.observed.cluster.iter().chain(candidates).find(|cluster| cluster.id == *id).cloned()
+        let mut clusters = self.observed.cluster.iter().chain(candidates);
+        let cluster = clusters.find(|cluster| cluster.id == *id)?;
+        cluster.newest_versions(&instance.kind, operator).map(InternedMap::from)
+    }
+
+    fn wait_for_version(&self, instance: &Instance, cluster: &str) -> Decision<Step> {
+        let what = format!("cluster {cluster} has no version that is ready");
+        self.wait(instance, what, self.observed.timeouts.versions_s)
     }
 
     fn wait_for_cluster(&self, instance: &Instance) -> Decision<Step> {

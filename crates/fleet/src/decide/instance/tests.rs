@@ -8,7 +8,7 @@ use kernel::driver::{Decision, Requeue};
 use kernel::{Json, Key, Object, Timestamp};
 
 use super::{Entitled, Observation, Step, decide};
-use crate::decide::placement::{PlacementRequest, rank_clusters};
+use crate::decide::placement::rank_clusters;
 use crate::model::cluster::Candidate;
 use crate::model::cluster::{self, Cluster, Operator};
 use crate::model::dns::Record;
@@ -26,6 +26,7 @@ fn cluster() -> Arc<Cluster> {
     };
     Arc::new(Cluster {
         id: "c1".into(),
+        kind: "cluster".into(),
         org: String::new(),
         owner: String::new(),
         name: "c1".into(),
@@ -108,21 +109,14 @@ fn an_unplaced_instance_takes_the_best_cluster_or_records_what_it_waits_for() {
         status.cluster_id.clear();
         status.capacity_counter.clear();
     });
-    let request = |units| PlacementRequest {
-        kind: "kafka",
-        org: "acme",
-        cloud_provider: "",
-        region: "",
-        multi_az: false,
-        instance_type: "standard",
-        units,
-        own_cluster: "",
-        rejected_by: &[],
-        scaling: Scaling::Auto,
+    let placing = |units| {
+        let spec = Spec { instance_type: "standard".into(), units, ..Spec::default() };
+        Instance { kind: "kafka".into(), org: "acme".into(), spec, ..Instance::default() }
     };
+    let candidate = || Candidate { cluster: cluster(), used: 0 };
     let with = |units| Observation {
         cluster: None,
-        candidates: rank_clusters(&request(units), [Candidate { cluster: cluster(), used: 0 }]),
+        candidates: rank_clusters(&placing(units), Scaling::Auto, [candidate()]),
         ..observed()
     };
     let decision = decided(&unplaced, &with(1), NOW);

@@ -180,6 +180,13 @@ pub struct Billing {
     pub promotes_to: Vec<String>,
 }
 
+impl Billing {
+    /// Its first billing model at AMS.
+    pub fn model(&self) -> &str {
+        self.models.first().map(String::as_str).unwrap_or_default()
+    }
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {

@@ -6,10 +6,13 @@ mod file;
 
 use std::collections::BTreeMap;
 
+use kernel::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::instance::Instance;
 use super::template::{Path, Scope, Template};
+use super::template_scope::InstanceScope;
 use check::{check, line_of};
 pub use file::*;
 
@@ -26,58 +29,7 @@ pub struct Kind {
     pub manifests: Vec<Template>,
 }
 
-/// Why a kind file cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {field}: {message}")]
-pub struct Problem {
-    pub file: String,
-    pub line: usize,
-    pub field: String,
-    pub message: String,
-}
-
-/// What an expression of any template may name, besides `size.X`, `field.X`, versions and `agent.X`.
-const TOP_LEVEL: &[&str] = &[
-    "id",
-    "title",
-    "href",
-    "status",
-    "name",
-    "owner",
-    "org",
-    "account",
-    "account_number",
-    "cloud_provider",
-    "region",
-    "multi_az",
-    "instance_type",
-    "instance_type_name",
-    "size_id",
-    "units",
-    "billing_model",
-    "marketplace",
-    "billing_cloud_account_id",
-    "promotion_status",
-    "promotion_details",
-    "cluster_id",
-    "own_cluster_id",
-    "host",
-    "endpoint",
-    "namespace",
-    "placement_id",
-    "routes",
-    "routes_created",
-    "created_at",
-    "updated_at",
-    "expires_at",
-    "failed_reason",
-    "deleted",
-    "suspended",
-    "subscription_id",
-    "quota_type",
-    "browser_url",
-    "session_lifetime_ms",
-];
+/// Secrets that an expression may name.
 const GROUPS: &[(&str, &[&str])] = &[
     ("sso", &["token_url", "jwks", "issuer", "base_url"]),
     ("canary", &["name", "id", "secret"]),
@@ -89,20 +41,20 @@ const SIZE_NAMES: &[&str] =
 
 impl Kind {
     /// Reads a kind file. `file` is its name, for messages.
-    pub fn read(file: &str, text: &str) -> Result<Kind, Problem> {
+    pub fn read(file: &str, text: &str) -> kernel::Result<Kind> {
+        let invalid = |line: usize, field: &str, message: &str| {
+            Error::invalid(format!("{file}:{line}: {field}"), message)
+        };
         let parsed: KindFile = serde_yaml_ng::from_str(text).map_err(|error| {
             let message = error.to_string();
             let line = error.location().map_or(1, |at| at.line());
-            let (field, message) = match message.split_once(": ") {
-                Some((field, rest)) if !field.contains(' ') => (field.to_owned(), rest.to_owned()),
-                _ => ("kind file".into(), message),
-            };
-            Problem { file: file.into(), line, field, message }
+            match message.split_once(": ") {
+                Some((field, rest)) if !field.contains(' ') => invalid(line, field, rest),
+                _ => invalid(line, "kind file", &message),
+            }
         })?;
-        Kind::compile(parsed).map_err(|(field, message)| {
-            let line = line_of(text, &field);
-            Problem { file: file.into(), line, field, message }
-        })
+        Kind::compile(parsed)
+            .map_err(|(field, message)| invalid(line_of(text, &field), &field, &message))
     }
 
     fn compile(file: KindFile) -> Result<Kind, (String, String)> {
@@ -139,16 +91,13 @@ impl Kind {
         self.file.routes.contains(&extra)
     }
 
-    pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
-        self.file.types.iter().find(|ty| ty.id == id)
-    }
-
-    pub fn size(&self, instance_type: &str, id: &str) -> Option<&Size> {
-        self.instance_type(instance_type)?.sizes.iter().find(|size| size.id == id)
-    }
-
     pub fn billing(&self, instance_type: &str, id: &str) -> Option<&Billing> {
-        self.instance_type(instance_type)?.billing.iter().find(|billing| billing.id == id)
+        self.file.instance_type(instance_type)?.billing.iter().find(|billing| billing.id == id)
+    }
+
+    /// Each type with each of its billing models.
+    pub fn billings(&self) -> impl Iterator<Item = (&InstanceType, &Billing)> {
+        self.file.types.iter().flat_map(|ty| ty.billing.iter().map(move |billing| (ty, billing)))
     }
 
     pub fn trial(&self) -> Option<&InstanceType> {
@@ -158,10 +107,6 @@ impl Kind {
     /// The field of a promotion with the target billing model.
     pub fn promotion_field(&self) -> String {
         format!("desired_{}_billing_model", self.file.kind.replace('-', "_"))
-    }
-
-    pub fn href(&self, id: &str) -> String {
-        format!("{}/v1/{}/{id}", self.prefix, self.file.plural)
     }
 }
 
@@ -173,6 +118,18 @@ fn located(name: &str, why: String) -> (String, String) {
 }
 
 impl KindFile {
+    pub fn instance_type(&self, id: &str) -> Option<&InstanceType> {
+        self.types.iter().find(|ty| ty.id == id)
+    }
+
+    pub fn size(&self, instance_type: &str, id: &str) -> Option<&Size> {
+        self.instance_type(instance_type)?.sizes.iter().find(|size| size.id == id)
+    }
+
+    pub fn href(&self, id: &str) -> String {
+        format!("/api/{}/v1/{}/{id}", self.api, self.plural)
+    }
+
     /// Fills in the expressions of a text; unknown ones stay.
     pub fn fill(&self, text: &str, scope: &dyn Scope) -> String {
         let (mut out, mut rest) = (String::new(), text);
@@ -191,7 +148,10 @@ impl KindFile {
     fn knows(&self, path: &Path) -> bool {
         let Path { root, leaf } = path;
         if leaf.is_empty() {
-            return TOP_LEVEL.contains(&root.as_str());
+            let instance = Instance::default();
+            let scope =
+                InstanceScope { kind: self, instance: &instance, browser_url: "", secrets: None };
+            return scope.top_level(root).is_some();
         }
         let group = GROUPS.iter().find(|(group, _)| group == root);
         match (root.as_str(), group) {
@@ -261,9 +221,12 @@ mod tests {
         let problem = |from: &str, to: &str| {
             let text = DINOSAUR.replacen(from, to, 1);
             assert_ne!(text, DINOSAUR, "{from} is not in the file");
-            let problem = Kind::read("d.yaml", &text).unwrap_err();
-            let line = text.lines().nth(problem.line - 1).unwrap_or_default().trim().to_owned();
-            (line, problem.field, problem.message)
+            let Err(Error::Invalid { field, message }) = Kind::read("d.yaml", &text) else {
+                panic!("{to} is valid")
+            };
+            let (line, field) = field.strip_prefix("d.yaml:").unwrap().split_once(": ").unwrap();
+            let line = text.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap_or_default();
+            (line.trim().to_owned(), field.to_owned(), message)
         };
         let (line, field, message) = problem("host?: ${endpoint}", "host?: ${endpiont}");
         assert_eq!((line.as_str(), field.as_str()), ("host?: ${endpiont}", "response.host"));

@@ -24,11 +24,11 @@ pub struct AgentManifests<'a> {
     pub config: &'a Config,
     pub cluster: &'a str,
     /// The parameters of the agent, by the names that existing agents use.
-    pub parameters: &'a BTreeMap<String, String>,
+    pub parameters: BTreeMap<String, String>,
     /// The text of the pull secret; empty if none is needed.
-    pub pull_secret: &'a str,
+    pub pull_secret: String,
     /// The kinds of objects that the agent applies.
-    pub kinds: &'a [GroupVersionKind],
+    pub kinds: Vec<GroupVersionKind>,
 }
 
 impl AgentManifests<'_> {
@@ -36,7 +36,7 @@ impl AgentManifests<'_> {
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = vec![self.namespace(), self.account(), self.role(), self.binding()];
         if !self.pull_secret.is_empty() {
-            let data = json!({ ".dockerconfigjson": STANDARD.encode(self.pull_secret) });
+            let data = json!({ ".dockerconfigjson": STANDARD.encode(&self.pull_secret) });
             let kind = "kubernetes.io/dockerconfigjson";
             objects.push(self.secret(PULL_SECRET, kind, data));
         }
@@ -89,7 +89,7 @@ impl AgentManifests<'_> {
         let every = ["get", "list", "watch", "create", "update", "patch", "delete"];
         let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
         let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for kind in self.kinds {
+        for kind in &self.kinds {
             let plural = ApiResource::from_gvk(kind).plural;
             let resources = by_group.entry(&kind.group).or_default();
             if !resources.contains(&plural) {
@@ -181,9 +181,9 @@ mod tests {
         let agent_manifests = AgentManifests {
             config: &config,
             cluster: "c1",
-            parameters: &parameters,
-            pull_secret: "",
-            kinds: &kinds,
+            parameters,
+            pull_secret: String::new(),
+            kinds: kinds.into(),
         };
         let objects = agent_manifests.objects();
         let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();

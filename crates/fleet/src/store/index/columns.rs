@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::instance::Instance;
-use crate::model::search::{Column, Filter, Test};
+use crate::model::search::{Column, Condition, Filter};
 
 /// The longest name that the API accepts.
 const NAME_MAX: usize = 32;
@@ -35,26 +35,25 @@ pub(super) struct Columns {
     /// Truncated to `NAME_MAX`; longer names are ordered by their beginning.
     name: [u8; NAME_MAX],
     name_length: u8,
-    region: u32,
-    cloud_provider: u32,
-    status: u32,
-    owner: u32,
-    cluster_id: u32,
-    instance_type: u32,
+    /// The string of each other column, by the column's number.
+    strings: [u32; Column::Name as usize],
 }
 
 impl Columns {
     pub fn new(instance: &Instance, strings: &mut StringTable) -> Columns {
         let spec = &instance.spec;
-        Columns {
-            region: strings.number(&spec.region),
-            cloud_provider: strings.number(&spec.cloud_provider),
-            status: strings.number(instance.phase.label()),
-            owner: strings.number(&instance.owner),
-            cluster_id: strings.number(&instance.status.cluster_id),
-            instance_type: strings.number(&spec.instance_type),
-            ..Columns::only_name(&instance.name)
+        let mut columns = Columns::only_name(&instance.name);
+        for (column, text) in [
+            (Column::Region, spec.region.as_str()),
+            (Column::CloudProvider, &spec.cloud_provider),
+            (Column::Status, instance.phase.label()),
+            (Column::Owner, &instance.owner),
+            (Column::ClusterId, &instance.status.cluster_id),
+            (Column::InstanceType, &spec.instance_type),
+        ] {
+            columns.strings[column as usize] = strings.number(text);
         }
+        columns
     }
 
     /// Only what the order by name needs.
@@ -65,38 +64,17 @@ impl Columns {
         }
         let mut name = [0; NAME_MAX];
         name[..end].copy_from_slice(&text.as_bytes()[..end]);
-        Columns {
-            name,
-            name_length: end as u8,
-            region: 0,
-            cloud_provider: 0,
-            status: 0,
-            owner: 0,
-            cluster_id: 0,
-            instance_type: 0,
-        }
+        Columns { name, name_length: end as u8, strings: Default::default() }
     }
 
     pub fn name(&self) -> &str {
         std::str::from_utf8(&self.name[..usize::from(self.name_length)]).unwrap_or_default()
     }
-
-    fn number(&self, column: Column) -> u32 {
-        match column {
-            Column::Name => 0,
-            Column::Region => self.region,
-            Column::CloudProvider => self.cloud_provider,
-            Column::Status => self.status,
-            Column::Owner => self.owner,
-            Column::ClusterId => self.cluster_id,
-            Column::InstanceType => self.instance_type,
-        }
-    }
 }
 
 /// A filter compiled for many rows: each string is tested once, rows only look up the result.
 pub(super) enum CompiledFilter<'f> {
-    Name(&'f Test),
+    Name(&'f Condition),
     Other(Column, Vec<bool>),
     And(Box<CompiledFilter<'f>>, Box<CompiledFilter<'f>>),
     Or(Box<CompiledFilter<'f>>, Box<CompiledFilter<'f>>),
@@ -104,26 +82,15 @@ pub(super) enum CompiledFilter<'f> {
 
 impl<'f> CompiledFilter<'f> {
     pub fn compile(filter: &'f Filter, strings: &StringTable) -> CompiledFilter<'f> {
-        let both = |a: &'f Filter, b: &'f Filter| {
-            (
-                Box::new(CompiledFilter::compile(a, strings)),
-                Box::new(CompiledFilter::compile(b, strings)),
-            )
-        };
+        let compiled = |filter: &'f Filter| Box::new(CompiledFilter::compile(filter, strings));
         match filter {
             Filter::Is(Column::Name, test) => CompiledFilter::Name(test),
             Filter::Is(column, test) => CompiledFilter::Other(
                 *column,
                 strings.strings.iter().map(|text| test.holds(text)).collect(),
             ),
-            Filter::And(a, b) => {
-                let (a, b) = both(a, b);
-                CompiledFilter::And(a, b)
-            }
-            Filter::Or(a, b) => {
-                let (a, b) = both(a, b);
-                CompiledFilter::Or(a, b)
-            }
+            Filter::And(a, b) => CompiledFilter::And(compiled(a), compiled(b)),
+            Filter::Or(a, b) => CompiledFilter::Or(compiled(a), compiled(b)),
         }
     }
 
@@ -131,7 +98,8 @@ impl<'f> CompiledFilter<'f> {
         match self {
             CompiledFilter::Name(test) => test.holds(columns.name()),
             CompiledFilter::Other(column, holds) => {
-                holds.get(columns.number(*column) as usize).copied().unwrap_or(false)
+                let string = columns.strings[*column as usize] as usize;
+                holds.get(string).copied().unwrap_or(false)
             }
             CompiledFilter::And(a, b) => a.fits(columns) && b.fits(columns),
             CompiledFilter::Or(a, b) => a.fits(columns) || b.fits(columns),

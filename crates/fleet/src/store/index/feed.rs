@@ -11,6 +11,31 @@ use tokio::sync::watch;
 use super::Row;
 use super::columns::{Columns, StringTable};
 
+/// Names a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FeedKey {
+    pub kind: String,
+    pub audience: Audience,
+}
+
+/// Who reads a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Audience {
+    Org(String),
+    /// The agent of a cluster.
+    Agent(String),
+}
+
+impl FeedKey {
+    pub fn org(kind: &str, org: &str) -> FeedKey {
+        FeedKey { kind: kind.into(), audience: Audience::Org(org.into()) }
+    }
+
+    pub fn agent(kind: &str, cluster: &str) -> FeedKey {
+        FeedKey { kind: kind.into(), audience: Audience::Agent(cluster.into()) }
+    }
+}
+
 /// The instances of an organisation or of an agent, in the order of their changes.
 pub(super) struct Feed {
     /// Also in the order of their names, if they are listed and searched.

@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use columns::{CompiledFilter, StringTable};
-pub use feed::Delta;
+pub use feed::{Audience, Delta, FeedKey};
 use feed::{ByName, Feed, delta};
 pub use lifecycle_counters::{LifecycleCounters, Operation, OperationCount};
 use rows::Rows;
@@ -48,10 +48,7 @@ pub struct Index {
 struct Inner {
     rows: Rows,
     interners: Interners,
-    /// By kind and organisation.
-    orgs: HashMap<(String, String), Feed>,
-    /// By kind and cluster: the instances that its agent gets.
-    agents: HashMap<(String, String), Feed>,
+    feeds: HashMap<FeedKey, Feed>,
     clusters: BTreeMap<String, Arc<Cluster>>,
     accounts: BTreeMap<String, Arc<Account>>,
     /// Units by cluster and instance type.
@@ -117,57 +114,56 @@ impl Index {
 
     /// Applies an object of an event or of the initial load.
     pub fn apply(&self, object: &Object, seq: i64) {
-        let kind = object.key.kind();
-        let applied = match kind {
-            cluster::KIND => {
-                Cluster::from_object(object).map(|cluster| self.apply_cluster(object, cluster))
-            }
-            account::KIND => {
-                Account::from_object(object).map(|account| self.apply_account(object, account))
-            }
-            _ => match object.deleted_at {
-                Some(_) => {
-                    self.remove(object, seq);
-                    Ok(())
-                }
-                None => Instance::from_object(object).map(|instance| self.insert(instance, seq)),
-            },
+        let applied = match object.key.kind() {
+            cluster::KIND => self.apply_cluster(object),
+            account::KIND => self.apply_account(object),
+            _ => self.apply_instance(object, seq),
         };
         if let Err(error) = applied {
             tracing::error!(key = %object.key, %error, "skipping an object that cannot be decoded");
         }
     }
 
-    fn apply_cluster(&self, object: &Object, cluster: Cluster) {
+    fn apply_cluster(&self, object: &Object) -> Result<()> {
+        let cluster = Cluster::from_object(object)?;
         let mut inner = self.inner.write();
-        let newer = inner.clusters.get(&cluster.id).is_none_or(|c| c.revision < cluster.revision);
-        if !newer {
-            return;
+        if inner.clusters.get(&cluster.id).is_some_and(|old| old.revision >= cluster.revision) {
+            return Ok(());
         }
         let old = inner.clusters.remove(&cluster.id);
         let new = object.deleted_at.is_none().then(|| Arc::new(cluster));
         self.counters.cluster(old.as_deref(), new.as_deref());
         inner.clusters.extend(new.map(|new| (new.id.clone(), new)));
+        Ok(())
     }
 
-    fn apply_account(&self, object: &Object, account: Account) {
+    fn apply_account(&self, object: &Object) -> Result<()> {
+        let account = Account::from_object(object)?;
         let mut inner = self.inner.write();
-        let newer = inner.accounts.get(&account.id).is_none_or(|a| a.revision < account.revision);
-        if !newer {
-            return;
+        if inner.accounts.get(&account.id).is_some_and(|old| old.revision >= account.revision) {
+            return Ok(());
         }
         if object.deleted_at.is_some() {
             inner.accounts.remove(&account.id);
         } else {
             inner.accounts.insert(account.id.clone(), Arc::new(account));
         }
+        Ok(())
     }
 
-    fn insert(&self, mut instance: Instance, seq: i64) {
+    fn apply_instance(&self, object: &Object, seq: i64) -> Result<()> {
+        if object.deleted_at.is_some() {
+            let mut inner = self.inner.write();
+            let old = inner.rows.remove(object.key.kind(), object.key.id());
+            self.counters.instance(old.as_ref().map(|old| &old.instance), None);
+            inner.unlink(old.as_ref(), None, seq);
+            return Ok(());
+        }
+        let mut instance = Instance::from_object(object)?;
         let mut inner = self.inner.write();
         let old = inner.rows.get(&instance.kind, &instance.id).cloned();
         if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
-            return;
+            return Ok(());
         }
         instance.intern(&mut inner.interners);
         let row = Arc::new(Row { instance, seq });
@@ -175,13 +171,7 @@ impl Index {
         inner.unlink(old.as_ref(), Some(&row), seq);
         inner.link(&row);
         inner.rows.insert(row);
-    }
-
-    fn remove(&self, object: &Object, seq: i64) {
-        let mut inner = self.inner.write();
-        let old = inner.rows.remove(object.key.kind(), object.key.id());
-        self.counters.instance(old.as_ref().map(|old| &old.instance), None);
-        inner.unlink(old.as_ref(), None, seq);
+        Ok(())
     }
 
     pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
@@ -263,8 +253,7 @@ impl Index {
     /// Whether an organisation has an instance of this name.
     pub fn has_name(&self, kind: &str, org: &str, name: &str) -> bool {
         let inner = self.inner.read();
-        let Some(feed) = inner.orgs.get(&(kind.to_owned(), org.to_owned())) else { return false };
-        feed.has_name(name)
+        inner.feeds.get(&FeedKey::org(kind, org)).is_some_and(|feed| feed.has_name(name))
     }
 
     /// The page of a kind's instances that match, in order.
@@ -277,7 +266,7 @@ impl Index {
         (skip, take): (usize, usize),
     ) -> ListPage {
         let inner = self.inner.read();
-        let feed = |org: &str| inner.orgs.get(&(kind.to_owned(), org.to_owned()));
+        let feed = |org: &str| inner.feeds.get(&FeedKey::org(kind, org));
         let own = |row: &Row| match scope {
             Scope::Owner(owner) => row.instance.owner == *owner,
             _ => true,
@@ -308,7 +297,10 @@ impl Index {
         }
         let feeds: Vec<&Feed> = match one {
             Some(feed) => feed.into_iter().collect(),
-            None => inner.orgs.iter().filter(|((k, _), _)| k == kind).map(|(_, f)| f).collect(),
+            // Only the feeds of organisations have rows by name.
+            None => {
+                inner.feeds.iter().filter(|(key, _)| key.kind == kind).map(|(_, f)| f).collect()
+            }
         };
         let all = feeds.into_iter().flat_map(|feed| &feed.by_name).filter(|one| matches(one));
         let mut all: Vec<&Arc<Row>> = all.map(|one| &one.row).collect();
@@ -327,58 +319,30 @@ impl Index {
         ListPage { rows: all[skip..].iter().map(|row| (*row).clone()).collect(), total }
     }
 
-    /// Everything that an agent gets, or what changed after `after`.
-    pub fn for_agent(&self, kind: &str, cluster: &str, after: Option<i64>) -> Delta {
-        let inner = self.inner.read();
-        delta(inner.agents.get(&(kind.to_owned(), cluster.to_owned())), after, self.seq())
+    /// Everything in a feed, or what changed after `after`.
+    pub fn delta(&self, feed: &FeedKey, after: Option<i64>) -> Delta {
+        delta(self.inner.read().feeds.get(feed), after, self.seq())
     }
 
-    /// An organisation's instances, or what changed after `after`.
-    pub fn for_org(&self, kind: &str, org: &str, after: Option<i64>) -> Delta {
-        let inner = self.inner.read();
-        delta(inner.orgs.get(&(kind.to_owned(), org.to_owned())), after, self.seq())
-    }
-
-    /// Notifies of changes for an agent.
-    pub fn agent_changes(&self, kind: &str, cluster: &str) -> watch::Receiver<i64> {
+    /// Notifies of changes in a feed.
+    pub fn changes(&self, feed: &FeedKey) -> watch::Receiver<i64> {
         let mut inner = self.inner.write();
         let seq = self.seq();
-        let feed = inner.agents.entry((kind.into(), cluster.into()));
+        let feed = inner.feeds.entry(feed.clone());
         feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
     }
 
-    /// Notifies of changes for an organisation.
-    pub fn org_changes(&self, kind: &str, org: &str) -> watch::Receiver<i64> {
-        let mut inner = self.inner.write();
-        let seq = self.seq();
-        let feed = inner.orgs.entry((kind.into(), org.into()));
-        feed.or_insert_with(|| Feed::new(seq)).changed_at.subscribe()
-    }
-
-    /// The sequence number of the newest change for an agent.
-    pub fn agent_seq(&self, kind: &str, cluster: &str) -> i64 {
-        let key = (kind.to_owned(), cluster.to_owned());
-        self.inner.read().agents.get(&key).map_or(0, Feed::newest)
-    }
-
-    /// The sequence number of the newest change for an organisation.
-    pub fn org_seq(&self, kind: &str, org: &str) -> i64 {
-        let key = (kind.to_owned(), org.to_owned());
-        self.inner.read().orgs.get(&key).map_or(0, Feed::newest)
-    }
-
-    /// Instances that wait for a cluster or for a version.
-    pub fn waiting(&self) -> Vec<Arc<Row>> {
-        let inner = self.inner.read();
-        let row = |key: &Key| inner.rows.get(key.kind(), key.id()).cloned();
-        inner.waiting.iter().filter_map(row).collect()
+    /// The sequence number of the newest change in a feed.
+    pub fn newest(&self, feed: &FeedKey) -> i64 {
+        self.inner.read().feeds.get(feed).map_or(0, Feed::newest)
     }
 
     /// Wakes the instances that wait for a cluster or for a version, unless their kind is unknown.
     pub fn wakes_of_waiting(&self, catalogue: &Catalogue, now: Timestamp) -> Vec<Wake> {
-        let waiting = self.waiting().into_iter();
-        let known = waiting.filter(|row| catalogue.kind(&row.instance.kind).is_some());
-        known.map(|row| row.instance.wake(now)).collect()
+        let inner = self.inner.read();
+        let known = inner.waiting.iter().filter(|key| catalogue.kind(key.kind()).is_some());
+        let rows = known.filter_map(|key| inner.rows.get(key.kind(), key.id()));
+        rows.map(|row| row.instance.wake(now)).collect()
     }
 
     /// Visits all instances of a kind.
@@ -403,13 +367,14 @@ impl Inner {
         if is_waiting(instance) {
             self.waiting.insert(instance.key());
         }
-        let org = (instance.kind.clone(), instance.org.clone());
-        self.orgs
-            .entry(org)
-            .or_insert_with(|| Feed::new(row.seq - 1))
-            .insert_listed(row, &mut self.strings);
-        if let Some(key) = agent_feed_key(instance) {
-            self.agents.entry(key).or_insert_with(|| Feed::new(row.seq - 1)).insert(row);
+        for key in feeds_of(instance) {
+            let is_listed = matches!(key.audience, Audience::Org(_));
+            let feed = self.feeds.entry(key).or_insert_with(|| Feed::new(row.seq - 1));
+            if is_listed {
+                feed.insert_listed(row, &mut self.strings);
+            } else {
+                feed.insert(row);
+            }
         }
     }
 
@@ -418,18 +383,11 @@ impl Inner {
         let Some(old) = old else { return };
         self.count(&old.instance, -1);
         self.waiting.remove(&old.instance.key());
-        let org = (old.instance.kind.clone(), old.instance.org.clone());
-        if let Some(feed) = self.orgs.get_mut(&org) {
-            feed.remove(old);
-            if new.is_none() {
-                feed.record_removal(&old.instance.id, seq);
-            }
-        }
-        if let Some(key) = agent_feed_key(&old.instance) {
-            let stays = new.and_then(|new| agent_feed_key(&new.instance)).as_ref() == Some(&key);
-            if let Some(feed) = self.agents.get_mut(&key) {
+        let kept: Vec<FeedKey> = new.into_iter().flat_map(|new| feeds_of(&new.instance)).collect();
+        for key in feeds_of(&old.instance) {
+            if let Some(feed) = self.feeds.get_mut(&key) {
                 feed.remove(old);
-                if !stays {
+                if !kept.contains(&key) {
                     feed.record_removal(&old.instance.id, seq);
                 }
             }
@@ -468,9 +426,10 @@ fn is_waiting(instance: &Instance) -> bool {
     instance.phase == Phase::Accepted || instance.phase == Phase::Provisioning && unplaced
 }
 
-/// The kind and cluster of the agent that gets an instance.
-fn agent_feed_key(instance: &Instance) -> Option<(String, String)> {
+/// The feeds that have an instance: its organisation's, and the one of the agent that gets it.
+fn feeds_of(instance: &Instance) -> impl Iterator<Item = FeedKey> {
     let visible = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
-    let cluster = &instance.status.cluster_id;
-    (visible && !cluster.is_empty()).then(|| (instance.kind.clone(), cluster.clone()))
+    let cluster = Some(&instance.status.cluster_id).filter(|id| visible && !id.is_empty());
+    let org = FeedKey::org(&instance.kind, &instance.org);
+    [org].into_iter().chain(cluster.map(|id| FeedKey::agent(&instance.kind, id)))
 }

@@ -45,12 +45,10 @@ impl Rows {
 
     /// Inserts a row, or replaces the one of the same id.
     pub fn insert(&mut self, row: Arc<Row>) {
-        let kind = &row.instance.kind;
-        if !self.0.contains_key(kind) {
-            self.0.insert(kind.clone(), HashSet::new());
-        }
-        if let Some(rows) = self.0.get_mut(kind) {
+        if let Some(rows) = self.0.get_mut(&row.instance.kind) {
             rows.replace(ById(row));
+        } else {
+            self.0.insert(row.instance.kind.clone(), HashSet::from([ById(row)]));
         }
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use axum::response::Response;
 use kernel::Result;
 use kernel::identity::Principal;
+use serde_json::json;
 
 use self::service::AccountService;
-use self::wire::ServiceAccountView;
 use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::api::wire::request::read_payload;
@@ -39,7 +39,8 @@ pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
     }
     let mut accounts = service(&call, &who).all().await?;
     accounts.retain(|a| client.as_ref().is_none_or(|id| a.spec.client_id == *id));
-    Ok(reply::json(200, &wire::list(&call.kind, &accounts)))
+    let items: Vec<_> = accounts.iter().map(|account| wire::item(&call.kind, account)).collect();
+    Ok(reply::json(200, &json!({ "kind": "ServiceAccountList", "items": items })))
 }
 
 pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -53,7 +54,7 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
 
 fn with_secret(call: &Call, who: &Principal, status: u16, account: &Account) -> Response {
     let secret = service(call, who).secret(account);
-    reply::json(status, &ServiceAccountView::new(&call.kind, account).with_secret(secret))
+    reply::json(status, &wire::one(&call.kind, account, Some(&secret)))
 }
 
 /// Checks lengths before patterns, and the name before the description.
@@ -77,7 +78,7 @@ fn check(name: &str, description: &str) -> Result<()> {
 
 pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
     let account = service(&call, &who).get(call.param("id")).await?;
-    Ok(reply::json(200, &ServiceAccountView::new(&call.kind, &account)))
+    Ok(reply::json(200, &wire::one(&call.kind, &account, None)))
 }
 
 pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {

@@ -56,7 +56,7 @@ impl AccountService<'_> {
         let AccountService { fleet, context, who } = self;
         let now = fleet.ambient.now();
         let id = uuid(fleet.ambient.random_bytes());
-        let phase = if fleet.sso_is_external { account::CREATING } else { account::READY };
+        let phase = if fleet.ports.sso_is_external { account::CREATING } else { account::READY };
         let key = account::key(&id);
         let mut object = Object::new(key.clone(), &who.org, &who.subject, name, phase, now);
         object.description = description.into();
@@ -79,12 +79,11 @@ impl AccountService<'_> {
             write: Some(Write::Create(object.clone())),
             ..Change::default()
         };
-        let made = kernel::store::commit(fleet.store.as_ref(), change, now).await;
-        made.map_err(|error| match error {
+        fleet.commit(change, now).await.map_err(|error| match error {
             Error::Refused(Refusal::Limit { limit, .. }) => full(&who.org, limit),
             error => error,
         })?;
-        if fleet.sso_is_external {
+        if fleet.ports.sso_is_external {
             self.create_client(&mut object).await?;
         }
         Account::from_object(&object)
@@ -94,8 +93,7 @@ impl AccountService<'_> {
     /// is rolled back: its secret was never returned.
     async fn create_client(&self, object: &mut Object) -> Result<()> {
         let AccountService { fleet, context, who } = self;
-        let client = service_account_client(&fleet.secrets, &Account::from_object(object)?);
-        let made = with_timeout(fleet.sso.ensure(&client)).await;
+        let made = self.ensure_client(&Account::from_object(object)?).await;
         let now = fleet.ambient.now();
         let mut change = match &made {
             Ok(()) => {
@@ -116,15 +114,14 @@ impl AccountService<'_> {
             context.audit(who, "service-account.create", object.key.as_str(), &object.org);
         audit.outcome = if made.is_ok() { "ready" } else { "taken back" }.into();
         change.audit = Some(audit);
-        let written = kernel::store::commit(fleet.store.as_ref(), change, now).await.map(drop);
-        made.and(written).map_err(|error| {
+        made.and(fleet.commit(change, now).await).map_err(|error| {
             tracing::warn!(error = ?error, key = %object.key, "creating a service account failed");
             ErrorCode::AccountCreate.error("failed to create service account")
         })
     }
 
     pub async fn delete(&self, id: &str) -> Result<()> {
-        let outside = self.fleet.sso_is_external;
+        let outside = self.fleet.ports.sso_is_external;
         self.edit(id, "delete", |object, account, now| {
             if !outside {
                 return deleted(object, now);
@@ -157,13 +154,13 @@ impl AccountService<'_> {
                 }
             })
             .await?;
-        let fleet = self.fleet;
-        if fleet.sso_is_external {
-            let updated =
-                with_timeout(fleet.sso.ensure(&service_account_client(&fleet.secrets, &account)))
-                    .await;
-            updated.map_err(|error| {
-                tracing::warn!(error = ?error, id = account.id, "updating the secret in the sign-in system failed");
+        if self.fleet.ports.sso_is_external {
+            self.ensure_client(&account).await.map_err(|error| {
+                tracing::warn!(
+                    ?error,
+                    id = account.id,
+                    "updating the secret in the sign-in system failed"
+                );
                 ErrorCode::SsoSecret.error(
                     "failed to reset the service account's credentials: the old secret ends as \
                      soon as the sign-in system answers; reset them again to get a new one",
@@ -173,15 +170,24 @@ impl AccountService<'_> {
         Ok(account)
     }
 
+    /// Creates or updates the client in the sign-in system.
+    async fn ensure_client(&self, account: &Account) -> Result<()> {
+        let client = service_account_client(&self.fleet.secrets, account);
+        let ensured = self.fleet.ports.sso.ensure(&client);
+        tokio::time::timeout(SSO_TIMEOUT, ensured).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {SSO_TIMEOUT:?}");
+            Err(Error::unavailable("the sign-in system", why))
+        })
+    }
+
     async fn load_ready(&self, id: &str) -> Result<Arc<Account>> {
         check_length("id", id, 1, UUID_LENGTH)?;
         if !is_uuid(id) {
             return Err(ErrorCode::AccountId.error(format!("id does not match {UUID_PATTERN}")));
         }
         self.fleet.index.catch_up().await?;
-        let load_ready =
-            self.fleet.index.account(id).filter(|account| account.phase == account::READY);
-        load_ready.ok_or_else(|| missing(id))
+        let account = self.fleet.index.account(id);
+        account.filter(|account| account.phase == account::READY).ok_or_else(|| missing(id))
     }
 
     /// Changes an account on behalf of its owner or an admin of its organisation, with an audit
@@ -213,13 +219,13 @@ impl AccountService<'_> {
             wanted.audit = Some(audit);
             Ok((Some(wanted), Account::from_object(&object)?))
         };
-        kernel::store::edit(fleet.store.as_ref(), &fleet.ambient, &key, edited).await
+        fleet.edit(&key, edited).await
     }
 
     /// Schedules the worker for when the request must be over. Without an external system it has
     /// nothing to do.
     fn deferred_wake(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
-        let outside = self.fleet.sso_is_external;
+        let outside = self.fleet.ports.sso_is_external;
         outside.then(|| Wake::for_object(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
     }
 }
@@ -234,13 +240,6 @@ fn full(org: &str, limit: i64) -> Error {
 
 fn missing(id: &str) -> Error {
     ErrorCode::AccountNotFound.error(format!("service account not found id {id}"))
-}
-
-async fn with_timeout(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let limit = SSO_TIMEOUT;
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(Error::unavailable("the sign-in system", format!("no answer within {limit:?}")))
-    })
 }
 
 /// Returns a random UUID: version 4, variant 1.

@@ -6,16 +6,16 @@ mod wire;
 use std::sync::Arc;
 
 use axum::response::Response;
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::AuditDraft;
 use kernel::identity::Principal;
-use kernel::store::edit;
-use kernel::{Change, Error, Json, Object, Refusal, Result, Timestamp};
-use serde_json::json;
+use kernel::{Error, Refusal, Result};
 
 use self::check::{ClusterRegistration, check};
 use crate::api::kind_api::Call;
+use crate::api::public::create::granted_by_ams;
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
+use crate::commands::cluster_spec::edit_spec;
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};
@@ -27,12 +27,8 @@ pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
     call.fleet.index.catch_up().await?;
     let mut own = call.fleet.index.clusters();
     own.retain(|cluster| is_own(cluster, &who));
-    let items: Vec<_> = own.iter().map(|cluster| wire::one(&call, cluster)).collect();
-    let total = items.len();
-    let list = json!({
-        "kind": "ClusterList", "page": 1, "size": total, "total": total, "items": items,
-    });
-    Ok(reply::json(200, &list))
+    let items = own.iter().map(|cluster| wire::one(&call, cluster)).collect();
+    Ok(reply::one_page("ClusterList", items))
 }
 
 pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -49,8 +45,7 @@ pub async fn addon_parameters(call: Call, who: Arc<Principal>) -> Result<Respons
     let cluster = own(&call, &who).await?;
     let key = cluster.key();
     let audit = call.context.audit(&who, "cluster.addon_parameters", key.as_str(), &cluster.org);
-    let change = Change { audit: Some(audit), ..Change::default() };
-    kernel::store::commit(call.fleet.store.as_ref(), change, call.fleet.ambient.now()).await?;
+    call.fleet.record(audit).await?;
     Ok(reply::json(200, &wire::addon_parameters(&call, &cluster)))
 }
 
@@ -77,7 +72,7 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     };
     // Where clients are kept in another system, the worker registers the agent's client there
     // before anything waits for it; its secret is known already.
-    let phase = if fleet.sso_is_external { Phase::Accepted } else { Phase::Waiting };
+    let phase = if fleet.ports.sso_is_external { Phase::Accepted } else { Phase::Waiting };
     let new = NewCluster {
         id: &registration.id,
         org: &who.org,
@@ -85,28 +80,12 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
         name: &registration.id,
         phase,
         spec: registered_spec(&call, &registration, rotation),
-        reason: "",
+        ..NewCluster::default()
     };
-    let object = match &before {
-        Some(deleted) => new.object_after(deleted, now),
-        None => new.object(now),
-    };
-    let mut audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
-    audit.after = object.spec.clone();
-    let event = EventDraft::for_object(&object, &object.phase);
-    let wakes = vec![Wake::for_object(&object, now)];
-    let write = match before {
-        None => Write::Create(object.clone()),
-        Some(_) => Write::Update(object.clone()),
-    };
-    let change = Change {
-        write: Some(write),
-        event: Some(event),
-        audit: Some(audit),
-        wakes,
-        ..Change::default()
-    };
-    let made = kernel::store::commit(fleet.store.as_ref(), change, now).await;
+    let (object, mut change) = new.register(before.as_deref(), now);
+    let audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
+    change.audit = Some(AuditDraft { after: object.spec.clone(), ..audit });
+    let made = fleet.commit(change, now).await;
     made.map_err(|error| match error {
         Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. }) => taken(),
         error => error,
@@ -154,36 +133,13 @@ pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
         );
         return Err(ErrorCode::Forbidden.error(why));
     }
-    request_delete(&call, &who, &cluster).await?;
+    let audit = call.context.audit(&who, "cluster.delete", cluster.key().as_str(), &cluster.org);
+    // The worker deletes it once it is empty.
+    edit_spec(&call.fleet, id, "deleting", Some(audit), |spec| {
+        !std::mem::replace(&mut spec.deleting, true)
+    })
+    .await?;
     Ok(reply::json(202, &wire::deleted(&call, &cluster)))
-}
-
-/// Requests the deletion of a cluster; the worker deletes it once it is empty.
-async fn request_delete(call: &Call, who: &Principal, cluster: &Cluster) -> Result<()> {
-    let fleet = &call.fleet;
-    let gone = |there: Option<&Object>, now: Timestamp| {
-        let object = there.filter(|object| object.deleted_at.is_none());
-        let before = object.ok_or_else(|| missing(&cluster.id, who))?;
-        let spec: Spec = before.spec.parse()?;
-        if spec.deleting {
-            return Ok((None, ()));
-        }
-        let mut after = before.clone();
-        after.spec = Json::encode(&Spec { deleting: true, ..spec });
-        after.generation += 1;
-        after.updated_at = now;
-        let mut audit = call.context.audit(who, "cluster.delete", after.key.as_str(), &after.org);
-        (audit.before, audit.after) = (before.spec.clone(), after.spec.clone());
-        let change = Change {
-            event: Some(EventDraft::for_object(&after, "deleting")),
-            audit: Some(audit),
-            wakes: vec![Wake::for_object(&after, now)],
-            write: Some(Write::Update(after)),
-            ..Change::default()
-        };
-        Ok((Some(change), ()))
-    };
-    edit(fleet.store.as_ref(), &fleet.ambient, &cluster.key(), gone).await
 }
 
 fn is_own(cluster: &Cluster, who: &Principal) -> bool {
@@ -212,34 +168,24 @@ fn require_org_admin(who: &Principal) -> Result<()> {
 
 /// Returns the types and billing models that run on an organisation's own cluster.
 fn own_cluster_billing(call: &Call) -> impl Iterator<Item = (&InstanceType, &Billing)> {
-    let types = call.kind.file.types.iter();
-    let all = types.flat_map(|of| of.billing.iter().map(move |billing| (of, billing)));
-    all.filter(|(_, billing)| billing.own_cluster)
+    call.kind.billings().filter(|(_, billing)| billing.own_cluster)
 }
 
 /// Checks that the organisation has quota for instances on its own clusters.
 async fn check_quota(call: &Call, who: &Principal) -> Result<()> {
     let (fleet, now) = (&call.fleet, call.fleet.ambient.now());
-    if let (QuotaType::Ams, Some(ams)) = (fleet.config.quota_type, &fleet.ams) {
-        for (_, billing) in own_cluster_billing(call) {
-            let model = billing.models.first().map(String::as_str).unwrap_or_default();
-            let quota = ams.quota(&who.org, &billing.product, model).await.map_err(|error| {
-                tracing::warn!(%error, "reading the quota failed");
-                ErrorCode::QuotaCheck.default_error()
-            })?;
-            if quota.is_some_and(|quota| quota.allowed > 0) {
-                return Ok(());
-            }
-        }
+    let granted = if let (QuotaType::Ams, Some(ams)) = (fleet.config.quota_type, &fleet.ports.ams) {
+        granted_by_ams(&**ams, who, own_cluster_billing(call)).await?.is_some()
     } else {
         let max = fleet.config.max_allowed_instances;
-        let entitled = call.catalogue.quota.entitlement(&who.org, &who.subject, max);
-        let some = |of: &InstanceType, billing: &Billing| {
-            entitled.as_ref().is_some_and(|e| e.limit(&call.kind, &of.id, &billing.id, now) > 0)
-        };
-        if own_cluster_billing(call).any(|(of, billing)| some(of, billing)) {
-            return Ok(());
-        }
+        let entitlement = call.catalogue.quota.entitlement(&who.org, &who.subject, max);
+        entitlement.is_some_and(|entitlement| {
+            own_cluster_billing(call)
+                .any(|(of, billing)| entitlement.limit(&call.kind, &of.id, &billing.id, now) > 0)
+        })
+    };
+    if granted {
+        return Ok(());
     }
     Err(ErrorCode::NoQuota.error(format!(
         "organization '{}' has no quota for {} on clusters of its own",
