@@ -29,7 +29,7 @@ pub trait Store: Send + Sync + 'static {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>>;
 
     /// Claims due rows, fairly between organisations.
-    async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch>;
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 
     /// Acquires or renews a lease. `None` while another holder has it.
     async fn lease(

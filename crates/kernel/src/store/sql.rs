@@ -114,9 +114,10 @@ pub fn work_counts<V: Value>() -> Select<V> {
     Select { sql, values: Vec::new() }
 }
 
-// SQLite numbers `$1` and `$2` by their first appearance.
 pub const QUEUE_COLUMNS: &str =
     "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
+
+// SQLite numbers `$1` and `$2` in the order in which they first appear.
 pub const DEPENDENCIES: &str = "SELECT dependency FROM edges WHERE dependent = $1 ORDER BY 1";
 pub const DEPENDENTS: &str = "SELECT dependent FROM edges WHERE dependency = $1 ORDER BY 1";
 pub const COUNTER: &str = "SELECT amount, cap FROM allotments WHERE counter = $1 AND holder = ''";

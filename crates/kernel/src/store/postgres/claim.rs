@@ -60,26 +60,26 @@ const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn claim(
     client: &Pooled,
-    ask: &ClaimRequest,
+    request: &ClaimRequest,
     mut fairness: FairnessCursor,
 ) -> Result<(ClaimBatch, FairnessCursor), Error> {
     let promote = client.prepare_cached(PROMOTE).await?;
     let orgs = client.prepare_cached(ORGS).await?;
-    let now = ask.now.millis();
+    let now = request.now.millis();
     // Pipelined in this order: the later statements see the promoted rows.
     let promoted: [&(dyn ToSql + Sync); 1] = [&now];
     let (_, urgent, normal) = futures::try_join!(
         client.execute(&promote, &promoted),
-        waiting_orgs(client, &orgs, Lane::Urgent, &fairness, ask.slots),
-        waiting_orgs(client, &orgs, Lane::Normal, &fairness, ask.slots_normal),
+        waiting_orgs(client, &orgs, Lane::Urgent, &fairness, request.slots),
+        waiting_orgs(client, &orgs, Lane::Normal, &fairness, request.slots_normal),
     )?;
     let (mut claims, mut unfilled) = (Vec::new(), Vec::new());
     for (lane, orgs, slots) in
-        [(Lane::Urgent, urgent, ask.slots), (Lane::Normal, normal, ask.slots_normal)]
+        [(Lane::Urgent, urgent, request.slots), (Lane::Normal, normal, request.slots_normal)]
     {
-        let (before, slots) = (claims.len(), slots.min(ask.slots - claims.len()));
+        let (before, slots) = (claims.len(), slots.min(request.slots - claims.len()));
         let orgs = &orgs[..orgs.len().min(slots)];
-        take(client, ask, lane, slots, orgs, &mut claims).await?;
+        take(client, request, lane, slots, orgs, &mut claims).await?;
         if claims.len() - before < slots {
             unfilled.push(lane.number());
         }
@@ -88,7 +88,7 @@ pub async fn claim(
         }
     }
     let next = client.prepare_cached(NEXT_DUE).await?;
-    let again = ask.now.plus(SKIPPED_AGAIN).millis();
+    let again = request.now.plus(SKIPPED_AGAIN).millis();
     let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
     Ok((ClaimBatch { claims, next_due: next_due.map(Timestamp) }, fairness))
 }
@@ -112,7 +112,7 @@ async fn waiting_orgs(
 /// First an equal share for each organisation, then the remaining slots.
 async fn take(
     client: &Pooled,
-    ask: &ClaimRequest,
+    request: &ClaimRequest,
     lane: Lane,
     slots: usize,
     orgs: &[String],
@@ -124,11 +124,11 @@ async fn take(
             break;
         }
         let statement = client.prepare_cached(CLAIM).await?;
-        let until = ask.now.plus(ask.lease).millis();
+        let until = request.now.plus(request.lease).millis();
         let rows = client
             .query(
                 &statement,
-                &[&lane.number(), &orgs, &(share as i64), &ask.worker, &until, &(left as i64)],
+                &[&lane.number(), &orgs, &(share as i64), &request.worker, &until, &(left as i64)],
             )
             .await?;
         left -= rows.len();

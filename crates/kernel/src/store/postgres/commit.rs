@@ -50,7 +50,7 @@ pub async fn run(
             let Some(first) = waiting.recv().await else { return };
             changes += first.changes.len();
             batch.push(first);
-            gather(&waiting).await;
+            coalesce(&waiting).await;
             while changes < BATCH_CHANGES_MAX
                 && let Ok(next) = waiting.try_recv()
             {
@@ -59,13 +59,13 @@ pub async fn run(
             }
         }
         let begun = Instant::now();
-        carry_out(&pool, batch, &wakeups).await;
+        commit_batch(&pool, batch, &wakeups).await;
         on_commit(changes, begun.elapsed());
     }
 }
 
 /// Callers whose batch completed come back together: yields so that they can enqueue.
-async fn gather(waiting: &mpsc::Receiver<Waiting>) {
+async fn coalesce(waiting: &mpsc::Receiver<Waiting>) {
     const ROUNDS_MAX: usize = 4;
     for _ in 0..ROUNDS_MAX {
         let before = waiting.len();
@@ -76,7 +76,7 @@ async fn gather(waiting: &mpsc::Receiver<Waiting>) {
     }
 }
 
-async fn carry_out(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
+async fn commit_batch(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
     match with_retries(pool, &batch).await {
         Ok((verdicts, head, woke)) => {
             // The next batch starts while the replies are sent.
@@ -91,7 +91,7 @@ async fn carry_out(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
         // One change cannot be written: the others are committed without it.
         Err(error) if error.class() == Class::Terminal && batch.len() > 1 => {
             for waiting in batch {
-                Box::pin(carry_out(pool, vec![waiting], wakeups)).await;
+                Box::pin(commit_batch(pool, vec![waiting], wakeups)).await;
             }
         }
         Err(error) => {

@@ -12,18 +12,18 @@ use crate::store::sql::{QUEUE_COLUMNS, queue_row};
 /// How many due rows are made ready at a time; the rest follow with the next claim.
 const PROMOTED_MAX: i64 = 1000;
 
-pub fn claim(session: &mut Session<'_>, ask: &ClaimRequest) -> rusqlite::Result<ClaimBatch> {
+pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Result<ClaimBatch> {
     let Session { connection, fence, fairness } = session;
-    promote(connection, ask.now)?;
+    promote(connection, request.now)?;
     let mut claims = Vec::new();
-    for (lane, slots) in [(Lane::Urgent, ask.slots), (Lane::Normal, ask.slots_normal)] {
-        let slots = slots.min(ask.slots - claims.len());
+    for (lane, slots) in [(Lane::Urgent, request.slots), (Lane::Normal, request.slots_normal)] {
+        let slots = slots.min(request.slots - claims.len());
         for mut row in
             pick(connection, lane, slots, &mut fairness.last_org[lane.number() as usize])?
         {
             **fence += 1;
             let due = row.due;
-            row.claim(&ask.worker, **fence, ask.now.plus(ask.lease));
+            row.claim(&request.worker, **fence, request.now.plus(request.lease));
             update_queue(connection, &row)?;
             let QueueRow { key, org, lane, fence, attempt, .. } = row;
             claims.push(Claim { key, org, lane, fence, attempt, due });
