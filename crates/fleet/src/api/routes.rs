@@ -44,23 +44,24 @@ fn service_routes() -> Rows {
     vec![
         Route::public(GET, "", catalogue::root),
         Route::public(GET, "/v1", catalogue::version).document(|_| {
-            Operation::new("getVersionMetadata", "The version of the API")
+            Operation::new("getVersionMetadata", "Returns the version of the API")
                 .returns(200, "VersionMetadata")
         }),
         Route::public(GET, "/v1/openapi", catalogue::openapi),
         Route::public(GET, "/v1/errors", errors::list).document(|_| {
-            Operation::new("getErrors", "All errors that there are")
+            Operation::new("getErrors", "Returns the list of errors")
                 .returns(200, "ErrorList")
                 .tag("errors")
         }),
         Route::public(GET, "/v1/errors/{id}", errors::get).document(|_| {
-            let operation = Operation::new("getErrorById", "An error").returns(200, "Error");
+            let operation =
+                Operation::new("getErrorById", "Returns an error").returns(200, "Error");
             operation.errors(&[404]).tag("errors")
         }),
         Route::public(GET, "/v1/sso_providers", catalogue::sso_providers)
             .only_if(|api| api.kind.has(Extra::SsoProviders))
             .document(|_| {
-                Operation::new("getSsoProviders", "Where to sign in")
+                Operation::new("getSsoProviders", "Returns the sign-in provider")
                     .returns(200, "SsoProvider")
                     .errors(READ)
                     .tag("security")
@@ -68,7 +69,7 @@ fn service_routes() -> Rows {
         Route::new(GET, "/v1/status", Action::Read, catalogue::status)
             .only_if(|api| api.kind.has(Extra::Status))
             .document(|_| {
-                Operation::new("getServiceStatus", "Whether there is room for more")
+                Operation::new("getServiceStatus", "Returns whether the capacity is exhausted")
                     .returns(200, "ServiceStatus")
                     .errors(READ)
             }),
@@ -79,7 +80,7 @@ fn instance_routes() -> Rows {
     vec![
         Route::new(GET, "/v1/{plural}", Action::OrgUser, watch::list_or_watch).document(|api| {
             let (plural, title) = (capitalised(&api.kind.file.plural), &api.kind.file.title);
-            Operation::new(format!("get{plural}"), format!("A list of {title} instances"))
+            Operation::new(format!("get{plural}"), format!("Returns a list of {title} instances"))
                 .query(&["page", "size", "orderBy", "search", "watch", "wait", "after"])
                 .returns(200, &api.kind.file.list)
                 .errors(LISTED)
@@ -94,13 +95,13 @@ fn instance_routes() -> Rows {
         }),
         Route::new(GET, "/v1/{plural}/{id}", Action::OrgUser, instances::get).document(|api| {
             let title = &api.kind.file.title;
-            Operation::new(format!("get{title}ById"), format!("A {title}"))
+            Operation::new(format!("get{title}ById"), format!("Returns a {title}"))
                 .returns(200, instance_name(&api.kind))
                 .errors(FOUND)
         }),
         Route::new(PATCH, "/v1/{plural}/{id}", Action::OrgUser, instances::patch).document(|api| {
             let title = &api.kind.file.title;
-            Operation::new(format!("update{title}ById"), format!("Changes a {title}"))
+            Operation::new(format!("update{title}ById"), format!("Updates a {title}"))
                 .body(format!("{title}UpdateRequest"))
                 .returns(200, instance_name(&api.kind))
                 .errors(WRITTEN)
@@ -118,7 +119,7 @@ fn instance_routes() -> Rows {
             .only_if(|api| api.kind.has(Extra::Promote))
             .document(|api| {
                 let title = &api.kind.file.title;
-                Operation::new(format!("promote{title}"), "Changes its billing model")
+                Operation::new(format!("promote{title}"), "Changes the billing model")
                     .query(&["async"])
                     .body(format!("{title}PromoteRequest"))
                     .returns_value(202, None)
@@ -126,7 +127,7 @@ fn instance_routes() -> Rows {
             }),
         Route::new(GET, "/v1/{plural}/{id}/metrics/query", Action::OrgUser, metrics::query)
             .document(|_| {
-                Operation::new("getMetricsByInstantQuery", "Its metrics")
+                Operation::new("getMetricsByInstantQuery", "Returns current metrics")
                     .query(&["filters"])
                     .returns(200, "MetricsInstantQueryList")
                     .errors(FOUND)
@@ -138,14 +139,14 @@ fn instance_routes() -> Rows {
             metrics::query_range,
         )
         .document(|_| {
-            Operation::new("getMetricsByRangeQuery", "Its metrics over a while")
+            Operation::new("getMetricsByRangeQuery", "Returns metrics over a time range")
                 .query(&["duration", "interval", "filters"])
                 .returns(200, "MetricsRangeQueryList")
                 .errors(WRITTEN)
         }),
         Route::new(GET, "/v1/{plural}/{id}/metrics/federate", Action::OrgMember, metrics::federate)
             .document(|_| {
-                Operation::new("federateMetrics", "Its metrics, for a Prometheus")
+                Operation::new("federateMetrics", "Returns metrics for Prometheus")
                     .returns_value(200, Some(json!({ "type": "string" })))
                     .errors(WRITTEN)
             }),
@@ -155,16 +156,17 @@ fn instance_routes() -> Rows {
 fn catalogue_routes() -> Rows {
     vec![
         Route::new(GET, "/v1/cloud_providers", Action::Read, catalogue::providers).document(|_| {
-            Operation::new("getCloudProviders", "Clouds")
+            Operation::new("getCloudProviders", "Returns the cloud providers")
                 .query(&["page", "size"])
                 .returns(200, "CloudProviderList")
                 .errors(READ)
         }),
         Route::new(GET, "/v1/cloud_providers/{id}/regions", Action::Read, catalogue::regions)
             .document(|api| {
-                let operation = Operation::new("getCloudProviderRegions", "Regions of a cloud")
-                    .returns(200, "CloudRegionList")
-                    .errors(READ);
+                let operation =
+                    Operation::new("getCloudProviderRegions", "Returns the regions of a cloud")
+                        .returns(200, "CloudRegionList")
+                        .errors(READ);
                 if api.kind.has(Extra::InstanceTypes) {
                     operation.query(&["page", "size"])
                 } else {
@@ -180,7 +182,7 @@ fn catalogue_routes() -> Rows {
         .only_if(|api| api.kind.has(Extra::InstanceTypes))
         .document(|api| {
             let (id, title) = ("getInstanceTypesByCloudProviderAndRegion", &api.kind.file.title);
-            Operation::new(id, "What can be had in a region")
+            Operation::new(id, "Returns the instance types and sizes of a region")
                 .returns(200, &format!("Supported{title}InstanceTypesList"))
                 .errors(LISTED)
         }),
@@ -190,7 +192,7 @@ fn catalogue_routes() -> Rows {
 fn account_routes() -> Rows {
     let rows = vec![
         Route::new(GET, "/v1/service_accounts", Action::OrgUser, accounts::list).document(|_| {
-            Operation::new("getServiceAccounts", "Service accounts")
+            Operation::new("getServiceAccounts", "Returns the service accounts")
                 .query(&["client_id"])
                 .returns(200, "ServiceAccountList")
                 .errors(LISTED)
@@ -207,7 +209,7 @@ fn account_routes() -> Rows {
         ),
         Route::new(GET, "/v1/service_accounts/{id}", Action::OrgUser, accounts::get).document(
             |_| {
-                Operation::new("getServiceAccountById", "A service account")
+                Operation::new("getServiceAccountById", "Returns a service account")
                     .returns(200, "ServiceAccount")
                     .errors(WRITTEN)
                     .tag("security")
@@ -227,7 +229,7 @@ fn account_routes() -> Rows {
             accounts::reset,
         )
         .document(|_| {
-            Operation::new("resetServiceAccountCreds", "A new secret for a service account")
+            Operation::new("resetServiceAccountCreds", "Resets the secret of a service account")
                 .returns(200, "ServiceAccount")
                 .errors(WRITTEN)
                 .tag("security")
@@ -239,7 +241,7 @@ fn account_routes() -> Rows {
 fn cluster_routes() -> Rows {
     let rows = vec![
         Route::new(GET, "/v1/clusters", Action::OrgUser, clusters::list).document(|_| {
-            Operation::new("getEnterpriseOsdClusters", "Own clusters")
+            Operation::new("getEnterpriseOsdClusters", "Returns the clusters of the organisation")
                 .returns(200, "EnterpriseClusterList")
                 .errors(LISTED)
                 .tag(CLUSTERS)
@@ -252,13 +254,13 @@ fn cluster_routes() -> Rows {
                 .tag(CLUSTERS)
         }),
         Route::new(GET, "/v1/clusters/{id}", Action::OrgUser, clusters::get).document(|_| {
-            Operation::new("getEnterpriseClusterById", "A cluster")
+            Operation::new("getEnterpriseClusterById", "Returns a cluster")
                 .returns(200, "EnterpriseCluster")
                 .errors(FOUND)
                 .tag(CLUSTERS)
         }),
         Route::new(DELETE, "/v1/clusters/{id}", Action::OrgUser, clusters::delete).document(|_| {
-            Operation::new("deleteEnterpriseClusterById", "Gives a cluster up")
+            Operation::new("deleteEnterpriseClusterById", "Deregisters a cluster")
                 .query(&["async"])
                 .returns(202, "Error")
                 .errors(WRITTEN)
@@ -272,7 +274,7 @@ fn cluster_routes() -> Rows {
         )
         .document(|_| {
             let id = "getEnterpriseClusterAddonParameters";
-            Operation::new(id, "What the agent of a cluster is given")
+            Operation::new(id, "Returns the parameters of a cluster's agent")
                 .returns(200, "EnterpriseClusterAddonParameters")
                 .errors(FOUND)
                 .tag(CLUSTERS)

@@ -7,9 +7,9 @@ use crate::model::cluster::Phase;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// Its provider was asked to create it.
-    Asked,
+    ProvisionRequested,
     /// It exists: its provider created it, or it existed before.
-    Made,
+    Provisioned,
     /// Only its agent is known: there is nothing to create and nothing to install.
     Registered,
     /// Everything that it needs is installed, including its agent.
@@ -17,9 +17,9 @@ pub enum Event {
     AgentReady,
     AgentNotReady,
     /// It could not be created, or not in time.
-    GaveUp,
+    ProvisionFailed,
     /// The spec of a failed cluster was changed.
-    Again,
+    Retried,
     /// Its deletion was requested.
     Delete,
     /// Nothing is left at its provider.
@@ -37,16 +37,18 @@ pub fn next_phase(phase: Phase, event: Event) -> Transition<Phase> {
         (S::Cleanup, E::Cleaned) => Transition::Removed,
         (S::Deprovisioning | S::Cleanup, _) => Transition::None,
         (_, E::Delete) => Transition::To(S::Deprovisioning),
-        (S::Accepted, E::Asked) => Transition::To(S::Provisioning),
-        (S::Accepted | S::Provisioning, E::Made) => Transition::To(S::Provisioned),
+        (S::Accepted, E::ProvisionRequested) => Transition::To(S::Provisioning),
+        (S::Accepted | S::Provisioning, E::Provisioned) => Transition::To(S::Provisioned),
         (S::Accepted | S::Provisioning | S::Provisioned, E::Registered) => {
             Transition::To(S::Waiting)
         }
         (S::Provisioned, E::AgentInstalled) => Transition::To(S::Waiting),
         (S::Waiting, E::AgentReady) => Transition::To(S::Ready),
         (S::Ready, E::AgentNotReady) => Transition::To(S::Waiting),
-        (S::Accepted | S::Provisioning | S::Provisioned, E::GaveUp) => Transition::To(S::Failed),
-        (S::Failed, E::Again) => Transition::To(S::Accepted),
+        (S::Accepted | S::Provisioning | S::Provisioned, E::ProvisionFailed) => {
+            Transition::To(S::Failed)
+        }
+        (S::Failed, E::Retried) => Transition::To(S::Accepted),
         _ => Transition::None,
     }
 }
@@ -56,14 +58,14 @@ mod tests {
     use super::*;
 
     const EVENTS: [Event; 11] = [
-        Event::Asked,
-        Event::Made,
+        Event::ProvisionRequested,
+        Event::Provisioned,
         Event::Registered,
         Event::AgentInstalled,
         Event::AgentReady,
         Event::AgentNotReady,
-        Event::GaveUp,
-        Event::Again,
+        Event::ProvisionFailed,
+        Event::Retried,
         Event::Delete,
         Event::Removed,
         Event::Cleaned,
@@ -74,24 +76,24 @@ mod tests {
         use Event as E;
         use Phase as S;
         &[
-            (S::Accepted, E::Asked, Transition::To(S::Provisioning)),
-            (S::Accepted, E::Made, Transition::To(S::Provisioned)),
+            (S::Accepted, E::ProvisionRequested, Transition::To(S::Provisioning)),
+            (S::Accepted, E::Provisioned, Transition::To(S::Provisioned)),
             (S::Accepted, E::Registered, Transition::To(S::Waiting)),
-            (S::Accepted, E::GaveUp, Transition::To(S::Failed)),
+            (S::Accepted, E::ProvisionFailed, Transition::To(S::Failed)),
             (S::Accepted, E::Delete, Transition::To(S::Deprovisioning)),
-            (S::Provisioning, E::Made, Transition::To(S::Provisioned)),
+            (S::Provisioning, E::Provisioned, Transition::To(S::Provisioned)),
             (S::Provisioning, E::Registered, Transition::To(S::Waiting)),
-            (S::Provisioning, E::GaveUp, Transition::To(S::Failed)),
+            (S::Provisioning, E::ProvisionFailed, Transition::To(S::Failed)),
             (S::Provisioning, E::Delete, Transition::To(S::Deprovisioning)),
             (S::Provisioned, E::Registered, Transition::To(S::Waiting)),
             (S::Provisioned, E::AgentInstalled, Transition::To(S::Waiting)),
-            (S::Provisioned, E::GaveUp, Transition::To(S::Failed)),
+            (S::Provisioned, E::ProvisionFailed, Transition::To(S::Failed)),
             (S::Provisioned, E::Delete, Transition::To(S::Deprovisioning)),
             (S::Waiting, E::AgentReady, Transition::To(S::Ready)),
             (S::Waiting, E::Delete, Transition::To(S::Deprovisioning)),
             (S::Ready, E::AgentNotReady, Transition::To(S::Waiting)),
             (S::Ready, E::Delete, Transition::To(S::Deprovisioning)),
-            (S::Failed, E::Again, Transition::To(S::Accepted)),
+            (S::Failed, E::Retried, Transition::To(S::Accepted)),
             (S::Failed, E::Delete, Transition::To(S::Deprovisioning)),
             (S::Deprovisioning, E::Removed, Transition::To(S::Cleanup)),
             (S::Cleanup, E::Cleaned, Transition::Removed),

@@ -102,18 +102,20 @@ pub fn decide(
     }
     match (cluster.spec.provider, cluster.phase) {
         (Provider::Local, _) => Decision::idle(Requeue::Never),
-        (_, Phase::Failed) if object.generation != object.observed => plan.transition(Event::Again),
+        (_, Phase::Failed) if object.generation != object.observed => {
+            plan.transition(Event::Retried)
+        }
         (_, Phase::Failed) => Decision::idle(Requeue::Never),
         (Provider::Agent | Provider::Enterprise, s) if is_early(s) => {
             plan.with_client(plan.transition_waiting_for(Event::Registered, "its agent to report"))
         }
         (Provider::Standalone, Phase::Accepted | Phase::Provisioning) => {
-            plan.transition(Event::Made)
+            plan.transition(Event::Provisioned)
         }
         (Provider::Terraform, Phase::Accepted) => {
             let mut next = cluster.clone();
             next.status.provider_asked = true;
-            plan.transition_with(next, Event::Asked, "Terraform to make it")
+            plan.transition_with(next, Event::ProvisionRequested, "Terraform to create it")
         }
         (Provider::Terraform, Phase::Provisioning) => plan.provisioning(),
         (_, Phase::Provisioned) => plan.install_agent(),
@@ -146,7 +148,7 @@ impl Plan<'_> {
             };
             set(&mut next.spec.dns_name, dns_name);
             set(&mut next.spec.external_id, external_id);
-            return self.transition_with(next, Event::Made, "");
+            return self.transition_with(next, Event::Provisioned, "");
         }
         if let Some(late) = self.fail_if_overdue() {
             return late;
@@ -190,7 +192,7 @@ impl Plan<'_> {
         };
         let limit_s = self.observed.provision_timeout.as_secs();
         next.status.reason = format!("it was not created within {limit_s} s{why}");
-        Some(self.transition_with(next, Event::GaveUp, ""))
+        Some(self.transition_with(next, Event::ProvisionFailed, ""))
     }
 
     /// Repairs drift of the installation and the client, and detects a silent agent.
@@ -354,7 +356,7 @@ impl Plan<'_> {
         next.phase = phase;
         next.status.since = self.now;
         next.status.waiting_for = waits_for.into();
-        if !matches!(event, Event::GaveUp | Event::Delete) {
+        if !matches!(event, Event::ProvisionFailed | Event::Delete) {
             next.status.reason.clear();
         }
         let change = cluster_change(self.object, &next, phase.label(), self.now);

@@ -118,11 +118,11 @@ fn content(schema: &Value) -> Value {
 
 fn description(status: u16) -> &'static str {
     match status {
-        400 => "What was sent is wrong",
-        401 => "The token is missing or wrong",
+        400 => "The request is invalid",
+        401 => "The token is missing or invalid",
         403 => "Not allowed",
-        404 => "There is no such thing",
-        409 => "There is one already",
-        _ => "An error of the server",
+        404 => "The resource does not exist",
+        409 => "The resource exists already",
+        _ => "Internal error",
     }
 }
