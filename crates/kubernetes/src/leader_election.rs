@@ -175,7 +175,7 @@ impl<A: LeaseApi + ?Sized> LeaderElection<A> {
     }
 
     fn step_down(&self, why: &str) {
-        tracing::warn!(why, holder = self.config.holder, "lost leadership");
+        tracing::warn!(why, lease = %self.config.object_name, holder = self.config.holder, "lost leadership");
         self.leadership.end();
     }
 
@@ -224,7 +224,7 @@ impl<A: LeaseApi + ?Sized> LeaderElection<A> {
         };
         match self.write(lease).await {
             Ok(lease) if requested_at.elapsed() < self.config.renew_deadline => {
-                tracing::info!(holder = self.config.holder, "became leader");
+                tracing::info!(lease = %self.config.object_name, holder = self.config.holder, "became leader");
                 known.lease = Some(lease);
                 self.leadership.extend(requested_at + self.config.renew_deadline, now);
                 self.config.retry_period
