@@ -197,7 +197,7 @@ impl Entitlement<'_> {
         }
     }
 
-    /// The first type with a limit above zero that is no trial.
+    /// The first type with a limit above zero that is not a trial.
     pub fn first_type<'k>(&self, kind: &'k Kind, now: Timestamp) -> Option<&'k InstanceType> {
         let mut billings = kind.billings().filter(|(ty, _)| !ty.trial);
         let found = billings.find(|(ty, b)| self.limit(kind, &ty.id, &b.id, now) > 0);

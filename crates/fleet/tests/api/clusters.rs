@@ -38,7 +38,7 @@ fn says(answer: &Answer) -> (u16, u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_registered_reports_holds_an_instance_and_goes() {
-    let stage = Stage::new().await;
+    let mut stage = Stage::new().await;
     let made = register(&stage, "carol", ID).await;
     assert_eq!(made.status, 200, "{}", made.text);
     let keys: Vec<&String> = made.body.as_object().unwrap().keys().collect();
@@ -112,6 +112,9 @@ async fn a_cluster_is_registered_reports_holds_an_instance_and_goes() {
     let instance = KAFKA.path(&format!("/{id}?async=true"));
     assert_eq!(stage.call("alice", "DELETE", &instance, &Value::Null).await.status, 202);
     agent.make_gone(&id).await;
+    drop(agent);
+    // A worker would remove the cluster between the two requests.
+    stage.stop_workers().await;
     for _ in 0..2 {
         let answer = stage.call("carol", "DELETE", &gone, &Value::Null).await;
         assert_eq!(answer.status, 202, "{}", answer.text);

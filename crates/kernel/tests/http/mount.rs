@@ -316,7 +316,7 @@ async fn the_document_of_a_mounted_api_is_written_from_its_routes() {
         "parameters": [{ "name": "id", "in": "path" }, { "name": "deep", "in": "query" }],
         "responses": {
             "200": { "description": "One of them", "content": content("Vehicle") },
-            "404": { "description": "There is no such thing", "content": content("Error") },
+            "404": { "description": "The resource does not exist", "content": content("Error") },
         },
         "security": [{ "Bearer": [] }],
     } } });

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kernel::Backoff;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::Value;
@@ -49,9 +50,9 @@ struct Page {
     next: Option<i64>,
 }
 
-/// The wait before the connection is tried again; it doubles up to the longest.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_LONGEST: Duration = Duration::from_secs(15);
+/// The delays before a lost connection is opened again.
+const RECONNECT: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
 
 impl Events {
     pub async fn run(self) -> Result<()> {
@@ -112,7 +113,7 @@ impl Events {
             None => Some(self.before_newest(client, self.last.unwrap_or(0)).await?),
         };
         output::say("following; Ctrl-C ends it");
-        let mut retry_after = RETRY_FIRST;
+        let mut failures = 0;
         let mut connected_once = false;
         loop {
             let before = last;
@@ -122,15 +123,13 @@ impl Events {
                 Err(e) => return Err(e),
             };
             if last != before {
-                retry_after = RETRY_FIRST;
+                failures = 0;
             }
             let why = error.map_or("it was closed".into(), |e| e.to_string());
-            output::say(&format!(
-                "connection lost ({why}); reconnecting in {} s",
-                retry_after.as_secs()
-            ));
-            tokio::time::sleep(retry_after).await;
-            retry_after = (retry_after * 2).min(RETRY_LONGEST);
+            let delay = RECONNECT.without_jitter(failures);
+            failures += 1;
+            output::say(&format!("connection lost ({why}); reconnecting in {} s", delay.as_secs()));
+            tokio::time::sleep(delay).await;
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::outbound::{Outbound, Target};
-use kernel::{Error, Result};
+use kernel::{Backoff, Error, Result};
 use parking_lot::Mutex;
 use reqwest::Method;
 use tokio_util::sync::CancellationToken;
@@ -24,8 +24,8 @@ use crate::reporting::report::{ClassReport, PATH, Report, Snapshot, StreamReport
 
 /// The interval of comparisons.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The longest delay of retries.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// The delays after failed reports.
+const RETRIES: Backoff = Backoff { first: INTERVAL, longest: Duration::from_secs(30) };
 /// Limits of one report, so that servers accept it.
 const STREAMS_MAX: usize = 200;
 const BYTES_MAX: usize = 400 << 10;
@@ -77,21 +77,22 @@ impl Reporter {
     /// Runs until `stop`. `acts` says whether this process leads and has listed everything.
     pub async fn run(self, index: &Mutex<Index>, acts: impl Fn() -> bool, stop: CancellationToken) {
         let mut sent = Sent::default();
-        let mut wait = INTERVAL;
-        while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
+        let mut failures = 0;
+        let delay = |failures| tokio::time::sleep(RETRIES.without_jitter(failures));
+        while stop.run_until_cancelled(delay(failures)).await.is_some() {
             if !acts() {
                 // Another leader reports meanwhile, so everything is sent again.
                 sent = Sent::default();
                 continue;
             }
             let sent_all = stop.run_until_cancelled(self.send_changes(index, &mut sent)).await;
-            wait = match sent_all {
+            failures = match sent_all {
                 None => return,
-                Some(Ok(())) => INTERVAL,
+                Some(Ok(())) => 0,
                 Some(Err(error)) => {
                     let causes = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::warn!(%error, cause = causes, "sending a report to the server failed");
-                    (wait * 2).min(RETRY_MAX)
+                    failures + 1
                 }
             };
         }
