@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::blob::BlobWrite;
 use crate::error::Class;
+use crate::telemetry::Trace;
 use crate::{Json, Key, Object, Timestamp};
 
 /// Everything that one decision writes. Built by the API and by the driver, committed by
@@ -14,7 +16,7 @@ pub struct Change {
     /// Makes the change idempotent: a second one with the same command id is refused.
     pub command: Option<CommandRecord>,
     pub write: Option<Write>,
-    /// Builds on the previous change of the same call: refused if that one is.
+    /// Belongs to the previous change of the same call: both are admitted, or both are refused.
     pub follows: bool,
     /// Revisions that the decision read: refused if one of the objects was written since.
     pub expects: Vec<(Key, i64)>,
@@ -30,9 +32,35 @@ pub struct Change {
     pub releases: Vec<Release>,
     /// Leases that must still be held.
     pub leases: Vec<LeaseFence>,
+    pub blobs: Vec<BlobWrite>,
+    pub cursor: Option<CursorMove>,
+    /// `None`: the event that the write implies. Nothing is written without one.
     pub event: Option<EventDraft>,
     pub audit: Option<AuditDraft>,
+    /// What led to the change. `None`: what led to the object's current generation.
+    pub cause: Option<Cause>,
 }
+
+/// What led to a change: the command, and the trace in which it was executed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cause {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// As W3C `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub trace: Option<Trace>,
+}
+
+impl Cause {
+    pub fn is_empty(&self) -> bool {
+        *self == Cause::default()
+    }
+}
+
+/// The most bytes of an object's spec and status together: every event carries the object, and
+/// every informer reads it. Larger data is a blob.
+pub const OBJECT_BYTES_MAX: usize = 512 * 1024;
 
 /// How an object is written. Each variant carries the whole new state, with `revision` as read.
 #[derive(Debug, Clone)]
@@ -49,6 +77,18 @@ impl Write {
         match self {
             Write::Create(object) | Write::Update(object) | Write::Transition(object) => object,
         }
+    }
+
+    /// The event of a write that names none.
+    fn event(&self) -> EventDraft {
+        let object = self.object();
+        let what = match self {
+            Write::Create(_) => "created",
+            _ if object.deleted_at.is_some() => "deleted",
+            Write::Update(_) => "updated",
+            Write::Transition(_) => &object.phase,
+        };
+        EventDraft::for_object(object, what)
     }
 }
 
@@ -150,9 +190,22 @@ impl Wake {
     }
 }
 
+/// Moves the position of a reader of the event log. Refused if a later holder of the reader's lease
+/// has moved it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CursorMove {
+    pub name: String,
+    /// The last event that was read.
+    pub seq: i64,
+    /// What the reader needs to continue, besides the number.
+    pub detail: Json,
+    /// Of the lease under which the reader runs.
+    pub fence: i64,
+}
+
 /// Reserves `amount` of `counter` for `holder`, if the counter stays within its limit. Taking again
 /// replaces the amount. A unique name is a counter with the limit 1.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Take {
     pub counter: String,
     pub holder: String,
@@ -161,7 +214,7 @@ pub struct Take {
 }
 
 /// Releases all that `holder` has of `counter`, if anything.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Release {
     pub counter: String,
     pub holder: String,
@@ -174,13 +227,13 @@ pub struct LeaseFence {
 }
 
 /// The idempotency record of a command.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandRecord {
     /// Includes the sender's subject, so that it is unique per sender.
     pub id: String,
     /// Of the request, so that one id cannot be used for two requests.
     pub digest: String,
-    pub answer: CommandReply,
+    pub reply: CommandReply,
 }
 
 /// The recorded reply to a command.
@@ -209,6 +262,50 @@ impl EventDraft {
             org: object.org.clone(),
             data: None,
         }
+    }
+}
+
+impl Change {
+    /// The approximate bytes that it writes.
+    pub fn bytes(&self) -> usize {
+        let object = self.write.as_ref().map(|write| write.object());
+        let object =
+            object.map_or(0, |object| object.spec.text().len() + object.status.text().len());
+        // The object, and its event.
+        2 * object + self.blobs.iter().map(BlobWrite::bytes).sum::<usize>()
+    }
+
+    /// The event of the change: its own, or the one that follows from what it writes. A change that
+    /// only moves work or positions has none.
+    pub fn event(&self) -> Option<EventDraft> {
+        if let Some(event) = &self.event {
+            return Some(event.clone());
+        }
+        if let Some(write) = &self.write {
+            return Some(write.event());
+        }
+        let plain = |kind: &str, subject: Key, org: &str| EventDraft {
+            kind: kind.into(),
+            subject,
+            org: org.into(),
+            data: Some(Json::default()),
+        };
+        match &self.work {
+            Some(Work::Pause { key, org, .. }) => {
+                return Some(plain("mainstay.work.paused", key.clone(), org));
+            }
+            Some(Work::Resume { key }) => {
+                return Some(plain("mainstay.work.resumed", key.clone(), ""));
+            }
+            _ => {}
+        }
+        if let Some(blob) = self.blobs.first() {
+            return Some(plain("mainstay.blob.written", blob.key().clone(), ""));
+        }
+        let counters = self.takes.first().map(|take| &take.counter);
+        let counters = counters.or(self.releases.first().map(|release| &release.counter));
+        let subject = self.command.as_ref().map(|command| &command.digest).or(counters)?;
+        Some(plain("mainstay.command.executed", Key::new("command", subject), ""))
     }
 }
 
@@ -253,9 +350,11 @@ pub enum Refusal {
     Limit { counter: String, used: i64, limit: i64, asked: i64 },
     #[error("{0} is held by another worker now")]
     FenceLost(String),
+    #[error("{key}: spec and status have {bytes} bytes, the limit is {OBJECT_BYTES_MAX}")]
+    TooLarge { key: Key, bytes: usize },
     /// The same command was executed before, with this reply.
     #[error("command {id} was executed before")]
-    Repeated { id: String, answer: CommandReply },
+    Repeated { id: String, reply: CommandReply },
     #[error("command id {id} was used for a different request")]
     Mismatch { id: String },
 }
@@ -264,6 +363,7 @@ impl Refusal {
     pub fn class(&self) -> Class {
         match self {
             Refusal::Missing(_) => Class::NotFound,
+            Refusal::TooLarge { .. } => Class::Invalid,
             Refusal::Stale { .. }
             | Refusal::Exists(_)
             | Refusal::Limit { .. }

@@ -8,6 +8,7 @@ pub mod admission;
 pub mod ambient;
 pub mod app;
 pub mod backoff;
+pub mod blob;
 pub mod change;
 pub mod driver;
 pub mod error;

@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::change::{AuditDraft, EventDraft};
+use crate::blob::BlobWrite;
+use crate::change::{AuditDraft, Cause, Change, CommandRecord, EventDraft, Release, Take, Work};
+use crate::telemetry::Trace;
 use crate::{Json, Key, Timestamp};
 
 /// An event with its position in the log.
@@ -16,6 +18,77 @@ pub struct Event {
     pub org: String,
     pub at: Timestamp,
     pub data: Json,
+    pub cause: Cause,
+    /// What else its change wrote; none for most transitions.
+    pub effects: Option<Effects>,
+}
+
+impl Event {
+    /// The effects as they are stored.
+    pub fn effects_text(&self) -> Option<String> {
+        let effects = self.effects.as_ref()?;
+        Some(serde_json::to_string(effects).expect("our own types serialise"))
+    }
+}
+
+/// What a change wrote apart from the object in its event's data. Together they say all of it but
+/// queue rows, leases and cursors, so that the log can be replayed into an empty store.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Effects {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depends_on: Option<Vec<Key>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub takes: Vec<Take>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<Release>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandRecord>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<BlobEffect>,
+    /// The reason for which work was paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
+}
+
+/// A blob that was written, or removed if there is no digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlobEffect {
+    pub key: Key,
+    /// None: all blobs of the object were removed.
+    pub name: Option<String>,
+    pub digest: Option<String>,
+}
+
+impl Effects {
+    pub fn of(change: &Change) -> Option<Effects> {
+        let blob = |write: &BlobWrite| match write {
+            BlobWrite::Put { key, name, data, .. } => BlobEffect {
+                key: key.clone(),
+                name: Some(name.clone()),
+                digest: Some(data.digest.clone()),
+            },
+            BlobWrite::Remove { key, name } => {
+                BlobEffect { key: key.clone(), name: name.clone(), digest: None }
+            }
+        };
+        let paused = match &change.work {
+            Some(Work::Pause { reason, .. }) => Some(reason.clone()),
+            _ => None,
+        };
+        let effects = Effects {
+            depends_on: change.depends_on.clone(),
+            takes: change.takes.clone(),
+            releases: change.releases.clone(),
+            command: change.command.clone(),
+            blobs: change.blobs.iter().map(blob).collect(),
+            paused,
+            resumed: matches!(change.work, Some(Work::Resume { .. })),
+        };
+        (effects != Effects::default()).then_some(effects)
+    }
 }
 
 /// [`Event`] as CloudEvents 1.0 in its JSON form.
@@ -32,6 +105,12 @@ pub struct CloudEvent {
     /// Extension attributes: the position in the log, and the organisation.
     pub sequence: i64,
     pub org: String,
+    /// Extension attributes: what led to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commandid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub traceparent: Option<Trace>,
     pub data: Json,
 }
 
@@ -47,6 +126,8 @@ impl From<Event> for CloudEvent {
             datacontenttype: "application/json".into(),
             sequence: event.seq,
             org: event.org,
+            commandid: event.cause.command,
+            traceparent: event.cause.trace,
             data: event.data,
         }
     }
@@ -97,10 +178,11 @@ impl Default for LogHeads {
 }
 
 impl LogHeads {
-    pub fn append_event(&mut self, draft: &EventDraft, data: Json, at: Timestamp) -> Event {
+    pub fn append_event(&mut self, draft: EventDraft, data: Json, at: Timestamp) -> Event {
         self.event_seq += 1;
-        let EventDraft { kind, subject, org, .. } = draft.clone();
-        Event { seq: self.event_seq, kind, subject, org, at, data }
+        let EventDraft { kind, subject, org, .. } = draft;
+        let (cause, effects) = (Cause::default(), None);
+        Event { seq: self.event_seq, kind, subject, org, at, data, cause, effects }
     }
 
     pub fn append_audit(&mut self, entry: AuditDraft, at: Timestamp) -> AuditEntry {

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::change::Cause;
 use crate::{Error, Timestamp};
 
 /// Identifies an object: `kind/id`, as in `widget/cq1v0c8h5g2s73d1q8pg`.
@@ -146,6 +147,9 @@ pub struct Object {
     pub updated_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+    /// What led to the current generation.
+    #[serde(default, skip_serializing_if = "Cause::is_empty")]
+    pub cause: Cause,
 }
 
 impl Object {
@@ -174,6 +178,7 @@ impl Object {
             created_at: now,
             updated_at: now,
             deleted_at: None,
+            cause: Cause::default(),
         }
     }
 

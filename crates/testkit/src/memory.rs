@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use kernel::admission::{BatchState, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind};
-use kernel::change::{Change, CommandRecord, Verdict, Work};
+use kernel::blob::{BlobInfo, StoredBlob};
+use kernel::change::{Change, CommandRecord, CursorMove, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
-use kernel::store::{Store, Wakeups, WorkCount, WorkFilter};
+use kernel::store::{Purge, Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
-/// What the real stores keep in their eight tables.
+/// What the real stores keep in their tables.
 #[derive(Debug, Default, Clone)]
 pub struct Tables {
     pub objects: BTreeMap<Key, (i64, Object)>,
@@ -22,6 +24,8 @@ pub struct Tables {
     pub holds: BTreeMap<(String, String), i64>,
     pub leases: BTreeMap<String, Lease>,
     pub commands: BTreeMap<String, (Timestamp, CommandRecord)>,
+    pub blobs: BTreeMap<(Key, String), (BlobInfo, Bytes)>,
+    pub cursors: BTreeMap<String, CursorMove>,
     pub events: Vec<Event>,
     pub audit: Vec<AuditEntry>,
     pub head: LogHeads,
@@ -111,6 +115,16 @@ impl Tables {
                 rows.leases.insert(name.clone(), lease.clone());
             }
         }
+        for place in &touched.blobs {
+            if let Some((info, _)) = self.blobs.get(place) {
+                rows.blobs.insert(place.clone(), Tracked::loaded(info.version));
+            }
+        }
+        for name in &touched.cursors {
+            if let Some(cursor) = self.cursors.get(name) {
+                rows.cursors.insert(name.clone(), Tracked::loaded(cursor.clone()));
+            }
+        }
         for id in &touched.commands {
             if let Some((_, command)) = self.commands.get(id) {
                 rows.commands.insert(id.clone(), Tracked::loaded(command.clone()));
@@ -136,6 +150,19 @@ impl Tables {
         put(&mut self.queue, rows.queue);
         put(&mut self.counters, rows.counters);
         put(&mut self.holds, rows.holds);
+        put(&mut self.cursors, rows.cursors);
+        for (key, name) in rows.blob_removals {
+            self.blobs.retain(|(of, named), _| {
+                *of != key || name.as_ref().is_some_and(|name| name != named)
+            });
+        }
+        for ((key, name), blob) in rows.blob_data {
+            let place = (key.clone(), name.clone());
+            let version = rows.blobs.get(&place).and_then(|tracked| tracked.after).unwrap_or(1);
+            let StoredBlob { digest, size, sealed, parts, data } = blob;
+            let info = BlobInfo { key, name, version, digest, size, sealed, parts, at: now };
+            self.blobs.insert(place, (info, data));
+        }
         for (id, tracked) in rows.commands {
             if tracked.changed()
                 && let Some(command) = tracked.after
@@ -375,6 +402,24 @@ impl Store for Memory {
         Ok(self.tables.lock().commands.get(id).map(|(_, command)| command.clone()))
     }
 
+    async fn blob(&self, key: &Key, name: &str) -> Result<Option<(BlobInfo, Bytes)>> {
+        Ok(self.tables.lock().blobs.get(&(key.clone(), name.to_owned())).cloned())
+    }
+
+    async fn blobs(&self, key: &Key) -> Result<Vec<BlobInfo>> {
+        let tables = self.tables.lock();
+        let of_key = tables.blobs.iter().filter(|((of, _), _)| of == key);
+        Ok(of_key.map(|(_, (info, _))| info.clone()).collect())
+    }
+
+    async fn cursor(&self, name: &str) -> Result<Option<CursorMove>> {
+        Ok(self.tables.lock().cursors.get(name).cloned())
+    }
+
+    async fn cursors(&self) -> Result<Vec<CursorMove>> {
+        Ok(self.tables.lock().cursors.values().cloned().collect())
+    }
+
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         let tables = self.tables.lock();
         let events =
@@ -429,27 +474,44 @@ impl Store for Memory {
         Ok(counts.into_iter().map(count).collect())
     }
 
-    async fn purge(
-        &self,
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-    ) -> Result<usize> {
+    async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize> {
         let tables = &mut *self.tables.lock();
         let newest = tables.head.event_seq;
-        let first = tables.events.iter().take(limit).filter(|event| event.seq < newest);
-        let old = first.enumerate().filter(|(_, event)| event.at < events_before).last();
-        let old = old.map_or(0, |(place, _)| place + 1);
-        tables.events.drain(..old);
+        let read = tables.cursors.values().map(|cursor| cursor.seq).min().unwrap_or(newest);
+        let mut old = 0;
+        for (before, last) in [(purge.events_before, read), (purge.unread_events_before, newest)] {
+            let first = tables.events.iter().take(limit);
+            let first = first.enumerate().take_while(|(_, e)| e.seq < newest && e.seq <= last);
+            let gone = first.filter(|(_, event)| event.at < before).last();
+            let gone = gone.map_or(0, |(place, _)| place + 1);
+            tables.events.drain(..gone);
+            old += gone;
+        }
+        let needed: Vec<&Key> =
+            tables.edges.values().flatten().chain(tables.queue.keys()).collect();
+        let deleted =
+            |object: &Object| object.deleted_at.is_some_and(|at| at < purge.deleted_before);
+        let deleted: Vec<Key> = tables
+            .objects
+            .iter()
+            .filter(|(key, (_, object))| deleted(object) && !needed.contains(key))
+            .map(|(key, _)| key.clone())
+            .take(limit)
+            .collect();
+        for key in &deleted {
+            tables.objects.remove(key);
+            tables.edges.remove(key);
+            tables.blobs.retain(|(of, _), _| of != key);
+        }
         let gone: Vec<String> = tables
             .commands
             .iter()
-            .filter(|(_, (at, _))| *at < commands_before)
+            .filter(|(_, (at, _))| *at < purge.commands_before)
             .map(|(id, _)| id.clone())
             .take(limit)
             .collect();
         gone.iter().for_each(|id| drop(tables.commands.remove(id)));
-        Ok(old + gone.len())
+        Ok(old + gone.len() + deleted.len())
     }
 
     async fn ping(&self) -> Result<()> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use kernel::Store;
+use kernel::store::Purge;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
+use kernel::{Store, Timestamp};
 
 use crate::Memory;
 use crate::postgres::Database;
@@ -76,4 +77,14 @@ macro_rules! on_every_store {
             })*
         }
     };
+}
+
+/// What is old for a purge of events and commands alone.
+pub fn old(events: Timestamp, commands: Timestamp) -> Purge {
+    Purge {
+        events_before: events,
+        unread_events_before: Timestamp(0),
+        commands_before: commands,
+        deleted_before: Timestamp(0),
+    }
 }

@@ -1,10 +1,11 @@
-//! Purges old events and commands, in small batches, on one replica at a time.
+//! Purges old events, commands and deleted objects, in small batches, on one replica at a time.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::store::Purge;
 use crate::{Ambient, Result, Store, Timestamp};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -12,13 +13,17 @@ use crate::{Ambient, Result, Store, Timestamp};
 pub struct Retention {
     /// How long events are kept.
     pub events_days: u64,
+    /// How long events are kept that a reader, such as a sink, has not read yet.
+    pub unread_events_days: u64,
     /// How long a command id is remembered.
     pub commands_days: u64,
+    /// How long deleted objects can still be read and found.
+    pub deleted_days: u64,
 }
 
 impl Default for Retention {
     fn default() -> Retention {
-        Retention { events_days: 30, commands_days: 7 }
+        Retention { events_days: 30, unread_events_days: 90, commands_days: 7, deleted_days: 90 }
     }
 }
 
@@ -61,12 +66,20 @@ async fn round(
     if store.lease("retention", name, now, now.plus(EVERY)).await?.is_none() {
         return Ok(());
     }
-    while !stop.is_cancelled() {
-        let gone =
-            store.purge(ago(config.events_days), ago(config.commands_days), ROWS_AT_ONCE).await?;
-        if gone < ROWS_AT_ONCE {
-            break;
-        }
+    let purge = Purge {
+        events_before: ago(config.events_days),
+        unread_events_before: ago(config.unread_events_days.max(config.events_days)),
+        commands_before: ago(config.commands_days),
+        deleted_before: ago(config.deleted_days),
+    };
+    while !stop.is_cancelled() && store.purge(&purge, ROWS_AT_ONCE).await? >= ROWS_AT_ONCE {}
+    let oldest = store.first_event().await?.unwrap_or(0);
+    for cursor in store.cursors().await?.iter().filter(|cursor| cursor.seq + 1 < oldest) {
+        tracing::warn!(
+            reader = cursor.name,
+            lost = oldest - 1 - cursor.seq,
+            "purged events that a reader had not read: it was away longer than retention.unread_events_days"
+        );
     }
     Ok(())
 }

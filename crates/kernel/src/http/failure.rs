@@ -112,6 +112,7 @@ fn code(error: &Error) -> &'static str {
             Refusal::FenceLost(_) => "fence_lost",
             Refusal::Repeated { .. } => "repeated",
             Refusal::Mismatch { .. } => "mismatch",
+            Refusal::TooLarge { .. } => "too_large",
         },
         other => other.class().label(),
     }

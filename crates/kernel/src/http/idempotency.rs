@@ -88,7 +88,7 @@ impl Idempotent {
         let Some((id, digest)) = &self.command else { return Ok(None) };
         match store.command(id).await? {
             None => Ok(None),
-            Some(done) if done.digest == *digest => Ok(Some(respond(&done.answer, true))),
+            Some(done) if done.digest == *digest => Ok(Some(respond(&done.reply, true))),
             Some(done) => Err(Refusal::Mismatch { id: done.id }.into()),
         }
     }
@@ -96,7 +96,7 @@ impl Idempotent {
     /// Returns the record for the change that carries the request out.
     pub fn command(&self, reply: &CommandReply) -> Option<CommandRecord> {
         let (id, digest) = self.command.clone()?;
-        Some(CommandRecord { id, digest, answer: reply.clone() })
+        Some(CommandRecord { id, digest, reply: reply.clone() })
     }
 }
 
@@ -110,7 +110,7 @@ pub async fn commit_idempotent(
     change.command = idempotent.command(&reply);
     match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
         Ok(_) => Ok(respond(&reply, false)),
-        Err(Error::Refused(Refusal::Repeated { answer: before, .. })) => Ok(respond(&before, true)),
+        Err(Error::Refused(Refusal::Repeated { reply: before, .. })) => Ok(respond(&before, true)),
         Err(error) => Err(error),
     }
 }

@@ -10,17 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use serde::Serialize;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::admission::{Counter, Lease};
-use crate::change::{Accepted, Change, CommandRecord, Verdict};
+use crate::blob::BlobInfo;
+use crate::change::{Accepted, Change, CommandRecord, CursorMove, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
 use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
 
-/// Batch operations over the eight tables. SQLite, PostgreSQL and the simulator's in-memory store
+/// Batch operations over the tables. SQLite, PostgreSQL and the simulator's in-memory store
 /// pass the same suite.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -56,6 +58,14 @@ pub trait Store: Send + Sync + 'static {
     async fn counter(&self, name: &str) -> Result<Option<Counter>>;
     async fn command(&self, id: &str) -> Result<Option<CommandRecord>>;
 
+    /// One part of a blob; [`crate::blob::Blobs`] reads all of it.
+    async fn blob(&self, key: &Key, name: &str) -> Result<Option<(BlobInfo, Bytes)>>;
+    /// The blobs of an object, by name.
+    async fn blobs(&self, key: &Key) -> Result<Vec<BlobInfo>>;
+    /// The position of a reader of the event log.
+    async fn cursor(&self, name: &str) -> Result<Option<CursorMove>>;
+    async fn cursors(&self) -> Result<Vec<CursorMove>>;
+
     /// Events after `after`, in order, at most `limit`.
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>>;
     /// The number of the oldest event that is kept; `None` if there are none.
@@ -71,13 +81,8 @@ pub trait Store: Send + Sync + 'static {
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
 
-    /// Deletes older events and commands, at most `limit` rows of each. Returns how many.
-    async fn purge(
-        &self,
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-    ) -> Result<usize>;
+    /// Deletes old rows, at most `limit` of each table. Returns how many.
+    async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize>;
 
     /// Proves that the store can be written and read.
     async fn ping(&self) -> Result<()>;
@@ -86,6 +91,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// A description for people: `SQLite at …`.
     fn describe(&self) -> String;
+}
+
+/// What is old.
+#[derive(Debug, Clone, Copy)]
+pub struct Purge {
+    /// Events that no cursor still has to read.
+    pub events_before: Timestamp,
+    /// Events, even if a cursor has not read them.
+    pub unread_events_before: Timestamp,
+    pub commands_before: Timestamp,
+    /// Deleted objects on which nothing depends, with their blobs.
+    pub deleted_before: Timestamp,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -195,6 +212,38 @@ async fn ask<R, T>(
     let (reply, answer) = oneshot::channel();
     requests.send(request(reply)).await.map_err(|_| stopped())?;
     answer.await.map_err(|_| stopped())?
+}
+
+/// The most changes and bytes of one transaction, so that a commit stays short.
+const BATCH_CHANGES_MAX: usize = 512;
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Splits the changes of one call so that each part fits into a transaction. Changes that belong
+/// together stay together.
+fn parts(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    if changes.len() < 2 {
+        return vec![changes];
+    }
+    let mut parts: Vec<Vec<Change>> = vec![Vec::new()];
+    let (mut count, mut bytes) = (0, 0);
+    let mut groups: Vec<Vec<Change>> = Vec::new();
+    for change in changes {
+        match groups.last_mut() {
+            Some(group) if change.follows => group.push(change),
+            _ => groups.push(vec![change]),
+        }
+    }
+    for group in groups {
+        let size: usize = group.iter().map(Change::bytes).sum();
+        let full = count + group.len() > BATCH_CHANGES_MAX || bytes + size > BATCH_BYTES_MAX;
+        if full && count > 0 {
+            parts.push(Vec::new());
+            (count, bytes) = (0, 0);
+        }
+        (count, bytes) = (count + group.len(), bytes + size);
+        parts.last_mut().expect("it is never empty").extend(group);
+    }
+    parts
 }
 
 /// Commits one change. A refusal is an error.

@@ -1,13 +1,16 @@
 //! The SQL that both databases share: reads of the logs and the queue, and how rows become values.
 
+use axum::body::Bytes;
 use rusqlite::types::FromSql as FromSqlite;
 use tokio_postgres::types::FromSql as FromPostgres;
 
 use super::{WorkCount, WorkFilter};
 use crate::admission::Lease;
-use crate::change::{AuditDraft, CommandRecord, CommandReply, Lane};
+use crate::blob::BlobInfo;
+use crate::change::{AuditDraft, Cause, CommandRecord, CommandReply, CursorMove, Lane};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::queue::{QueueRow, State};
+use crate::telemetry::Trace;
 use crate::{Json, Key, Object, Timestamp};
 
 /// A parameter of one database's statements, and how its dialect differs.
@@ -71,8 +74,9 @@ pub fn events<V: Value>(from: &str, after: i64, filter: &EventFilter, limit: usi
     conditions.and("seq > ?", after);
     conditions.maybe("subject = ?", filter.subject.clone().map(String::from));
     conditions.maybe("org = ?", filter.org.clone());
-    conditions.maybe(&format!("{} = ?", V::kind_of("subject")), filter.kind.clone());
-    let select = format!("SELECT seq, type, subject, org, at, data FROM {from}");
+    conditions.maybe("kind = ?", filter.kind.clone());
+    let select =
+        format!("SELECT seq, type, subject, org, at, data, command, trace, effects FROM {from}");
     conditions.order_by(&select, "seq", limit)
 }
 
@@ -125,6 +129,12 @@ pub const COMMAND: &str = "SELECT id, digest, status, body FROM commands WHERE i
 pub const LEASE: &str = "SELECT holder, fence, until FROM leases WHERE name = $1";
 pub const UNLEASE: &str = "UPDATE leases SET until = 0 WHERE name = $1 AND fence = $2";
 pub const LOG_HEADS: &str = "SELECT event_seq, audit_seq, audit_hash FROM meta";
+pub const BLOB: &str = "SELECT key, name, version, digest, size, sealed, parts, at, data FROM blobs
+     WHERE key = $1 AND name = $2";
+pub const BLOBS: &str = "SELECT key, name, version, digest, size, sealed, parts, at FROM blobs
+     WHERE key = $1 ORDER BY name";
+pub const CURSORS: &str = "SELECT name, seq, detail, fence FROM cursors ORDER BY name";
+pub const CURSOR: &str = "SELECT name, seq, detail, fence FROM cursors WHERE name = $1";
 pub const FIRST_EVENT: &str = "SELECT min(seq) FROM events";
 
 /// A row of either database.
@@ -174,6 +184,10 @@ pub fn object<R: Row>(row: &R) -> Result<(i64, Object), R::Error> {
         created_at: row.time(13)?,
         updated_at: row.time(14)?,
         deleted_at: row.maybe_time(15)?,
+        cause: match row.text(16)? {
+            "{}" => Cause::default(),
+            cause => serde_json::from_str(cause).unwrap_or_default(),
+        },
     };
     Ok((row.value(0)?, object))
 }
@@ -210,8 +224,8 @@ pub fn lease<R: Row>(row: &R) -> Result<Lease, R::Error> {
 
 pub fn command<R: Row>(row: &R) -> Result<CommandRecord, R::Error> {
     let status = u16::try_from(row.value::<i32>(2)?).unwrap_or(500);
-    let answer = CommandReply { status, body: row.json(3)? };
-    Ok(CommandRecord { id: row.value(0)?, digest: row.value(1)?, answer })
+    let reply = CommandReply { status, body: row.json(3)? };
+    Ok(CommandRecord { id: row.value(0)?, digest: row.value(1)?, reply })
 }
 
 pub fn log_heads<R: Row>(row: &R) -> Result<LogHeads, R::Error> {
@@ -226,6 +240,38 @@ pub fn event<R: Row>(row: &R) -> Result<Event, R::Error> {
         org: row.value(3)?,
         at: row.time(4)?,
         data: row.json(5)?,
+        cause: Cause {
+            command: row.value(6)?,
+            trace: row.value::<Option<String>>(7)?.and_then(|text| Trace::parse(&text)),
+        },
+        effects: row.value::<Option<String>>(8)?.and_then(|text| serde_json::from_str(&text).ok()),
+    })
+}
+
+pub fn blob_info<R: Row>(row: &R) -> Result<BlobInfo, R::Error> {
+    Ok(BlobInfo {
+        key: row.key(0)?,
+        name: row.value(1)?,
+        version: row.value(2)?,
+        digest: row.value(3)?,
+        size: row.value(4)?,
+        sealed: row.value(5)?,
+        parts: row.value(6)?,
+        at: row.time(7)?,
+    })
+}
+
+/// A blob and its data.
+pub fn blob<R: Row>(row: &R) -> Result<(BlobInfo, Bytes), R::Error> {
+    Ok((blob_info(row)?, row.value::<Vec<u8>>(8)?.into()))
+}
+
+pub fn cursor<R: Row>(row: &R) -> Result<CursorMove, R::Error> {
+    Ok(CursorMove {
+        name: row.value(0)?,
+        seq: row.value(1)?,
+        detail: row.json(2)?,
+        fence: row.value(3)?,
     })
 }
 

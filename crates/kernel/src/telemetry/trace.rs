@@ -3,6 +3,7 @@
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
 };
+use serde::{Deserialize, Serialize};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::Ambient;
@@ -12,7 +13,8 @@ tokio::task_local! {
 }
 
 /// A position in a trace: the content of a `traceparent` header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Trace {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
@@ -98,6 +100,19 @@ impl Trace {
 impl std::fmt::Display for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(std::str::from_utf8(&self.text()).expect("it is ASCII"))
+    }
+}
+
+impl TryFrom<String> for Trace {
+    type Error = &'static str;
+    fn try_from(text: String) -> Result<Trace, &'static str> {
+        Trace::parse(&text).ok_or("must be a W3C traceparent")
+    }
+}
+
+impl From<Trace> for String {
+    fn from(trace: Trace) -> String {
+        trace.to_string()
     }
 }
 

@@ -92,7 +92,7 @@ async fn purged_events_are_reported_and_not_skipped(fresh: &Fresh) {
     eventually("the clock has moved on", async || server.now() > cut).await;
     server.transition("a", "again").await;
     let before = all().await.pop().unwrap().at;
-    server.store.purge(before, Timestamp(0), 100).await.unwrap();
+    server.store.purge(&testkit::stores::old(before, Timestamp(0)), 100).await.unwrap();
     let oldest = server.store.first_event().await.unwrap().expect("one is left");
     assert!(oldest > 1);
     let gone = server.get("admin", "/api/v1/events?after=0").await;

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use kernel::blob::{BlobInfo, BlobWrite, StoredBlob};
 use kernel::change::{
-    CommandRecord, CommandReply, LeaseFence, Outcome, Release, Take, Verdict, Wake, Work, Write,
+    Cause, CommandRecord, CommandReply, CursorMove, LeaseFence, Outcome, Release, Take, Verdict,
+    Wake, Work, Write,
 };
 use kernel::log::{AuditFilter, EventFilter};
 use kernel::queue::QueueRow;
@@ -36,6 +38,10 @@ struct Draft {
     takes: Vec<(u8, u8, i64, i64)>,
     releases: Vec<(u8, u8)>,
     lease: Option<i64>,
+    /// How, of which object, which blob.
+    blob: Option<(u8, u8, u8)>,
+    /// Which cursor, with which fence.
+    cursor: Option<(u8, i64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -60,9 +66,11 @@ fn draft() -> impl Strategy<Value = Draft> {
         vec((0..3_u8, 0..3_u8, 0..5_i64, 0..8_i64), 0..3),
         vec((0..3_u8, 0..3_u8), 0..2),
         weighted(0.1, 1..3_i64),
+        weighted(0.3, (0..4_u8, 0..4_u8, 0..2_u8)),
+        weighted(0.2, (0..2_u8, 0..3_i64)),
     );
     (first, second).prop_map(|((command, write, expects, depends_on, work), second)| {
-        let (wakes, wakes_neighbours, takes, releases, lease) = second;
+        let (wakes, wakes_neighbours, takes, releases, lease, blob, cursor) = second;
         Draft {
             command,
             write,
@@ -74,6 +82,8 @@ fn draft() -> impl Strategy<Value = Draft> {
             takes,
             releases,
             lease,
+            blob,
+            cursor,
         }
     })
 }
@@ -115,7 +125,7 @@ impl Draft {
             command: self.command.map(|(id, digest)| CommandRecord {
                 id: id.to_string(),
                 digest: digest.to_string(),
-                answer: CommandReply { status: 200, body: Json::encode(&n) },
+                reply: CommandReply { status: 200, body: Json::encode(&n) },
             }),
             expects: self.expects.iter().map(|(which, revision)| (id(*which), *revision)).collect(),
             depends_on: target
@@ -148,7 +158,37 @@ impl Draft {
             event: write.as_ref().map(|write| EventDraft::for_object(write.object(), "changed")),
             audit: target.as_ref().map(|target| audit("change", target)),
             write,
+            blobs: self.blob.iter().map(|(how, of, name)| blob(*how, id(*of), *name, n)).collect(),
+            cursor: self.cursor.map(|(name, fence)| CursorMove {
+                name: name.to_string(),
+                seq: n as i64,
+                detail: Json::encode(&n),
+                fence,
+            }),
+            cause: (n % 2 == 0).then(|| Cause { command: Some(n.to_string()), trace: None }),
         }
+    }
+}
+
+fn blob(how: u8, key: Key, name: u8, n: usize) -> BlobWrite {
+    let name = name.to_string();
+    let put = |expected| BlobWrite::Put {
+        key: key.clone(),
+        name: name.clone(),
+        expected,
+        data: StoredBlob {
+            digest: format!("digest {n}"),
+            size: n as i64,
+            sealed: n % 2 == 1,
+            parts: 1,
+            data: vec![7; n].into(),
+        },
+    };
+    match how {
+        0 => put(None),
+        1 => put(Some(0)),
+        2 => put(Some(1)),
+        _ => BlobWrite::Remove { name: (n % 2 == 0).then(|| name.clone()), key },
     }
 }
 
@@ -210,6 +250,8 @@ struct CacheUpdate {
     queue: Vec<QueueRow>,
     counters: Vec<Option<kernel::admission::Counter>>,
     commands: Vec<Option<CommandRecord>>,
+    blobs: Vec<Vec<BlobInfo>>,
+    cursors: Vec<CursorMove>,
     events: Vec<kernel::log::Event>,
     audit: Vec<kernel::log::AuditEntry>,
     head: kernel::log::LogHeads,
@@ -232,7 +274,13 @@ async fn snapshot(store: &dyn Store) -> CacheUpdate {
         counters.push(store.counter(&n.to_string()).await.unwrap());
         commands.push(store.command(&n.to_string()).await.unwrap());
     }
+    let mut blobs = Vec::new();
+    for key in &keys {
+        blobs.push(store.blobs(key).await.unwrap());
+    }
     CacheUpdate {
+        blobs,
+        cursors: store.cursors().await.unwrap(),
         objects: store.get(&keys).await.unwrap(),
         edges,
         queue,
@@ -252,6 +300,8 @@ impl CacheUpdate {
         assert_eq!(self.queue, other.queue, "after {after:?}");
         assert_eq!(self.counters, other.counters, "after {after:?}");
         assert_eq!(self.commands, other.commands, "after {after:?}");
+        assert_eq!(self.blobs, other.blobs, "after {after:?}");
+        assert_eq!(self.cursors, other.cursors, "after {after:?}");
         assert_eq!(self.events, other.events, "after {after:?}");
         assert_eq!(self.audit, other.audit, "after {after:?}");
         assert_eq!(self.head, other.head, "after {after:?}");
@@ -330,6 +380,32 @@ proptest! {
                 one_by_one.queue.iter_mut().for_each(|row| row.org.clear());
                 at_once.queue.iter_mut().for_each(|row| row.org.clear());
                 one_by_one.assert_is(&at_once, op);
+            }
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1000))]
+
+    #[test]
+    fn changes_that_belong_together_are_admitted_or_refused_together(ops in ops()) {
+        wait(async {
+            let memory = std::sync::Arc::new(Memory::default());
+            let mut subject = Subject::new(memory.clone()).await;
+            for op in &ops {
+                let Op::Commit(drafts) = op else {
+                    subject.claim().await;
+                    continue;
+                };
+                let mut changes = subject.changes(drafts);
+                changes.iter_mut().skip(1).for_each(|change| change.follows = true);
+                let before = memory.tables();
+                let verdicts = memory.commit_all(changes, subject.now).await.unwrap();
+                if verdicts.iter().any(Result::is_err) {
+                    assert!(verdicts.iter().all(Result::is_err), "{verdicts:?}");
+                    assert_eq!(format!("{before:?}"), format!("{:?}", memory.tables()));
+                }
             }
         });
     }

@@ -124,14 +124,14 @@ async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
     let store = &*fresh.store;
     let with = |id: &str, digest: &str, body: &str| {
         let answer = CommandReply { status: 202, body: Json::encode(body) };
-        let command = CommandRecord { id: "alice/1".into(), digest: digest.into(), answer };
+        let command = CommandRecord { id: "alice/1".into(), digest: digest.into(), reply: answer };
         Change { command: Some(command), ..create(widget(id, "acme")) }
     };
     let batch = vec![with("a", "d1", "first"), with("b", "d1", "second")];
     let verdicts = store.commit_all(batch, NOW).await.unwrap();
     assert!(verdicts[0].is_ok());
     let answer = CommandReply { status: 202, body: Json::encode("first") };
-    let repeated = Err(Refusal::Repeated { id: "alice/1".into(), answer: answer.clone() });
+    let repeated = Err(Refusal::Repeated { id: "alice/1".into(), reply: answer.clone() });
     assert_eq!(verdicts[1], repeated);
     assert_eq!(
         commit(store, with("a", "d1", "third")).await,
@@ -142,8 +142,8 @@ async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
         commit(store, with("c", "d2", "other")).await,
         Err(Refusal::Mismatch { id: "alice/1".into() })
     );
-    assert_eq!(store.command("alice/1").await.unwrap().unwrap().answer, answer);
-    store.purge(NOW, later(1), 100).await.unwrap();
+    assert_eq!(store.command("alice/1").await.unwrap().unwrap().reply, answer);
+    store.purge(&testkit::stores::old(NOW, later(1)), 100).await.unwrap();
     assert_eq!(store.command("alice/1").await.unwrap(), None, "forgotten after its time");
 }
 

@@ -145,7 +145,7 @@ async fn what_went_while_events_were_forgotten_is_gone_from_the_copy(fresh: &Fre
     update(&**store, "goes", |object| object.deleted_at = Some(NOW)).await;
     let stays = update(&**store, "stays", |object| object.name = "still".into()).await;
     commit(&**store, gadget("last")).await.unwrap();
-    store.purge(later(1), NOW, 100).await.unwrap();
+    store.purge(&testkit::stores::old(later(1), NOW), 100).await.unwrap();
     assert_eq!(store.first_event().await.unwrap(), Some(5));
     let _following = follow(&informer);
     informer.catch_up().await.unwrap();

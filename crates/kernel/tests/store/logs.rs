@@ -102,10 +102,18 @@ async fn an_event_holds_the_object_as_it_was_written(fresh: &Fresh) {
 
 async fn old_events_are_forgotten_but_never_the_newest(fresh: &Fresh) {
     write_from_everywhere(fresh, 1, 5).await;
-    assert_eq!(fresh.store.purge(NOW, NOW, 100).await.unwrap(), 0, "not old enough");
-    assert_eq!(fresh.store.purge(later(1), NOW, 2).await.unwrap(), 2, "no more than asked");
+    assert_eq!(
+        fresh.store.purge(&testkit::stores::old(NOW, NOW), 100).await.unwrap(),
+        0,
+        "not old enough"
+    );
+    assert_eq!(
+        fresh.store.purge(&testkit::stores::old(later(1), NOW), 2).await.unwrap(),
+        2,
+        "no more than asked"
+    );
     assert_eq!(fresh.store.first_event().await.unwrap(), Some(3));
-    fresh.store.purge(later(1), NOW, 100).await.unwrap();
+    fresh.store.purge(&testkit::stores::old(later(1), NOW), 100).await.unwrap();
     assert_eq!(fresh.store.first_event().await.unwrap(), Some(5));
     let accepted = commit(&*fresh.store, create(widget("x", "acme"))).await.unwrap();
     assert_eq!(accepted.event, Some(6), "numbers go on");
@@ -116,7 +124,7 @@ async fn a_clock_that_ran_ahead_leaves_no_gap_in_what_is_kept(fresh: &Fresh) {
         let change = create(widget(&n.to_string(), "acme"));
         fresh.store.commit_all(vec![change], later(at)).await.unwrap();
     }
-    assert_eq!(fresh.store.purge(later(100), NOW, 100).await.unwrap(), 4);
+    assert_eq!(fresh.store.purge(&testkit::stores::old(later(100), NOW), 100).await.unwrap(), 4);
     let kept = fresh.store.events(0, &EventFilter::default(), 100).await.unwrap();
     let kept: Vec<i64> = kept.iter().map(|event| event.seq).collect();
     assert_eq!(kept, [5, 6, 7], "whatever came before something old is older");
@@ -219,7 +227,7 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
             assert_eq!(newest.first().map(|entry| entry.seq), expected.last().copied());
         }
     }
-    fresh.store.purge(later(1), NOW, 16_500).await.unwrap();
+    fresh.store.purge(&testkit::stores::old(later(1), NOW), 16_500).await.unwrap();
     let filter = EventFilter { subject: Some(key("a")), ..Default::default() };
     let left = fresh.store.events(0, &filter, 20_000).await.unwrap();
     assert_eq!(left.first().map(|event| event.seq), Some(16_501));

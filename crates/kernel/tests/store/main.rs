@@ -4,6 +4,7 @@
 
 mod allotments;
 mod batches;
+mod blobs;
 mod changes;
 mod informer;
 mod logs;

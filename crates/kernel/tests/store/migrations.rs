@@ -25,7 +25,7 @@ async fn replicas_that_start_at_once_make_one_database() {
     let client = database.client().await;
     let count = async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()";
-    assert_eq!(count(tables).await, 9, "the eight tables and meta");
+    assert_eq!(count(tables).await, 11, "the ten tables and meta");
     assert_eq!(count("SELECT version FROM meta").await, postgres::VERSION);
     for (n, replica) in replicas.iter().enumerate() {
         commit(replica, create(widget(&n.to_string(), "acme"))).await.unwrap();
@@ -133,7 +133,8 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
          INSERT INTO objects_text (rowid, words, tags) VALUES (1, 'old one team core', '');
          INSERT INTO queue VALUES ('widget/old', 'acme', 1, 2, 0, 5000, 0, 7, 'w', NULL, '');
          INSERT INTO allotments VALUES ('quota', '', 2, 5), ('quota', 'widget/old', 2, 0);
-         UPDATE meta SET fence = 7;",
+         INSERT INTO events VALUES (1, 'mainstay.widget.ready', 'widget/old', 'acme', 2000, '{}');
+         UPDATE meta SET fence = 7, event_seq = 1;",
     )
     .unwrap();
     drop(file);
@@ -144,9 +145,47 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
     let found = store.find(&kernel::ObjectQuery::parse("old").unwrap()).await.unwrap();
     assert_eq!(found.objects, [object]);
     assert_eq!(store.counter("quota").await.unwrap().map(|counter| counter.used), Some(2));
+    let widgets = EventFilter { kind: Some("widget".into()), ..EventFilter::default() };
+    assert_eq!(store.events(0, &widgets, 9).await.unwrap().len(), 1, "found by its kind");
     let claim = store.claim(ask(1, NOW)).await.unwrap().claims.remove(0);
     assert_eq!((claim.key, claim.attempt, claim.fence > 7), (key("old"), 1, true));
     let file = rusqlite::Connection::open(&path).unwrap();
     let version: i64 = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     assert_eq!(version, sqlite::VERSION);
+}
+
+/// Written with the tables of version 1 as they were shipped, whatever the present version is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_database_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
+    let Some(database) = Database::create().await else { return };
+    let client = database.client().await;
+    client
+        .batch_execute(
+            "CREATE TABLE meta (id integer PRIMARY KEY CHECK (id = 1), version bigint NOT NULL,
+                 event_seq bigint NOT NULL, audit_seq bigint NOT NULL, audit_hash text NOT NULL);
+             INSERT INTO meta VALUES (1, 1, 2, 0, repeat('0', 64));",
+        )
+        .await
+        .unwrap();
+    client.batch_execute(include_str!("../../src/store/postgres/0001.sql")).await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
+                 words, generation, observed, revision, created_at, updated_at)
+             VALUES ('widget/old', 'widget', 'acme', 'alice', 'Old one', '', 'ready', '{}', '{}', '{}',
+                 '', 1, 1, 4, 1000, 2000);
+             INSERT INTO events VALUES (1, 'mainstay.widget.ready', 'widget/old', 'acme', 2000, '{}'),
+                 (2, 'mainstay.gadget.ready', 'gadget/x', 'acme', 2000, '{}');",
+        )
+        .await
+        .unwrap();
+    let store = Postgres::open(database.url(), uncounted()).await.unwrap();
+    let object = store.get(&[key("old")]).await.unwrap().remove(0);
+    assert_eq!((object.name.as_str(), object.revision), ("Old one", 4));
+    let widgets = EventFilter { kind: Some("widget".into()), ..EventFilter::default() };
+    assert_eq!(store.events(0, &widgets, 9).await.unwrap().len(), 1, "found by its kind");
+    let kinds: String = client.query_one("SELECT kinds::text FROM meta", &[]).await.unwrap().get(0);
+    assert_eq!(kinds, "{\"gadget\": 2, \"widget\": 1}");
+    commit(&store, create(widget("new", "acme"))).await.unwrap();
+    assert_eq!(store.head().await.unwrap().event_seq, 3);
 }

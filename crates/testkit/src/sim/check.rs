@@ -86,7 +86,7 @@ fn acknowledged(tables: &Tables, ledger: &Ledger) -> Result<(), Broken> {
     }
     // Every object was made by one command; the ones without an acknowledgement by a lost answer.
     let made = tables.commands.values().filter(|(_, command)| command.digest == "create");
-    let made: Vec<Key> = made.filter_map(|(_, command)| command.answer.body.parse().ok()).collect();
+    let made: Vec<Key> = made.filter_map(|(_, command)| command.reply.body.parse().ok()).collect();
     hold!(
         made.len() == tables.objects.len(),
         "{} commands made {} objects",
@@ -103,7 +103,7 @@ fn acknowledged(tables: &Tables, ledger: &Ledger) -> Result<(), Broken> {
     let commands = tables.commands.values().filter(|(_, command)| command.digest == "change");
     let mut changes: BTreeMap<Key, i64> = BTreeMap::new();
     for (_, command) in commands {
-        if let Ok(key) = command.answer.body.parse::<Key>() {
+        if let Ok(key) = command.reply.body.parse::<Key>() {
             *changes.entry(key).or_default() += 1;
         }
     }

@@ -93,12 +93,12 @@ async fn until_known(
         };
         match sent {
             Ok(key) => return Some(key),
-            Err(Error::Refused(Refusal::Repeated { answer, .. })) => {
+            Err(Error::Refused(Refusal::Repeated { reply: answer, .. })) => {
                 return answer.body.parse().ok();
             }
             Err(Error::Unavailable { .. } | Error::Refused(Refusal::Stale { .. })) => {}
             // Refused now; but an earlier sending may have been carried out.
-            Err(_) => return store.command(command).await.ok()??.answer.body.parse().ok(),
+            Err(_) => return store.command(command).await.ok()??.reply.body.parse().ok(),
         }
         if world.calm.is_cancelled() {
             return None;
@@ -109,7 +109,7 @@ async fn until_known(
 
 fn command(id: &str, digest: &str, key: &Key) -> CommandRecord {
     let answer = CommandReply { status: 202, body: Json::encode(key) };
-    CommandRecord { id: id.into(), digest: digest.into(), answer }
+    CommandRecord { id: id.into(), digest: digest.into(), reply: answer }
 }
 
 async fn create(

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use kernel::admission::{Counter, Lease};
-use kernel::change::{Change, CommandRecord, Verdict};
+use kernel::blob::BlobInfo;
+use kernel::change::{Change, CommandRecord, CursorMove, Verdict};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow};
-use kernel::store::{Store, Wakeups, WorkCount, WorkFilter};
+use kernel::store::{Purge, Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Error, Key, Object, Result, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -132,6 +134,22 @@ impl Store for Flaky {
         self.read().await?.command(id).await
     }
 
+    async fn blob(&self, key: &Key, name: &str) -> Result<Option<(BlobInfo, Bytes)>> {
+        self.read().await?.blob(key, name).await
+    }
+
+    async fn blobs(&self, key: &Key) -> Result<Vec<BlobInfo>> {
+        self.read().await?.blobs(key).await
+    }
+
+    async fn cursor(&self, name: &str) -> Result<Option<CursorMove>> {
+        self.read().await?.cursor(name).await
+    }
+
+    async fn cursors(&self) -> Result<Vec<CursorMove>> {
+        self.read().await?.cursors().await
+    }
+
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         self.read().await?.events(after, filter, limit).await
     }
@@ -160,13 +178,8 @@ impl Store for Flaky {
         self.read().await?.work_counts().await
     }
 
-    async fn purge(
-        &self,
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-    ) -> Result<usize> {
-        self.read().await?.purge(events_before, commands_before, limit).await
+    async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize> {
+        self.read().await?.purge(purge, limit).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -79,7 +79,8 @@ impl Step {
         audit: Option<AuditDraft>,
     ) -> Result<bool> {
         let answer = CommandReply { status: 200, body: Json::encode(what) };
-        let command = CommandRecord { id: self.command_id(id), digest: String::new(), answer };
+        let command =
+            CommandRecord { id: self.command_id(id), digest: String::new(), reply: answer };
         let change = Change { command: Some(command), audit, ..Change::default() };
         match commit(store, change, now).await {
             Ok(_) => Ok(true),
@@ -95,7 +96,7 @@ impl Step {
         id: &str,
     ) -> Result<Option<T>> {
         let command = store.command(&self.command_id(id)).await?;
-        command.map(|command| command.answer.body.parse()).transpose()
+        command.map(|command| command.reply.body.parse()).transpose()
     }
 }
 

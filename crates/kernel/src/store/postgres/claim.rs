@@ -1,4 +1,4 @@
-//! Claims due rows, fairly between organisations; leases; purging.
+//! Claims due rows, fairly between organisations; leases.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -178,30 +178,4 @@ pub async fn lease(
     ];
     let taken = client.execute(sql, params).await?;
     Ok((taken == 1).then_some(next))
-}
-
-/// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
-/// before an old one are old too, whatever the clock said: there are no gaps.
-pub async fn purge(
-    client: &Pooled,
-    events_before: Timestamp,
-    commands_before: Timestamp,
-    limit: usize,
-) -> Result<usize, Error> {
-    let limit = limit as i64;
-    let events = client
-        .execute(
-            "DELETE FROM events WHERE seq <= (
-                 SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT $2) AS first WHERE at < $1)
-                 AND seq < (SELECT max(seq) FROM events)",
-            &[&events_before.millis(), &limit],
-        )
-        .await?;
-    let commands = client
-        .execute(
-            "DELETE FROM commands WHERE id IN (SELECT id FROM commands WHERE at < $1 LIMIT $2)",
-            &[&commands_before.millis(), &limit],
-        )
-        .await?;
-    Ok((events + commands) as usize)
 }

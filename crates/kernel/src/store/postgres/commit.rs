@@ -23,11 +23,9 @@ use crate::admission::{NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
 use crate::error::chain;
 use crate::log::LogHeads;
-use crate::store::{OnCommit, Wakeups, sql};
+use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, OnCommit, Wakeups, sql};
 use crate::{Class, Error, Result, Timestamp};
 
-/// The most changes per transaction.
-const BATCH_CHANGES_MAX: usize = 512;
 /// How often a batch that collided with another replica's is retried.
 const TRIES: usize = 10;
 
@@ -37,6 +35,12 @@ pub struct Waiting {
     pub reply: oneshot::Sender<Result<Vec<Verdict>>>,
 }
 
+impl Waiting {
+    fn bytes(&self) -> usize {
+        self.changes.iter().map(Change::bytes).sum()
+    }
+}
+
 pub async fn run(
     pool: Pool,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>,
@@ -44,17 +48,20 @@ pub async fn run(
     on_commit: OnCommit,
 ) {
     loop {
-        let (mut batch, mut changes) = (Vec::new(), 0);
+        let (mut batch, mut changes, mut bytes) = (Vec::new(), 0, 0);
         {
             let mut waiting = waiting.lock().await;
             let Some(first) = waiting.recv().await else { return };
             changes += first.changes.len();
+            bytes += first.bytes();
             batch.push(first);
             coalesce(&waiting).await;
             while changes < BATCH_CHANGES_MAX
+                && bytes < BATCH_BYTES_MAX
                 && let Ok(next) = waiting.try_recv()
             {
                 changes += next.changes.len();
+                bytes += next.bytes();
                 batch.push(next);
             }
         }

@@ -44,6 +44,8 @@ pub async fn rows(
             allotments(client, &sql.allotments_lock, touched),
             over(client, &sql.leases_lock, touched.leases.iter().map(String::as_str).collect()),
             over(client, &sql.commands_load, touched.commands.iter().map(String::as_str).collect()),
+            blobs(client, &sql.blobs_lock, touched),
+            over(client, &sql.cursors_lock, touched.cursors.iter().map(String::as_str).collect()),
         )
     };
     let (objects, others) =
@@ -73,9 +75,9 @@ pub async fn rows(
 fn fill(
     rows: &mut BatchState,
     objects: Vec<Row>,
-    others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
+    others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
 ) -> Result<(), Error> {
-    let (queued, allotted, leased, commanded) = others;
+    let (queued, allotted, leased, commanded, blobs, cursors) = others;
     for row in &objects {
         rows.objects.insert(row.key(0)?, Tracked::loaded(row.value(1)?));
     }
@@ -94,6 +96,12 @@ fn fill(
     for row in &leased {
         rows.leases.insert(row.value(3)?, sql::lease(row)?);
     }
+    for row in &blobs {
+        rows.blobs.insert((row.key(0)?, row.value(1)?), Tracked::loaded(row.value(2)?));
+    }
+    for row in &cursors {
+        rows.cursors.insert(row.value(0)?, Tracked::loaded(sql::cursor(row)?));
+    }
     for row in &commanded {
         rows.commands.insert(row.value(0)?, Tracked::loaded(sql::command(row)?));
     }
@@ -107,6 +115,15 @@ async fn over(client: &Pooled, statement: &Statement, set: Vec<&str>) -> Result<
 
 fn texts(keys: &BTreeSet<Key>) -> Vec<&str> {
     keys.iter().map(Key::as_str).collect()
+}
+
+async fn blobs(client: &Pooled, sql: &Statement, touched: &RowSet) -> Result<Vec<Row>, Error> {
+    if touched.blobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places = touched.blobs.iter().map(|(key, name)| (key.as_str(), name.as_str()));
+    let (keys, names): (Vec<&str>, Vec<&str>) = places.unzip();
+    client.query(sql, &[&keys, &names]).await
 }
 
 async fn allotments(

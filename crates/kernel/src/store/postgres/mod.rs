@@ -7,6 +7,7 @@ mod connect;
 mod head_reader;
 mod listen;
 mod load;
+mod purge;
 mod read;
 mod save;
 mod schema;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use deadpool_postgres::{Object as Pooled, Pool};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -24,9 +26,10 @@ use tokio_postgres::{Error as PgError, Row};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::sql::{self, Row as _, Select};
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
+use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
 use crate::admission::{Counter, Lease};
-use crate::change::{Change, CommandRecord, Verdict};
+use crate::blob::BlobInfo;
+use crate::change::{Change, CommandRecord, CursorMove, Verdict};
 use crate::error::chain;
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
@@ -131,7 +134,12 @@ fn failed(error: PgError) -> Error {
 #[async_trait]
 impl Store for Postgres {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        ask(&self.commits, |reply| commit::Waiting { changes, now, reply }).await
+        let mut verdicts = Vec::with_capacity(changes.len());
+        for changes in parts(changes) {
+            let commit = |reply| commit::Waiting { changes, now, reply };
+            verdicts.extend(ask(&self.commits, commit).await?);
+        }
+        Ok(verdicts)
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
@@ -188,6 +196,26 @@ impl Store for Postgres {
         rows.first().map(sql::command).transpose().map_err(failed)
     }
 
+    async fn blob(&self, key: &Key, name: &str) -> Result<Option<(BlobInfo, Bytes)>> {
+        let rows = self.query(sql::BLOB, &[&key.as_str(), &name]).await?;
+        rows.first().map(sql::blob).transpose().map_err(failed)
+    }
+
+    async fn blobs(&self, key: &Key) -> Result<Vec<BlobInfo>> {
+        let rows = self.query(sql::BLOBS, &[&key.as_str()]).await?;
+        rows.iter().map(sql::blob_info).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn cursor(&self, name: &str) -> Result<Option<CursorMove>> {
+        let rows = self.query(sql::CURSOR, &[&name]).await?;
+        rows.first().map(sql::cursor).transpose().map_err(failed)
+    }
+
+    async fn cursors(&self) -> Result<Vec<CursorMove>> {
+        let rows = self.query(sql::CURSORS, &[]).await?;
+        rows.iter().map(sql::cursor).collect::<Result<_, _>>().map_err(failed)
+    }
+
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         self.select(sql::events("events", after, filter, limit), sql::event).await
     }
@@ -219,14 +247,8 @@ impl Store for Postgres {
         self.select(sql::work_counts(), sql::work_count).await
     }
 
-    async fn purge(
-        &self,
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-    ) -> Result<usize> {
-        let client = self.client().await?;
-        claim::purge(&client, events_before, commands_before, limit).await.map_err(failed)
+    async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize> {
+        purge::purge(&self.client().await?, purge, limit).await.map_err(failed)
     }
 
     async fn ping(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::Key;
 use crate::query::ObjectQuery;
 use crate::store::sql::{Select, Value, Where};
 
-const COLUMNS: &str = "num, key, org, owner, name, description, phase, labels::text, spec::text, status::text, generation, observed, revision, created_at, updated_at, deleted_at";
+const COLUMNS: &str = "num, key, org, owner, name, description, phase, labels::text, spec::text, status::text, generation, observed, revision, created_at, updated_at, deleted_at, cause";
 
 /// A value of a query.
 pub struct Param(pub Box<dyn ToSql + Sync + Send>);

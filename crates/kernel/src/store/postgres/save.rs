@@ -1,5 +1,7 @@
 //! Writes the result of a batch with one statement per table and kind of write.
 
+use std::collections::BTreeMap;
+
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Statement};
@@ -8,7 +10,7 @@ use super::statements::Statements;
 use crate::admission::{BatchState, NumberedLogs, WriteKind};
 use crate::log::LogHeads;
 use crate::queue::QueueRow;
-use crate::{Object, Timestamp};
+use crate::{Key, Object, Timestamp};
 
 type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
@@ -55,6 +57,8 @@ pub async fn rows(
         queue(client, sql, rows),
         allotments(client, sql, rows),
         commands(client, sql, rows, now),
+        blobs(client, sql, rows, now),
+        cursors(client, sql, rows),
     )?;
     Ok(())
 }
@@ -80,6 +84,7 @@ async fn objects(client: &Pooled, sql: &Statement, all: Vec<&Object>) -> Result<
         list(&all, |o| o.created_at.millis()),
         list(&all, |o| o.updated_at.millis()),
         list(&all, |o| o.deleted_at.map(Timestamp::millis)),
+        list(&all, |o| serde_json::to_string(&o.cause).expect("two strings serialise")),
     ];
     run(client, sql, all.len(), columns).await
 }
@@ -208,11 +213,54 @@ async fn commands(
     let columns = columns![
         list(&all, |command| command.id.as_str()),
         list(&all, |command| command.digest.as_str()),
-        list(&all, |command| i32::from(command.answer.status)),
-        list(&all, |command| command.answer.body.text()),
+        list(&all, |command| i32::from(command.reply.status)),
+        list(&all, |command| command.reply.body.text()),
         now.millis(),
     ];
     run(client, &sql.commands_insert, all.len(), columns).await
+}
+
+async fn blobs(
+    client: &Pooled,
+    sql: &Statements,
+    rows: &BatchState,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (keys, names): (Vec<&str>, Vec<Option<&str>>) =
+        rows.blob_removals.iter().map(|(key, name)| (key.as_str(), name.as_deref())).unzip();
+    let puts: Vec<_> = rows.blob_data.iter().collect();
+    let puts: Vec<_> = puts.iter().collect();
+    let version = |place: &(Key, String)| {
+        rows.blobs.get(place).and_then(|tracked| tracked.after).unwrap_or(1)
+    };
+    let columns = columns![
+        list(&puts, |(place, _)| place.0.as_str()),
+        list(&puts, |(place, _)| place.1.as_str()),
+        list(&puts, |(place, _)| version(place)),
+        list(&puts, |(_, blob)| blob.digest.as_str()),
+        list(&puts, |(_, blob)| blob.size),
+        list(&puts, |(_, blob)| blob.sealed),
+        list(&puts, |(_, blob)| blob.parts),
+        list(&puts, |(_, blob)| blob.data.as_ref()),
+        now.millis(),
+    ];
+    futures::try_join!(
+        run(client, &sql.blobs_remove, keys.len(), columns![keys, names]),
+        run(client, &sql.blobs_put, puts.len(), columns),
+    )?;
+    Ok(())
+}
+
+async fn cursors(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(), Error> {
+    let moved = rows.cursors.values().filter(|tracked| tracked.changed());
+    let moved: Vec<_> = moved.filter_map(|tracked| tracked.after.as_ref()).collect();
+    let columns = columns![
+        list(&moved, |cursor| cursor.name.as_str()),
+        list(&moved, |cursor| cursor.seq),
+        list(&moved, |cursor| cursor.detail.text()),
+        list(&moved, |cursor| cursor.fence),
+    ];
+    run(client, &sql.cursors_put, moved.len(), columns).await
 }
 
 pub async fn logs(
@@ -230,6 +278,10 @@ pub async fn logs(
         list(&events, |event| event.org.as_str()),
         list(&events, |event| event.at.millis()),
         list(&events, |event| event.data.text()),
+        list(&events, |event| event.subject.kind()),
+        list(&events, |event| event.cause.command.as_deref()),
+        list(&events, |event| event.cause.trace.map(|trace| trace.to_string())),
+        list(&events, |event| event.effects_text()),
     ];
     let audit_columns = columns![
         list(&audit, |audit| audit.seq),
@@ -245,7 +297,10 @@ pub async fn logs(
         list(&audit, |audit| audit.entry.after.text()),
         list(&audit, |audit| audit.hash.as_str()),
     ];
-    let head = columns![head.event_seq, head.audit_seq, head.audit_hash.as_str()];
+    let newest: BTreeMap<&str, i64> =
+        events.iter().map(|event| (event.subject.kind(), event.seq)).collect();
+    let newest = serde_json::to_string(&newest).expect("a map of numbers serialises");
+    let head = columns![head.event_seq, head.audit_seq, head.audit_hash.as_str(), newest];
     futures::try_join!(
         run(client, &sql.events_insert, events.len(), event_columns),
         run(client, &sql.audit_insert, audit.len(), audit_columns),

@@ -29,30 +29,34 @@ statements! {
         WHERE (counter, holder) IN (SELECT * FROM unnest($1::text[], $2::text[]))
         ORDER BY counter, holder FOR UPDATE",
     leases_lock: "SELECT holder, fence, until, name FROM leases WHERE name = ANY($1) ORDER BY name FOR SHARE",
+    blobs_lock: "SELECT key, name, version FROM blobs
+        WHERE (key, name) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+        ORDER BY key, name FOR UPDATE",
+    cursors_lock: "SELECT name, seq, detail, fence FROM cursors WHERE name = ANY($1) ORDER BY name FOR UPDATE",
     commands_load: "SELECT id, digest, status, body FROM commands WHERE id = ANY($1)",
     head_lock: "SELECT event_seq, audit_seq, audit_hash FROM meta FOR UPDATE",
-    head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3",
+    head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3, kinds = kinds || $4::text::jsonb",
     create: "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
-            words, generation, observed, revision, created_at, updated_at, deleted_at)
+            words, generation, observed, revision, created_at, updated_at, deleted_at, cause)
         SELECT key, kind, org, owner, name, description, phase, labels::jsonb, spec::json, status::json,
             array_to_tsvector(array_remove(string_to_array(words, ' '), '')), generation, observed, revision, created_at,
-            updated_at, deleted_at
+            updated_at, deleted_at, cause
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[],
-            $15::bigint[], $16::bigint[], $17::bigint[])
+            $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
         AS new (key, kind, org, owner, name, description, phase, labels, spec, status, words, generation,
-            observed, revision, created_at, updated_at, deleted_at)",
+            observed, revision, created_at, updated_at, deleted_at, cause)",
     update: "UPDATE objects SET kind = new.kind, org = new.org, owner = new.owner, name = new.name,
             description = new.description, phase = new.phase, labels = new.labels::jsonb,
             spec = new.spec::json, status = new.status::json,
             words = array_to_tsvector(array_remove(string_to_array(new.words, ' '), '')), generation = new.generation,
             observed = new.observed, revision = new.revision, created_at = new.created_at,
-            updated_at = new.updated_at, deleted_at = new.deleted_at
+            updated_at = new.updated_at, deleted_at = new.deleted_at, cause = new.cause
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[],
-            $15::bigint[], $16::bigint[], $17::bigint[])
+            $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
         AS new (key, kind, org, owner, name, description, phase, labels, spec, status, words, generation,
-            observed, revision, created_at, updated_at, deleted_at)
+            observed, revision, created_at, updated_at, deleted_at, cause)
         WHERE objects.key = new.key",
     transition: "UPDATE objects SET phase = new.phase, status = new.status::json, observed = new.observed,
             revision = new.revision, updated_at = new.updated_at
@@ -82,8 +86,21 @@ statements! {
     commands_insert: "INSERT INTO commands
         SELECT id, digest, status, body, $5 FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[])
         AS new (id, digest, status, body)",
-    events_insert: "INSERT INTO events
-        SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[])",
+    events_insert: "INSERT INTO events (seq, type, subject, org, at, data, kind, command, trace, effects)
+        SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::text[])",
+    blobs_remove: "DELETE FROM blobs USING unnest($1::text[], $2::text[]) AS gone (key, name)
+        WHERE blobs.key = gone.key AND (gone.name IS NULL OR blobs.name = gone.name)",
+    blobs_put: "INSERT INTO blobs
+        SELECT key, name, version, digest, size, sealed, parts, $9, data
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::boolean[],
+            $7::integer[], $8::bytea[]) AS new (key, name, version, digest, size, sealed, parts, data)
+        ON CONFLICT (key, name) DO UPDATE SET version = excluded.version, digest = excluded.digest,
+            size = excluded.size, sealed = excluded.sealed, parts = excluded.parts, at = excluded.at,
+            data = excluded.data",
+    cursors_put: "INSERT INTO cursors
+        SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[])
+        ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, detail = excluded.detail, fence = excluded.fence",
     audit_insert: "INSERT INTO audit
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])",

@@ -13,7 +13,7 @@ use crate::store::sql::{QUEUE_COLUMNS, queue_row};
 const PROMOTED_MAX: i64 = 1000;
 
 pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Result<ClaimBatch> {
-    let Session { connection, fence, fairness } = session;
+    let Session { connection, fence, fairness, .. } = session;
     promote(connection, request.now)?;
     let mut claims = Vec::new();
     for (lane, slots) in [(Lane::Urgent, request.slots), (Lane::Normal, request.slots_normal)] {

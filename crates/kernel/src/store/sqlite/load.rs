@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::admission::{BatchState, Counter, Lease, RowSet, Tracked};
-use crate::change::CommandRecord;
+use crate::change::{CommandRecord, CursorMove};
 use crate::log::LogHeads;
 use crate::store::sql::{self, QUEUE_COLUMNS, Row as _};
 use crate::{Json, Key};
@@ -71,6 +71,17 @@ pub fn rows(connection: &Connection, touched: &RowSet) -> rusqlite::Result<Batch
             rows.leases.insert(name.clone(), lease);
         }
     }
+    for (key, name) in &touched.blobs {
+        let sql = "SELECT version FROM blobs WHERE key = ?1 AND name = ?2";
+        if let Some(version) = one(connection, sql, [key.as_str(), name], |row| row.get(0))? {
+            rows.blobs.insert((key.clone(), name.clone()), Tracked::loaded(version));
+        }
+    }
+    for name in &touched.cursors {
+        if let Some(found) = cursor(connection, name)? {
+            rows.cursors.insert(name.clone(), Tracked::loaded(found));
+        }
+    }
     for id in &touched.commands {
         if let Some(command) = command(connection, id)? {
             rows.commands.insert(id.clone(), Tracked::loaded(command));
@@ -100,6 +111,10 @@ pub fn lease(connection: &Connection, name: &str) -> rusqlite::Result<Option<Lea
 
 pub fn command(connection: &Connection, id: &str) -> rusqlite::Result<Option<CommandRecord>> {
     one(connection, sql::COMMAND, [id], |row| sql::command(row))
+}
+
+pub fn cursor(connection: &Connection, name: &str) -> rusqlite::Result<Option<CursorMove>> {
+    one(connection, sql::CURSOR, [name], |row| sql::cursor(row))
 }
 
 pub fn head(connection: &Connection) -> rusqlite::Result<LogHeads> {

@@ -5,6 +5,7 @@ mod checkpoint;
 mod claim;
 mod load;
 mod log_index;
+mod purge;
 mod read;
 mod save;
 mod schema;
@@ -15,15 +16,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use parking_lot::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use tokio::sync::mpsc;
 
 use super::sql::{self, Select};
-use super::{OnCommit, Store, Wakeups, WorkCount, WorkFilter, ask};
+use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
 use crate::admission::{Counter, Lease};
-use crate::change::{Change, CommandRecord, Verdict};
+use crate::blob::BlobInfo;
+use crate::change::{Change, CommandRecord, CursorMove, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
@@ -213,7 +216,12 @@ impl Readers {
 #[async_trait]
 impl Store for Sqlite {
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
-        ask(self.ops(), |reply| Op::Commit(Commit { changes, now, reply })).await
+        let mut verdicts = Vec::with_capacity(changes.len());
+        for changes in parts(changes) {
+            let commit = |reply| Op::Commit(Commit { changes, now, reply });
+            verdicts.extend(ask(self.ops(), commit).await?);
+        }
+        Ok(verdicts)
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch> {
@@ -280,6 +288,32 @@ impl Store for Sqlite {
         self.readers.with(|connection| load::command(connection, id))
     }
 
+    async fn blob(&self, key: &Key, name: &str) -> Result<Option<(BlobInfo, Bytes)>> {
+        let (key, name) = (key.clone(), name.to_owned());
+        let place = move |connection: &Connection| {
+            load::one(connection, sql::BLOB, [key.as_str(), &name], |row| sql::blob(row))
+        };
+        self.read(place).await
+    }
+
+    async fn blobs(&self, key: &Key) -> Result<Vec<BlobInfo>> {
+        self.readers.with(|connection| {
+            let mut statement = connection.prepare_cached(sql::BLOBS)?;
+            statement.query_map([key.as_str()], |row| sql::blob_info(row))?.collect()
+        })
+    }
+
+    async fn cursor(&self, name: &str) -> Result<Option<CursorMove>> {
+        self.readers.with(|connection| load::cursor(connection, name))
+    }
+
+    async fn cursors(&self) -> Result<Vec<CursorMove>> {
+        self.readers.with(|connection| {
+            let mut statement = connection.prepare_cached(sql::CURSORS)?;
+            statement.query_map([], |row| sql::cursor(row))?.collect()
+        })
+    }
+
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         let from = if filter.subject.is_some() { log_index::EVENTS_OF } else { "events" };
         self.select(sql::events(from, after, filter, limit), |row| sql::event(row)).await
@@ -311,16 +345,10 @@ impl Store for Sqlite {
         self.select(sql::work_counts(), |row| sql::work_count(row)).await
     }
 
-    async fn purge(
-        &self,
-        events_before: Timestamp,
-        commands_before: Timestamp,
-        limit: usize,
-    ) -> Result<usize> {
-        let purge = move |session: &mut Session<'_>| {
-            writer::purge(session.connection, events_before, commands_before, limit)
-        };
-        self.write(1, true, purge).await
+    async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize> {
+        let purge = *purge;
+        let run = move |session: &mut Session<'_>| purge::purge(session, &purge, limit);
+        self.write(1, true, run).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::query::{ObjectQuery, QueryPage};
 use crate::store::sql::{self, Row as _, Select, Where};
 use crate::{Key, Object};
 
-const COLUMNS: &str = "objects.num, objects.key, org, owner, name, description, phase, labels, spec, status, generation, observed, revision, created_at, updated_at, deleted_at";
+const COLUMNS: &str = "objects.num, objects.key, org, owner, name, description, phase, labels, spec, status, generation, observed, revision, created_at, updated_at, deleted_at, cause";
 
 impl sql::Value for Value {
     const PLACEHOLDER: char = '?';

@@ -3,6 +3,8 @@
 use rusqlite::{Connection, Params, ToSql, params};
 
 use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::blob::StoredBlob;
+use crate::change::{Cause, CursorMove};
 use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Key, Object, Timestamp};
@@ -34,11 +36,46 @@ pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusql
     }
     let new = rows.commands.values().filter(|tracked| tracked.changed());
     for command in new.filter_map(|tracked| tracked.after.as_ref()) {
-        let (status, body) = (command.answer.status, command.answer.body.text());
+        let (status, body) = (command.reply.status, command.reply.body.text());
         execute(
             connection,
             "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)",
             params![command.id, command.digest, status, body, now.millis()],
+        )?;
+    }
+    for cursor in rows.cursors.values().filter(|tracked| tracked.changed()) {
+        let Some(CursorMove { name, seq, detail, fence }) = &cursor.after else { continue };
+        execute(
+            connection,
+            "INSERT OR REPLACE INTO cursors VALUES (?1, ?2, ?3, ?4)",
+            params![name, seq, detail.text(), fence],
+        )?;
+    }
+    blobs(connection, rows, now)
+}
+
+fn blobs(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusqlite::Result<()> {
+    for (key, name) in &rows.blob_removals {
+        let sql = "DELETE FROM blobs WHERE key = ?1 AND (?2 IS NULL OR name = ?2)";
+        execute(connection, sql, params![key.as_str(), name])?;
+    }
+    for (place, StoredBlob { digest, size, sealed, parts, data }) in &rows.blob_data {
+        let version = rows.blobs.get(place).and_then(|tracked| tracked.after);
+        let (key, name) = place;
+        execute(
+            connection,
+            "INSERT OR REPLACE INTO blobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![
+                key.as_str(),
+                name,
+                version,
+                digest,
+                size,
+                sealed,
+                parts,
+                now.millis(),
+                data.as_ref()
+            ],
         )?;
     }
     Ok(())
@@ -58,8 +95,20 @@ pub fn logs(
         let (subject, at, data) = (event.subject.as_str(), event.at.millis(), event.data.text());
         execute(
             connection,
-            "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![event.seq, event.kind, subject, event.org, at, data],
+            "INSERT INTO events (seq, type, subject, org, at, data, kind, command, trace, effects)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                event.seq,
+                event.kind,
+                subject,
+                event.org,
+                at,
+                data,
+                event.subject.kind(),
+                event.cause.command,
+                event.cause.trace.map(|trace| trace.to_string()),
+                event.effects_text()
+            ],
         )?;
     }
     for audit in &numbered.audit {
@@ -93,8 +142,8 @@ pub fn logs(
 fn create(connection: &Connection, object: &Object) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
-             generation, observed, revision, created_at, updated_at, deleted_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+             generation, observed, revision, created_at, updated_at, deleted_at, cause)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?;
     with_columns(object, |columns| statement.execute(columns))?;
     text(connection, connection.last_insert_rowid(), object)
@@ -105,7 +154,7 @@ fn update(connection: &Connection, object: &Object) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "UPDATE objects SET org = ?3, owner = ?4, name = ?5, description = ?6, phase = ?7, labels = ?8,
              spec = ?9, status = ?10, generation = ?11, observed = ?12, revision = ?13,
-             updated_at = ?15, deleted_at = ?16
+             updated_at = ?15, deleted_at = ?16, cause = ?17
          WHERE key = ?1 RETURNING num",
     )?;
     let num = with_columns(object, |columns| statement.query_row(columns, |row| row.get(0)))?;
@@ -130,8 +179,13 @@ fn with_columns<T>(object: &Object, run: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
         object.revision,
         object.created_at.millis(),
         object.updated_at.millis(),
-        object.deleted_at.map(Timestamp::millis)
+        object.deleted_at.map(Timestamp::millis),
+        cause_text(&object.cause)
     ])
+}
+
+fn cause_text(cause: &Cause) -> String {
+    serde_json::to_string(cause).expect("two strings serialise")
 }
 
 fn transition(connection: &Connection, object: &Object) -> rusqlite::Result<()> {

@@ -16,11 +16,8 @@ use crate::admission::{Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::LogHeads;
 use crate::queue::FairnessCursor;
-use crate::store::{OnCommit, Wakeups};
+use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, OnCommit, Wakeups};
 use crate::{Error, Key, Result, Timestamp};
-
-/// The most changes per transaction, so that a commit stays short.
-const BATCH_CHANGES_MAX: usize = 512;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
 
@@ -78,6 +75,8 @@ pub struct Session<'a> {
     pub connection: &'a Connection,
     pub fence: &'a mut i64,
     pub fairness: &'a mut FairnessCursor,
+    /// Objects that the cache must forget.
+    pub written: Vec<Key>,
 }
 
 pub struct Writer {
@@ -127,6 +126,7 @@ impl Writer {
             let mut batch = Batch::default();
             batch.add(first);
             while batch.cost < BATCH_CHANGES_MAX
+                && batch.bytes < BATCH_BYTES_MAX
                 && let Ok(op) = waiting.try_recv()
             {
                 batch.add(op);
@@ -194,17 +194,18 @@ impl Writer {
         let Writer { connection, head, fence, fairness, wakeups, cache, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (verdicts, effects) = decide(&transaction, &batch.commits, head)?;
-        let mut session = Session { connection: &transaction, fence, fairness };
+        let Effects { woke, written } = effects;
+        let mut session = Session { connection: &transaction, fence, fairness, written };
         for task in &mut batch.tasks {
             task.run(&mut session)?;
         }
-        let writing = cache.invalidate(effects.written);
+        let writing = cache.invalidate(session.written);
         let committed = transaction.commit();
         drop(writing);
         committed?;
         // Before the replies: a caller whose commit was acknowledged finds its events.
         wakeups.notify_event(head.event_seq);
-        if effects.woke {
+        if woke {
             wakeups.notify_work();
         }
         Ok(verdicts)
@@ -217,6 +218,7 @@ struct Batch {
     commits: Vec<Commit>,
     tasks: Vec<Box<dyn AnyTask>>,
     cost: usize,
+    bytes: usize,
     sync: bool,
 }
 
@@ -225,6 +227,7 @@ impl Batch {
         match op {
             Op::Commit(commit) => {
                 self.cost += commit.changes.len().max(1);
+                self.bytes += commit.changes.iter().map(Change::bytes).sum::<usize>();
                 self.sync = true;
                 self.commits.push(commit);
             }
@@ -311,31 +314,4 @@ pub fn lease(
         )?;
     }
     Ok(next)
-}
-
-/// Keeps the newest event, so that the log never looks empty to a reader that is up to date. Events
-/// before an old one are old too, whatever the clock said: there are no gaps.
-pub fn purge(
-    connection: &Connection,
-    events_before: Timestamp,
-    commands_before: Timestamp,
-    limit: usize,
-) -> rusqlite::Result<usize> {
-    let limit = limit as i64;
-    const OLD: &str = "seq <= (
-            SELECT max(seq) FROM (SELECT seq, at FROM events ORDER BY seq LIMIT ?2) WHERE at < ?1)
-        AND seq < (SELECT event_seq FROM meta)";
-    let old = params![events_before.millis(), limit];
-    let index = format!(
-        "DELETE FROM events_subject WHERE (subject, seq) IN (SELECT subject, seq FROM events WHERE {OLD})"
-    );
-    save::execute(connection, &index, old)?;
-    let events =
-        connection.prepare_cached(&format!("DELETE FROM events WHERE {OLD}"))?.execute(old)?;
-    let commands = connection
-        .prepare_cached(
-            "DELETE FROM commands WHERE id IN (SELECT id FROM commands WHERE at < ?1 LIMIT ?2)",
-        )?
-        .execute(params![commands_before.millis(), limit])?;
-    Ok(events + commands)
 }

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use axum::body::Bytes;
 use parking_lot::Mutex;
 
 use crate::admission::{Counter, Lease};
-use crate::change::{Accepted, Change, CommandRecord, Verdict};
+use crate::blob::BlobInfo;
+use crate::change::{Accepted, Change, CommandRecord, CursorMove, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
-use crate::store::{Store, Wakeups, WorkCount, WorkFilter};
+use crate::store::{Purge, Store, Wakeups, WorkCount, WorkFilter};
 use crate::{Error, Key, Object, Refusal, Result, Timestamp};
 
 /// Commands by id, and who did what.
@@ -26,8 +28,8 @@ impl Memory {
         assert!(change.write.is_none(), "a grant leaves no object behind");
         if let Some(command) = change.command {
             let mut commands = self.commands.lock();
-            if let Some(CommandRecord { id, answer, .. }) = commands.get(&command.id).cloned() {
-                return Err(Refusal::Repeated { id, answer });
+            if let Some(CommandRecord { id, reply, .. }) = commands.get(&command.id).cloned() {
+                return Err(Refusal::Repeated { id, reply });
             }
             commands.insert(command.id.clone(), command);
         }
@@ -73,6 +75,18 @@ impl Store for Memory {
     async fn command(&self, id: &str) -> Result<Option<CommandRecord>> {
         Ok(self.commands.lock().get(id).cloned())
     }
+    async fn blob(&self, _: &Key, _: &str) -> Result<Option<(BlobInfo, Bytes)>> {
+        absent()
+    }
+    async fn blobs(&self, _: &Key) -> Result<Vec<BlobInfo>> {
+        absent()
+    }
+    async fn cursor(&self, _: &str) -> Result<Option<CursorMove>> {
+        absent()
+    }
+    async fn cursors(&self) -> Result<Vec<CursorMove>> {
+        absent()
+    }
     async fn events(&self, _: i64, _: &EventFilter, _: usize) -> Result<Vec<Event>> {
         absent()
     }
@@ -91,7 +105,7 @@ impl Store for Memory {
     async fn work_counts(&self) -> Result<Vec<WorkCount>> {
         absent()
     }
-    async fn purge(&self, _: Timestamp, _: Timestamp, _: usize) -> Result<usize> {
+    async fn purge(&self, _: &Purge, _: usize) -> Result<usize> {
         absent()
     }
     async fn ping(&self) -> Result<()> {

@@ -4,99 +4,23 @@
 //!
 //! SQLite, PostgreSQL and the simulator share this file; none of them decides anything itself.
 
+mod numbered;
+mod rows;
+mod undo;
+
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::change::{Accepted, Change, CommandRecord, Refusal, Verdict, Wake, Work, Write};
-use crate::log::{AuditEntry, Event, LogHeads};
+use crate::blob::{BlobWrite, StoredBlob};
+use crate::change::{
+    Accepted, Change, CommandRecord, CursorMove, OBJECT_BYTES_MAX, Refusal, Verdict, Wake, Work,
+    Write,
+};
 use crate::queue::{QueueRow, State};
-use crate::{Json, Key, Lane, Object, Timestamp};
+use crate::{Key, Lane, Object, Timestamp};
 
-/// The rows that the store must lock and load before a batch can be decided.
-#[derive(Debug, Default)]
-pub struct RowSet {
-    pub objects: BTreeSet<Key>,
-    /// Objects whose dependents are woken.
-    pub dependents_of: BTreeSet<Key>,
-    /// Objects whose dependencies are woken.
-    pub dependencies_of: BTreeSet<Key>,
-    pub queue: BTreeSet<Key>,
-    pub counters: BTreeSet<String>,
-    pub holds: BTreeSet<(String, String)>,
-    pub leases: BTreeSet<String>,
-    pub commands: BTreeSet<String>,
-}
-
-impl RowSet {
-    pub fn add(&mut self, changes: &[Change]) {
-        let touched = self;
-        for change in changes {
-            touched.commands.extend(change.command.iter().map(|command| command.id.clone()));
-            touched.leases.extend(change.leases.iter().map(|lease| lease.name.clone()));
-            touched.objects.extend(change.expects.iter().map(|(key, _)| key.clone()));
-            touched.queue.extend(change.work.iter().map(|work| work.key().clone()));
-            touched.queue.extend(change.wakes.iter().map(|wake| wake.key.clone()));
-            if let Some(write) = &change.write {
-                let key = &write.object().key;
-                touched.objects.insert(key.clone());
-                if change.wake_dependents {
-                    touched.dependents_of.insert(key.clone());
-                }
-                if change.wake_dependencies {
-                    touched.dependencies_of.insert(key.clone());
-                }
-                // A later change of the batch may wake the ends of a new edge.
-                if let Some(depends_on) = &change.depends_on {
-                    touched.queue.insert(key.clone());
-                    touched.queue.extend(depends_on.iter().cloned());
-                }
-            }
-            let takes = change.takes.iter().map(|take| (&take.counter, &take.holder));
-            let releases =
-                change.releases.iter().map(|release| (&release.counter, &release.holder));
-            for (counter, holder) in takes.chain(releases) {
-                touched.counters.insert(counter.clone());
-                touched.holds.insert((counter.clone(), holder.clone()));
-            }
-        }
-    }
-}
-
-/// A row as it was loaded and as it will be written.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Tracked<T> {
-    pub before: Option<T>,
-    pub after: Option<T>,
-}
-
-impl<T> Default for Tracked<T> {
-    fn default() -> Tracked<T> {
-        Tracked { before: None, after: None }
-    }
-}
-
-impl<T: Clone + PartialEq> Tracked<T> {
-    pub fn loaded(row: T) -> Tracked<T> {
-        Tracked { before: Some(row.clone()), after: Some(row) }
-    }
-
-    pub fn changed(&self) -> bool {
-        self.before != self.after
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counter {
-    pub used: i64,
-    pub limit: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    pub holder: String,
-    pub fence: i64,
-    pub until: Timestamp,
-}
+pub use numbered::NumberedLogs;
+pub use rows::{Counter, Lease, RowSet, Tracked, take_lease};
 
 /// A row as the changes admitted before left it.
 fn current<'a, K, Q, T>(rows: &'a BTreeMap<K, Tracked<T>>, key: &Q) -> Option<&'a T>
@@ -112,20 +36,28 @@ where
 pub struct BatchState {
     /// The revisions of objects.
     pub objects: BTreeMap<Key, Tracked<i64>>,
-    /// key -> (dependent, its organisation)
-    pub dependents: BTreeMap<Key, BTreeMap<Key, String>>,
-    /// key -> (dependency, its organisation)
-    pub dependencies: BTreeMap<Key, BTreeMap<Key, String>>,
+    pub dependents: Neighbours,
+    pub dependencies: Neighbours,
     pub queue: BTreeMap<Key, Tracked<QueueRow>>,
     pub counters: BTreeMap<String, Tracked<Counter>>,
     pub holds: BTreeMap<(String, String), Tracked<i64>>,
     pub leases: BTreeMap<String, Lease>,
     pub commands: BTreeMap<String, Tracked<CommandRecord>>,
+    pub cursors: BTreeMap<String, Tracked<CursorMove>>,
+    /// The versions of blobs.
+    pub blobs: BTreeMap<(Key, String), Tracked<i64>>,
+    /// What is written of them.
+    pub blob_data: BTreeMap<(Key, String), StoredBlob>,
+    /// Blobs to remove before any is written; without a name, all of the object.
+    pub blob_removals: BTreeSet<(Key, Option<String>)>,
     /// The last accepted write of each object, and whether any of them was more than a transition.
     pub writes: BTreeMap<Key, (Object, WriteKind)>,
     /// The dependencies of each object whose edges are replaced.
     pub edges: BTreeMap<Key, Vec<Key>>,
 }
+
+/// An object -> those that depend on it, or that it depends on, each with its organisation.
+pub type Neighbours = BTreeMap<Key, BTreeMap<Key, String>>;
 
 /// The narrowest statement that covers all writes of one object in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,57 +67,33 @@ pub enum WriteKind {
     Create,
 }
 
-/// The events and audit entries of the admitted changes, with their sequence numbers.
-#[derive(Debug, Default)]
-pub struct NumberedLogs {
-    pub events: Vec<Event>,
-    pub audit: Vec<AuditEntry>,
-}
-
-impl NumberedLogs {
-    /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
-    pub fn add(
-        &mut self,
-        changes: &[Change],
-        verdicts: &mut [Verdict],
-        head: &mut LogHeads,
-        now: Timestamp,
-    ) {
-        for (change, verdict) in changes.iter().zip(verdicts) {
-            let Ok(accepted) = verdict else { continue };
-            if let Some(draft) = &change.event {
-                let new = || Some(Json::encode(&written(change.write.as_ref()?)));
-                let data = draft.data.clone().or_else(new).unwrap_or_default();
-                let event = head.append_event(draft, data, now);
-                accepted.event = Some(event.seq);
-                self.events.push(event);
-            }
-            if let Some(draft) = &change.audit {
-                let entry = head.append_audit(draft.clone(), now);
-                accepted.audit = Some(entry.seq);
-                self.audit.push(entry);
-            }
-        }
-    }
-}
-
 impl BatchState {
     /// Decides the changes in order, each against the state that the earlier ones left.
     pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(changes.len());
-        for change in changes {
-            let verdict = match verdicts.last() {
-                Some(Err(refusal)) if change.follows => Err(refusal.clone()),
-                _ => self.admit_one(change, now),
-            };
-            verdicts.push(verdict);
+        for group in changes.chunk_by(|_, next| next.follows) {
+            match self.admit_group(group, now) {
+                Ok(accepted) => verdicts.extend(accepted.into_iter().map(Ok)),
+                Err(refusal) => verdicts.extend(group.iter().map(|_| Err(refusal.clone()))),
+            }
         }
         verdicts
     }
 
-    fn admit_one(&mut self, change: &Change, now: Timestamp) -> Verdict {
-        self.check(change)?;
-        Ok(Accepted { revision: self.apply(change, now), event: None, audit: None })
+    /// Admits all of these changes, or none.
+    fn admit_group(&mut self, group: &[Change], now: Timestamp) -> Result<Vec<Accepted>, Refusal> {
+        let before = (group.len() > 1).then(|| self.copy_of(group));
+        let mut accepted = Vec::with_capacity(group.len());
+        for change in group {
+            if let Err(refusal) = self.check(change) {
+                if let Some(before) = before {
+                    self.restore(before);
+                }
+                return Err(refusal);
+            }
+            accepted.push(Accepted { revision: self.apply(change, now), event: None, audit: None });
+        }
+        Ok(accepted)
     }
 
     /// Whether the batch made a row due, now or later.
@@ -216,7 +124,31 @@ impl BatchState {
             }
             _ => {}
         }
+        if let Some(write) = &change.write {
+            let Object { key, spec, status, .. } = write.object();
+            let bytes = spec.text().len() + status.text().len();
+            if bytes > OBJECT_BYTES_MAX {
+                return Err(Refusal::TooLarge { key: key.clone(), bytes });
+            }
+        }
+        self.check_blobs(change)?;
+        if let Some(CursorMove { name, fence, .. }) = &change.cursor
+            && current(&self.cursors, name).is_some_and(|there| there.fence > *fence)
+        {
+            return Err(Refusal::FenceLost(name.clone()));
+        }
         self.check_takes(change)
+    }
+
+    fn check_blobs(&self, change: &Change) -> Result<(), Refusal> {
+        for blob in &change.blobs {
+            let BlobWrite::Put { key, name, expected: Some(expected), .. } = blob else { continue };
+            let found = *current(&self.blobs, &(key.clone(), name.clone())).unwrap_or(&0);
+            if found != *expected {
+                return Err(Refusal::Stale { key: key.clone(), expected: *expected, found });
+            }
+        }
+        Ok(())
     }
 
     fn check_command(&self, change: &Change) -> Result<(), Refusal> {
@@ -224,7 +156,7 @@ impl BatchState {
         match current(&self.commands, &command.id) {
             None => Ok(()),
             Some(done) if done.digest == command.digest => {
-                Err(Refusal::Repeated { id: command.id.clone(), answer: done.answer.clone() })
+                Err(Refusal::Repeated { id: command.id.clone(), reply: done.reply.clone() })
             }
             Some(_) => Err(Refusal::Mismatch { id: command.id.clone() }),
         }
@@ -284,7 +216,11 @@ impl BatchState {
         if let Some(command) = &change.command {
             self.commands.entry(command.id.clone()).or_default().after = Some(command.clone());
         }
-        let revision = change.write.as_ref().map(|write| self.apply_write(write));
+        let revision = change.write.as_ref().map(|write| self.apply_write(change, write));
+        change.blobs.iter().for_each(|blob| self.apply_blob(blob));
+        if let Some(cursor) = &change.cursor {
+            self.cursors.entry(cursor.name.clone()).or_default().after = Some(cursor.clone());
+        }
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
             // Wakes former dependencies too.
             self.wake_neighbours(change, now);
@@ -306,14 +242,17 @@ impl BatchState {
         revision
     }
 
-    fn apply_write(&mut self, write: &Write) -> i64 {
+    fn apply_write(&mut self, change: &Change, write: &Write) -> i64 {
         let kind = match write {
             Write::Create(_) => WriteKind::Create,
             Write::Update(_) => WriteKind::Update,
             Write::Transition(_) => WriteKind::Transition,
         };
-        let mut object = written(write);
+        let mut object = written(change, write);
         let (key, revision) = (object.key.clone(), object.revision);
+        if object.deleted_at.is_some() {
+            self.remove_blobs(&key, None);
+        }
         self.objects.entry(key.clone()).or_default().after = Some(revision);
         let before = self.writes.remove(&key);
         let kind_before = before.as_ref().map_or(kind, |(_, kind)| *kind);
@@ -323,6 +262,30 @@ impl BatchState {
         }
         self.writes.insert(key, (object, kind.max(kind_before)));
         revision
+    }
+
+    fn apply_blob(&mut self, write: &BlobWrite) {
+        match write {
+            BlobWrite::Put { key, name, data, .. } => {
+                let place = (key.clone(), name.clone());
+                let tracked = self.blobs.entry(place.clone()).or_default();
+                tracked.after = Some(tracked.after.unwrap_or(0) + 1);
+                self.blob_data.insert(place, data.clone());
+            }
+            BlobWrite::Remove { key, name } => self.remove_blobs(key, name.as_deref()),
+        }
+    }
+
+    fn remove_blobs(&mut self, key: &Key, name: Option<&str>) {
+        let removed =
+            |(of, named): &(Key, String)| of == key && name.is_none_or(|name| name == named);
+        for (place, tracked) in &mut self.blobs {
+            if removed(place) {
+                tracked.after = None;
+            }
+        }
+        self.blob_data.retain(|place, _| !removed(place));
+        self.blob_removals.insert((key.clone(), name.map(str::to_owned)));
     }
 
     fn apply_edges(&mut self, object: &Object, depends_on: &[Key]) {
@@ -375,7 +338,7 @@ impl BatchState {
     fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
         let Some(write) = &change.write else { return };
         let key = &write.object().key;
-        let of = |yes: bool, map: &BTreeMap<Key, BTreeMap<Key, String>>| {
+        let of = |yes: bool, map: &Neighbours| {
             if yes { map.get(key).cloned().unwrap_or_default() } else { BTreeMap::new() }
         };
         let dependents = of(change.wake_dependents, &self.dependents);
@@ -397,29 +360,15 @@ impl BatchState {
     }
 }
 
-/// The lease after `holder` requested it; `None` while another holder has it. The fence increases
-/// whenever the lease changes hands or had expired.
-pub fn take_lease(
-    was: Option<&Lease>,
-    holder: &str,
-    now: Timestamp,
-    until: Timestamp,
-) -> Option<Lease> {
-    let fence = match was {
-        None => 1,
-        Some(lease) if lease.until > now && lease.holder == holder => lease.fence,
-        Some(lease) if lease.until > now => return None,
-        Some(lease) => lease.fence + 1,
-    };
-    Some(Lease { holder: holder.into(), fence, until })
-}
-
 /// The object as the store will hold it.
-fn written(write: &Write) -> Object {
+fn written(change: &Change, write: &Write) -> Object {
     let mut object = write.object().clone();
     object.revision = match write {
         Write::Create(_) => 1,
         Write::Update(_) | Write::Transition(_) => object.revision + 1,
     };
+    if let (Some(cause), Write::Create(_) | Write::Update(_)) = (&change.cause, write) {
+        object.cause.clone_from(cause);
+    }
     object
 }

@@ -1,0 +1,32 @@
+-- Causes and effects of events, blobs, and positions of readers.
+
+ALTER TABLE objects ADD COLUMN cause TEXT NOT NULL DEFAULT '{}';
+
+ALTER TABLE events ADD COLUMN kind    TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN command TEXT;
+ALTER TABLE events ADD COLUMN trace   TEXT;
+ALTER TABLE events ADD COLUMN effects TEXT;
+UPDATE events SET kind = substr(subject, 1, instr(subject, '/') - 1);
+CREATE INDEX events_kind ON events (kind, seq);
+
+CREATE INDEX objects_deleted ON objects (deleted_at) WHERE deleted_at IS NOT NULL;
+
+CREATE TABLE blobs (
+    key     TEXT    NOT NULL,
+    name    TEXT    NOT NULL,
+    version INTEGER NOT NULL,
+    digest  TEXT    NOT NULL,
+    size    INTEGER NOT NULL,
+    sealed  INTEGER NOT NULL,
+    parts   INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    data    BLOB    NOT NULL,
+    PRIMARY KEY (key, name)
+);
+
+CREATE TABLE cursors (
+    name   TEXT    PRIMARY KEY,
+    seq    INTEGER NOT NULL,
+    detail TEXT    NOT NULL,
+    fence  INTEGER NOT NULL
+) WITHOUT ROWID;
