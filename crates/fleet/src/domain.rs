@@ -1,16 +1,18 @@
 //! The fleet as a domain of the server: its shared state and its background tasks.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::change::AuditDraft;
 use kernel::driver::Workers;
+use kernel::event_tail::EventTail;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
-use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Store, Timestamp};
+use kernel::kind::KindInfo;
+use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Running, Store, Timestamp};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -21,6 +23,7 @@ use crate::api::client_source::FleetClientSource;
 use crate::api::compat::{keycloak, ocm};
 use crate::api::fleet;
 use crate::api::kind_api::KindApis;
+use crate::api::present::FleetKinds;
 use crate::api::wire::rendered::Rendered;
 use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
@@ -206,16 +209,11 @@ pub struct FleetDomain {
     pub data_dir: PathBuf,
     /// Whether only this process uses the store.
     pub embedded: bool,
-    started: OnceLock<(Arc<Fleet>, Arc<ClusterWorker>)>,
 }
 
 impl FleetDomain {
     pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
-        FleetDomain { config, data_dir, embedded, started: OnceLock::new() }
-    }
-
-    fn started(&self) -> &(Arc<Fleet>, Arc<ClusterWorker>) {
-        self.started.get().expect("the server starts a domain before it asks for anything")
+        FleetDomain { config, data_dir, embedded }
     }
 
     fn ports(&self, app: &App) -> Result<Ports> {
@@ -261,6 +259,7 @@ impl FleetDomain {
 /// Loads all objects into the index and keeps it up to date.
 pub async fn follow(
     fleet: &Arc<Fleet>,
+    tail: &EventTail,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<()> {
@@ -275,8 +274,7 @@ pub async fn follow(
         CacheUpdate::Upsert(object) => state.index.apply(&object, seq),
         CacheUpdate::Resync(keys) => state.index.retain(&keys, seq),
     };
-    let informer =
-        Informer::load(fleet.store.clone(), &kinds, Arc::new(is_ours), Arc::new(apply)).await?;
+    let informer = Informer::load(tail, &kinds, Arc::new(is_ours), Arc::new(apply)).await?;
     fleet.index.attach(informer.clone());
     let stop = stop.clone();
     tasks.spawn(async move { informer.run(stop).await });
@@ -325,7 +323,16 @@ impl Domain for FleetDomain {
         "fleet"
     }
 
-    async fn start(&self, app: &App, tasks: &TaskTracker, stop: &CancellationToken) -> Result<()> {
+    fn kinds(&self) -> Vec<KindInfo> {
+        Vec::new()
+    }
+
+    async fn start(
+        &self,
+        app: &App,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Result<Running> {
         let catalogue = self.config.catalogue_files().read()?;
         let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
         let secrets = Secrets::open(&key, &app.ambient)?;
@@ -338,7 +345,7 @@ impl Domain for FleetDomain {
             self.tls()?,
             app.url.clone(),
         ));
-        follow(&fleet, tasks, stop).await?;
+        follow(&fleet, app.tail(), tasks, stop).await?;
         if let Some(builtin) = app.identity.builtin() {
             builtin.set_clients(Arc::new(FleetClientSource(fleet.clone())));
         }
@@ -354,20 +361,13 @@ impl Domain for FleetDomain {
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
         app.share(fleet.clone());
-        let _ = self.started.set((fleet, Arc::new(clusters)));
-        Ok(())
-    }
-
-    fn routes(&self) -> Routes {
-        routes(&self.started().0)
-    }
-
-    fn workers(&self, _: &App) -> Workers {
-        let (fleet, clusters) = self.started();
-        vec![
+        app.kinds().add_source(Arc::new(FleetKinds(fleet.clone())));
+        let routes = routes(&fleet);
+        let workers: Workers = vec![
             Arc::new(InstanceWorker(fleet.clone())),
-            Arc::new(AccountWorker(fleet.clone())),
-            clusters.clone(),
-        ]
+            Arc::new(AccountWorker(fleet)),
+            Arc::new(clusters),
+        ];
+        Ok(Running { routes, workers })
     }
 }

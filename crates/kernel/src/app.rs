@@ -10,16 +10,28 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::blob::Blobs;
+use crate::command::Commands;
 use crate::driver::Workers;
+use crate::event_tail::EventTail;
 use crate::http::Routes;
 use crate::identity::Identity;
+use crate::kind::{KindInfo, Kinds};
 use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
 use crate::{Ambient, Error, Result, Store};
 
 /// The state of a running process. Cheap to clone; also the state of every route.
 #[derive(Clone)]
-pub struct App(Arc<AppState>, Arc<Shared>);
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    state: AppState,
+    commands: Commands,
+    kinds: Kinds,
+    tail: EventTail,
+    shared: Shared,
+}
 
 /// State of the domains, one value per type.
 type Shared = RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>;
@@ -30,23 +42,41 @@ pub struct AppState {
     pub identity: Identity,
     pub outbound: Outbound,
     pub metrics: Arc<Metrics>,
+    pub blobs: Blobs,
     /// The public URL of this server, without a trailing slash.
     pub url: String,
 }
 
 impl App {
-    pub fn new(parts: AppState) -> App {
-        App(Arc::new(parts), Arc::default())
+    pub fn new(state: AppState) -> App {
+        let tail = EventTail::new(state.store.clone());
+        let (commands, kinds, shared) = Default::default();
+        App(Arc::new(Inner { state, commands, kinds, tail, shared }))
+    }
+
+    /// The commands of all domains.
+    pub fn commands(&self) -> &Commands {
+        &self.0.commands
+    }
+
+    /// The kinds of all domains.
+    pub fn kinds(&self) -> &Kinds {
+        &self.0.kinds
+    }
+
+    /// The reader of the event log.
+    pub fn tail(&self) -> &EventTail {
+        &self.0.tail
     }
 
     /// Adds a domain's state.
     pub fn share<T: Send + Sync + 'static>(&self, part: Arc<T>) {
-        self.1.write().insert(TypeId::of::<T>(), part);
+        self.0.shared.write().insert(TypeId::of::<T>(), part);
     }
 
     /// The state of type `T` that a domain added.
     pub fn shared<T: Send + Sync + 'static>(&self) -> Result<Arc<T>> {
-        let part = self.1.read().get(&TypeId::of::<T>()).cloned();
+        let part = self.0.shared.read().get(&TypeId::of::<T>()).cloned();
         let part = part.and_then(|part| part.downcast::<T>().ok());
         part.ok_or_else(|| {
             Error::internal(std::any::type_name::<T>(), "no domain added it to the app")
@@ -57,26 +87,31 @@ impl App {
 impl Deref for App {
     type Target = AppState;
     fn deref(&self) -> &AppState {
-        &self.0
+        &self.0.state
     }
 }
 
-/// A domain: its routes and its workers.
+/// A domain of the server.
 #[async_trait]
 pub trait Domain: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Called once, before `routes` and `workers` and before the first request. Tasks that it
-    /// spawns belong to `tasks` and end with `stop`.
+    /// The kinds of its objects. Those that come and go are added to the app at start.
+    fn kinds(&self) -> Vec<KindInfo>;
+
+    /// Called once, before the first request. Tasks that it spawns belong to `tasks` and end with
+    /// `stop`.
     async fn start(
         &self,
-        _app: &App,
-        _tasks: &TaskTracker,
-        _stop: &CancellationToken,
-    ) -> Result<()> {
-        Ok(())
-    }
+        app: &App,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Result<Running>;
+}
 
-    fn routes(&self) -> Routes;
-    fn workers(&self, app: &App) -> Workers;
+/// What a started domain adds to the server.
+#[derive(Default)]
+pub struct Running {
+    pub routes: Routes,
+    pub workers: Workers,
 }

@@ -5,6 +5,7 @@
 //! is written in a [`crate::Change`] and removed with its owner.
 
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -87,6 +88,13 @@ pub struct Blobs {
 }
 
 impl Blobs {
+    /// With the key in this file, which is created on first start.
+    pub fn open(file: &Path, ambient: Ambient) -> Result<Blobs> {
+        let key = crate::key_file::open(file, "key_file", &ambient)?;
+        let key = key.first_chunk().ok_or_else(|| Error::internal("a key file", "too short"))?;
+        Ok(Blobs::new(key, ambient))
+    }
+
     pub fn new(key: &[u8; 32], ambient: Ambient) -> Blobs {
         let key = UnboundKey::new(&AES_256_GCM, key).expect("AES-256 takes 32 bytes");
         Blobs { key: Arc::new(LessSafeKey::new(key)), ambient }
@@ -131,7 +139,7 @@ impl Blobs {
     /// Reads a blob, with its version.
     pub async fn get(&self, store: &dyn Store, key: &Key, name: &str) -> Result<Option<Blob>> {
         let Some((info, first)) = store.blob(key, name).await? else { return Ok(None) };
-        let mut compressed = self.open(&info, first)?;
+        let mut compressed = self.unseal(&info, first)?;
         for n in 1..usize::try_from(info.parts).unwrap_or(1) {
             let name = part_name(name, n);
             let torn = || Error::Transient(format!("{key} {name} is being replaced"));
@@ -139,7 +147,7 @@ impl Blobs {
             if part.digest != info.digest {
                 return Err(torn());
             }
-            compressed.extend_from_slice(&self.open(&part, data)?);
+            compressed.extend_from_slice(&self.unseal(&part, data)?);
         }
         let mut data = Vec::new();
         let limit = BLOB_BYTES_MAX as u64 + 1;
@@ -162,7 +170,7 @@ impl Blobs {
         Ok([&nonce[..], &sealed].concat().into())
     }
 
-    fn open(&self, info: &BlobInfo, data: Bytes) -> Result<Vec<u8>> {
+    fn unseal(&self, info: &BlobInfo, data: Bytes) -> Result<Vec<u8>> {
         if !info.sealed {
             return Ok(data.into());
         }

@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::event_tail::{EventReader, EventTail, Page};
 use crate::log::EventFilter;
-use crate::wait::RECHECK;
-use crate::{Error, Key, Object, ObjectQuery, Result, Store};
+use crate::{Error, Key, Object, ObjectQuery, Result};
 
 /// An update of the copy.
 #[derive(Debug, Clone)]
@@ -34,7 +34,8 @@ pub type OnUpdate = Arc<dyn Fn(CacheUpdate, i64) + Send + Sync>;
 pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 pub struct Informer {
-    store: Arc<dyn Store>,
+    tail: EventTail,
+    reader: Mutex<EventReader>,
     kinds: Vec<String>,
     kinds_filter: KindFilter,
     on_update: OnUpdate,
@@ -52,15 +53,18 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 impl Informer {
     /// Lists all objects of these kinds, then reads the events up to now.
     pub async fn load(
-        store: Arc<dyn Store>,
+        tail: &EventTail,
         kinds: &[String],
         kinds_filter: KindFilter,
         on_update: OnUpdate,
     ) -> Result<Arc<Informer>> {
         let (kinds, seq) = (kinds.to_vec(), watch::Sender::new(0));
-        let informer = Informer { store, kinds, kinds_filter, on_update, seq };
-        informer.read_all().await?;
-        while informer.poll().await? {}
+        let reader = Mutex::new(tail.subscribe(0, EventFilter::default()));
+        let informer = Informer { tail: tail.clone(), reader, kinds, kinds_filter, on_update, seq };
+        let mut reader = informer.reader.lock().await;
+        informer.read_all(&mut reader).await?;
+        while informer.poll(&mut reader).await? {}
+        drop(reader);
         Ok(Arc::new(informer))
     }
 
@@ -71,7 +75,7 @@ impl Informer {
 
     /// Returns when everything committed before this call has been applied.
     pub async fn catch_up(&self) -> Result<()> {
-        let newest = self.store.newest_event().await?;
+        let newest = self.tail.store().newest_event().await?;
         if self.seq() >= newest {
             return Ok(());
         }
@@ -93,16 +97,11 @@ impl Informer {
     }
 
     async fn run_forever(&self) {
-        let mut wakeups = self.store.wakeups().events();
+        let mut reader = self.reader.lock().await;
         loop {
-            let notified = *wakeups.borrow_and_update();
-            match self.poll().await {
+            match self.poll(&mut reader).await {
                 Ok(true) => {}
-                Ok(false) => {
-                    let known = notified.max(self.seq());
-                    let more = wakeups.wait_for(|newest| *newest > known);
-                    let _ = tokio::time::timeout(RECHECK, more).await;
-                }
+                Ok(false) => reader.wait().await,
                 Err(error) => {
                     tracing::warn!(%error, "reading the event log failed; will retry");
                     tokio::time::sleep(PAUSE).await;
@@ -113,14 +112,15 @@ impl Informer {
 
     /// Reads the sequence number first: writes during the list have a higher one and come again as
     /// events.
-    async fn read_all(&self) -> Result<()> {
-        let seq = self.store.newest_event().await?;
+    async fn read_all(&self, reader: &mut EventReader) -> Result<()> {
+        let store = self.tail.store();
+        let seq = store.newest_event().await?;
         let mut there = HashSet::new();
         for kind in &self.kinds {
             let mut find =
                 ObjectQuery { kind: Some(kind.clone()), limit: BATCH, ..ObjectQuery::default() };
             loop {
-                let page = self.store.find(&find).await?;
+                let page = store.find(&find).await?;
                 for object in page.objects {
                     there.insert(object.key.clone());
                     (self.on_update)(CacheUpdate::Upsert(object), seq);
@@ -133,27 +133,27 @@ impl Informer {
         }
         (self.on_update)(CacheUpdate::Resync(there), seq);
         self.seq.send_replace(seq);
+        *reader = self.tail.subscribe(seq, EventFilter::default());
         Ok(())
     }
 
     /// Applies the next events. Returns whether more may be ready.
-    async fn poll(&self) -> Result<bool> {
-        let seq = self.seq();
-        let events = self.store.events(seq, &EventFilter::default(), BATCH).await?;
-        let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(false) };
-        // Sequence numbers have no gaps, and the newest event is never purged.
-        if first.seq != seq + 1 {
-            tracing::info!(seq, oldest = first.seq, "unread events were purged; resyncing");
-            self.read_all().await?;
-            return Ok(true);
-        }
-        let (last, more) = (last.seq, events.len() == BATCH);
-        for event in events.iter().filter(|event| (self.kinds_filter)(event.subject.kind())) {
+    async fn poll(&self, reader: &mut EventReader) -> Result<bool> {
+        let (events, more) = match reader.next(BATCH).await? {
+            Page::Events { events, more } => (events, more),
+            Page::Expired { oldest } => {
+                tracing::info!(seq = self.seq(), oldest, "unread events were purged; resyncing");
+                self.read_all(reader).await?;
+                return Ok(true);
+            }
+        };
+        let events = events.iter().map(|event| &event.event);
+        for event in events.filter(|event| (self.kinds_filter)(event.subject.kind())) {
             if let Ok(object) = event.data.parse::<Object>() {
                 (self.on_update)(CacheUpdate::Upsert(object), event.seq);
             }
         }
-        self.seq.send_replace(last);
+        self.seq.send_if_modified(|seq| std::mem::replace(seq, reader.after()) != reader.after());
         Ok(more)
     }
 }

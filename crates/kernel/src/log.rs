@@ -142,6 +142,15 @@ pub struct EventFilter {
     pub org: Option<String>,
 }
 
+impl EventFilter {
+    /// Whether an event matches. The SQL of the stores must agree with this.
+    pub fn matches(&self, event: &Event) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == event.subject.kind())
+            && self.subject.as_ref().is_none_or(|subject| *subject == event.subject)
+            && self.org.as_deref().is_none_or(|org| org == event.org)
+    }
+}
+
 /// An audit entry with its position in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AuditEntry {

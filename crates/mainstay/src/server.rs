@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fleet::FleetDomain;
+use kernel::blob::Blobs;
 use kernel::driver::{self, Driver, Workers};
-use kernel::http::{self, Routes};
+use kernel::http;
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
@@ -66,7 +67,8 @@ async fn compose(
         ambient.clone(),
         &outbound,
     )?;
-    let app = App::new(AppState { store, ambient, identity, outbound, metrics, url });
+    let blobs = Blobs::open(&config.data_dir.join("installation-key"), ambient.clone())?;
+    let app = App::new(AppState { store, ambient, identity, outbound, metrics, blobs, url });
     let tasks = TaskTracker::new();
     let served = work_and_serve(config, app, domains, listener, &tasks, &stop).await;
     stop.cancel();
@@ -84,15 +86,19 @@ async fn work_and_serve(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<()> {
+    let (mut routes, mut workers) = (identity::routes(), Workers::new());
     for domain in domains {
+        domain.kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
         match stop.run_until_cancelled(domain.start(&app, tasks, stop)).await {
-            Some(started) => started?,
+            Some(started) => {
+                let started = started?;
+                routes = routes.merge(started.routes);
+                workers.extend(started.workers);
+            }
             None => return Ok(()),
         }
     }
-    let workers: Workers = domains.iter().flat_map(|domain| domain.workers(&app)).collect();
-    let routes =
-        domains.iter().map(|domain| domain.routes()).fold(identity::routes(), Routes::merge);
+    routes.register_commands(&app)?;
     start_driver(config, &app, workers, tasks, stop);
     let (keys, keys_stop) = (app.clone(), stop.clone());
     tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
@@ -238,6 +244,9 @@ pub async fn signals(stop: &CancellationToken, asked: impl FnOnce(), at_once: &s
 mod tests {
     use std::sync::Mutex;
 
+    use kernel::Running;
+    use kernel::kind::KindInfo;
+
     use super::*;
 
     /// Writes down what it is asked, and stops the server as soon as it is to be served.
@@ -264,25 +273,22 @@ mod tests {
             app: &App,
             tasks: &TaskTracker,
             stop: &CancellationToken,
-        ) -> kernel::Result<()> {
+        ) -> kernel::Result<Running> {
             self.say(format!("start at {}", app.url));
             let (said, stop) = (self.said.clone(), stop.clone());
             tasks.spawn(async move {
                 stop.cancelled().await;
                 said.lock().unwrap().push("its task ends".into());
             });
-            if self.fails { Err(kernel::Error::invalid("witness", "saw nothing")) } else { Ok(()) }
-        }
-
-        fn routes(&self) -> Routes {
-            self.say("routes".into());
+            if self.fails {
+                return Err(kernel::Error::invalid("witness", "saw nothing"));
+            }
             self.stop.cancel();
-            Routes::new()
+            Ok(Running::default())
         }
 
-        fn workers(&self, _: &App) -> Workers {
-            self.say("workers".into());
-            Workers::new()
+        fn kinds(&self) -> Vec<KindInfo> {
+            Vec::new()
         }
     }
 
@@ -308,7 +314,7 @@ mod tests {
         let start = "start at https://mainstay.example";
         let (ended, said) = witnessed(false).await;
         assert!(ended.is_ok());
-        assert_eq!(said, [start, "workers", "routes", "its task ends"]);
+        assert_eq!(said, [start, "its task ends"]);
         let (ended, said) = witnessed(true).await;
         assert!(ended.is_err());
         assert_eq!(said, [start, "its task ends"]);

@@ -272,12 +272,6 @@ fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap
     }
 }
 
-fn event_matches(filter: &EventFilter, event: &Event) -> bool {
-    filter.kind.as_deref().is_none_or(|kind| kind == event.subject.kind())
-        && filter.subject.as_ref().is_none_or(|subject| *subject == event.subject)
-        && filter.org.as_deref().is_none_or(|org| org == event.org)
-}
-
 fn entry_matches(filter: &AuditFilter, entry: &AuditEntry) -> bool {
     filter.actor.as_deref().is_none_or(|actor| actor == entry.entry.actor)
         && filter.target.as_deref().is_none_or(|target| target == entry.entry.target)
@@ -423,7 +417,7 @@ impl Store for Memory {
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
         let tables = self.tables.lock();
         let events =
-            tables.events.iter().filter(|event| event.seq > after && event_matches(filter, event));
+            tables.events.iter().filter(|event| event.seq > after && filter.matches(event));
         Ok(events.take(limit).cloned().collect())
     }
 

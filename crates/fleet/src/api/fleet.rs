@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use kernel::change::AuditDraft;
 use kernel::http::Routes;
 use kernel::identity::Action;
+use kernel::queue::QueueRow;
 use kernel::store::WorkFilter;
 use kernel::{App, Error, Key, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::Fleet;
-use crate::api::access::FleetRequest;
+use crate::api::access::{self, FleetRequest};
 use crate::commands::catalogue_reload;
 use crate::commands::cluster_spec::edit_spec;
 use crate::model::cluster::{self, Cluster, Provider, Spec, Status};
@@ -54,6 +55,8 @@ struct Explanation {
     waiting_for: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     failed_reason: String,
+    /// The cluster that it is on; shown to admins.
+    #[serde(skip_serializing_if = "String::is_empty")]
     cluster: String,
     /// Its queue row: when it is reconciled next, and what failed.
     #[schema(value_type = Object)]
@@ -86,6 +89,9 @@ async fn explain(
     fleet.index.catch_up().await?;
     let row = fleet.index.get(&kind, &id);
     let admin = Action::AdminRead.allows(&who);
+    if !admin {
+        access::check(&fleet.catalogue(), &who)?;
+    }
     let row = row.filter(|row| admin || super::public::instances::can_see(&who, &row.instance));
     let row = row.ok_or_else(|| Error::NotFound(format!("{kind}/{id}")))?;
     let instance = &row.instance;
@@ -106,11 +112,20 @@ async fn explain(
         since: status.since,
         waiting_for: waiting_for.into(),
         failed_reason: status.failed_reason.clone(),
-        cluster: status.cluster_id.clone(),
-        work: work.map_or(Value::Null, |row| json!(row)),
+        cluster: if admin { status.cluster_id.clone() } else { String::new() },
+        work: work.map_or(Value::Null, |row| shown_work(&row, admin)),
         // Clusters are visible to admins only.
         clusters: if admin { fits.collect() } else { Vec::new() },
     }))
+}
+
+/// Who works on an instance, and how often others did, is for admins.
+fn shown_work(row: &QueueRow, admin: bool) -> Value {
+    if admin {
+        return json!(row);
+    }
+    let QueueRow { state, due, attempt, reason, paused, .. } = row;
+    json!({ "state": state, "due": due, "attempt": attempt, "reason": reason, "paused": paused })
 }
 
 /// Returns what an instance in this phase usually waits for.

@@ -8,6 +8,7 @@ pub mod compat;
 pub mod fleet;
 pub mod kind_api;
 pub mod openapi;
+pub mod present;
 pub mod public;
 pub mod routes;
 pub mod wire;

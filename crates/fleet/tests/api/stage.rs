@@ -119,6 +119,7 @@ impl Stage {
         let app = App::new(AppState {
             store: store.clone(),
             ambient: ambient.clone(),
+            blobs: kernel::blob::Blobs::new(&[7; 32], ambient.clone()),
             identity,
             outbound,
             metrics: Arc::new(Metrics::new()),
@@ -130,15 +131,15 @@ impl Stage {
         }
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let domain = FleetDomain::new(config, dir.path().into(), true);
-        domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
+        let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
-        let router = http::router(app.clone(), domain.routes(), &http).expect("a router");
+        let router = http::router(app.clone(), running.routes, &http).expect("a router");
         let metrics = app.metrics.clone();
         let driver = Driver {
             name: ambient.id(),
             store: store.clone(),
             ambient,
-            workers: domain.workers(&app),
+            workers: running.workers,
             config: Default::default(),
             observe: Arc::new(move |kind, end, took, late| {
                 metrics.attempt(kind, end.label(), took.as_secs_f64());
@@ -152,6 +153,11 @@ impl Stage {
         Stage { app, store, router, domain, tokens, workers, place, _stop }
     }
 
+    /// The routes of the fleet once more.
+    pub fn routes(&self) -> kernel::http::Routes {
+        fleet::domain::routes(&self.app.shared::<fleet::Fleet>().unwrap())
+    }
+
     /// Serves on a socket of its own until it is stopped; returns where, how to stop it, and what
     /// ends when it has.
     pub async fn serve(&self) -> (String, CancellationToken, JoinHandle<()>) {
@@ -159,7 +165,7 @@ impl Stage {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
         let config = http::Config { drain_s: 20, ..http::Config::default() };
-        let (app, routes) = (self.app.clone(), self.domain.routes());
+        let (app, routes) = (self.app.clone(), self.routes());
         let served = http::serve(app, routes, listener, config, stop.clone());
         let ended = tokio::spawn(async move { served.await.expect("it is served") });
         (url, stop, ended)
@@ -192,7 +198,7 @@ impl Stage {
 
     /// The same domain behind other settings of the server.
     pub fn service(&self, config: &http::Config) -> HttpService {
-        http::router(self.app.clone(), self.domain.routes(), config).expect("a service")
+        http::router(self.app.clone(), self.routes(), config).expect("a service")
     }
 
     /// Whose body is still to be read.

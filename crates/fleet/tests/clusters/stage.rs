@@ -64,6 +64,7 @@ impl Stage {
         let app = App::new(AppState {
             store: store.clone(),
             ambient: ambient.clone(),
+            blobs: kernel::blob::Blobs::new(&[7; 32], ambient.clone()),
             identity,
             outbound,
             metrics: Arc::new(Metrics::new()),
@@ -74,17 +75,17 @@ impl Stage {
         change(&mut config);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let domain = FleetDomain::new(config, dir.into(), true);
-        domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
+        let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let driver = Driver {
             name: ambient.id(),
             store: store.clone(),
             ambient: ambient.clone(),
-            workers: domain.workers(&app),
+            workers: running.workers,
             config: Default::default(),
             observe: Arc::new(|_, _, _, _| {}),
         };
         tasks.spawn(driver.run(stop.clone()));
-        let routes = identity::routes().merge(domain.routes());
+        let routes = identity::routes().merge(running.routes);
         let (stopped, config) =
             (stop.clone(), http::Config { rate_per_s: 0, ..Default::default() });
         tasks.spawn(

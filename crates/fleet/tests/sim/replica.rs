@@ -15,6 +15,7 @@ use fleet::work::instance::InstanceWorker;
 use fleet::{Config, Fleet, Ports};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
+use kernel::event_tail::EventTail;
 use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
@@ -160,7 +161,8 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let _guard = stop.clone().drop_guard();
     // A failing store is retried, as an operator would restart the server.
-    while fleet::domain::follow(&fleet, &tasks, &stop).await.is_err() {
+    let tail = EventTail::new(store.clone());
+    while fleet::domain::follow(&fleet, &tail, &tasks, &stop).await.is_err() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let terraform = Terraform::new(config.terraform.clone(), key_dir().join("terraform"));
@@ -170,6 +172,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     let app = App::new(AppState {
         store: store.clone(),
         ambient: ambient.clone(),
+        blobs: kernel::blob::Blobs::new(&[7; 32], ambient.clone()),
         identity: identity(&ambient, &outbound),
         outbound,
         metrics: Arc::new(Metrics::new()),

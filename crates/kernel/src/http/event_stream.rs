@@ -6,8 +6,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
-use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures::{StreamExt as _, stream};
 use tokio::time::Instant;
@@ -16,11 +16,33 @@ use tokio_util::sync::CancellationToken;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Clients reconnect after this long, with a token that is still valid.
 const LIFETIME: Duration = Duration::from_secs(3600);
+/// Events are sent together up to this size.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Encodes an event. The id, if there is one, is what a client sends to continue after it.
+pub fn encode(id: Option<i64>, event: &str, data: &[u8]) -> Bytes {
+    let mut text = Vec::with_capacity(data.len() + event.len() + 48);
+    if let Some(id) = id {
+        text.extend_from_slice(format!("id: {id}\n").as_bytes());
+    }
+    text.extend_from_slice(format!("event: {event}\n").as_bytes());
+    for line in data.split(|byte| *byte == b'\n') {
+        text.extend_from_slice(b"data: ");
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
+    text.push(b'\n');
+    text.into()
+}
+
+fn comment(text: &str) -> Bytes {
+    format!(": {text}\n\n").into()
+}
 
 /// Where the events of a stream come from.
 pub trait EventSource: Send + 'static {
     /// Returns the next event that needs no waiting.
-    fn buffered(&mut self) -> Option<Event>;
+    fn buffered(&mut self) -> Option<Bytes>;
 
     /// Waits until there is something to buffer; an error ends the stream with that comment. The
     /// future is dropped at each heartbeat, and must not lose events then.
@@ -39,17 +61,18 @@ pub fn event_stream(
     let until = Instant::now() + LIFETIME;
     let state = State { source, closing, until, ended: false };
     // A comment opens the stream at once, even when no event follows for a while.
-    let hello = stream::iter([Ok::<_, Infallible>(Event::default().comment(hello))]);
+    let hello = stream::iter([Ok::<_, Infallible>(comment(hello))]);
     let events = hello.chain(stream::unfold(state, |mut state| async move {
-        let event = state.next().await?;
-        Some((Ok(event), state))
+        let chunk = state.next().await?;
+        Some((Ok(chunk), state))
     }));
     let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
         // Proxies that buffer would delay events.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    (headers, Sse::new(events)).into_response()
+    (headers, Body::from_stream(events)).into_response()
 }
 
 struct State<S> {
@@ -60,15 +83,15 @@ struct State<S> {
 }
 
 impl<S: EventSource> State<S> {
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
         }
         loop {
             if let Some(event) = self.source.buffered() {
-                return Some(event);
+                return Some(self.joined(event));
             }
-            let (comment, ended) = tokio::select! {
+            let (text, ended) = tokio::select! {
                 biased;
                 () = self.closing.cancelled() => ("the server is stopping", true),
                 filled = self.source.fill() => match filled {
@@ -80,7 +103,19 @@ impl<S: EventSource> State<S> {
             };
             self.source.on_comment();
             self.ended = ended;
-            return Some(Event::default().comment(comment));
+            return Some(comment(text));
         }
+    }
+
+    /// Adds what else is buffered: one write for many events.
+    fn joined(&mut self, first: Bytes) -> Bytes {
+        let Some(second) = self.source.buffered() else { return first };
+        let mut chunk = [first, second].concat();
+        while chunk.len() < CHUNK_BYTES
+            && let Some(event) = self.source.buffered()
+        {
+            chunk.extend_from_slice(&event);
+        }
+        chunk.into()
     }
 }

@@ -46,7 +46,7 @@ impl<T: DeserializeOwned, S: Sync> OptionalFromRequest<S> for Body<T> {
     }
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<()> {
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<()> {
     let value = headers.get(header::CONTENT_TYPE).map_or("", |v| v.to_str().unwrap_or(""));
     let kind = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {

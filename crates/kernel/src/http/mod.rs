@@ -7,6 +7,7 @@
 
 pub mod api;
 mod auth;
+mod command_request;
 mod config;
 mod context;
 mod deadline;
@@ -26,13 +27,15 @@ mod tls;
 mod visibility;
 
 pub use auth::DenyWith;
+pub use command_request::CommandRequest;
 pub use config::{Config, Tls};
 pub use context::{Caller, Context, RequestContext};
 pub use deferred::Deferred;
-pub use event_stream::{EventSource, event_stream};
+pub use event_stream::{EventSource, encode as encode_event, event_stream};
 pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
 pub use failure::{ErrorMapper, status};
 pub use idempotency::{Idempotency, Idempotent, commit_idempotent};
+pub(crate) use input_errors::json as parse_json;
 pub use mount::{Api, Call, Mount, Operation, Route, RouteTable};
 pub use router::router;
 pub use routes::{Routes, Rule};

@@ -31,7 +31,8 @@ pub(super) fn closable_router(
     closing: CancellationToken,
 ) -> Result<HttpService> {
     config.check()?;
-    let routes = api::routes(config).merge(routes);
+    let mut routes = api::routes(config).merge(routes);
+    routes.register_missing_commands(&app)?;
     let document = serde_json::to_vec(&routes.document())
         .map_err(|e| Error::internal("the OpenAPI document", e))?;
     let server = Server {

@@ -17,8 +17,9 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use super::ErrorMapper;
 use super::auth::{AuthLayer, DenyWith, forbidden};
 use super::mount::{AnyMount, Mount, Mounted};
-use crate::App;
+use crate::command::AnyCommand;
 use crate::identity::Action;
+use crate::{App, Result};
 
 /// Routes with the permission of each. There is no way to add one without.
 #[derive(Default)]
@@ -26,6 +27,7 @@ pub struct Routes {
     entries: Vec<Entry>,
     pub(super) mounts: Vec<Arc<dyn AnyMount>>,
     pub(super) errors: Vec<(String, ErrorMapper)>,
+    commands: Vec<Arc<dyn AnyCommand>>,
 }
 
 struct Entry {
@@ -59,6 +61,30 @@ impl Routes {
         self
     }
 
+    /// Adds a command, and `routes!(handler)` whose handler executes it, for senders who may do the
+    /// command's action.
+    pub fn command(
+        mut self,
+        command: impl AnyCommand + 'static,
+        routes: UtoipaMethodRouter<App>,
+    ) -> Routes {
+        let action = command.action();
+        self.commands.push(Arc::new(command));
+        self.route(action, routes)
+    }
+
+    /// Registers the commands of these routes. A name that is taken twice is an error. Called again,
+    /// it has nothing left to do.
+    pub fn register_commands(&mut self, app: &App) -> Result<()> {
+        self.commands.drain(..).try_for_each(|command| app.commands().add(command))
+    }
+
+    /// Registers those that are not yet: an app may have several routers.
+    pub(super) fn register_missing_commands(&mut self, app: &App) -> Result<()> {
+        self.commands.retain(|command| app.commands().find(command.name()).is_none());
+        self.register_commands(app)
+    }
+
     /// Lets `mapper` write the errors of all requests whose path begins with `prefix`, whether a
     /// route matches or not.
     pub fn errors(mut self, prefix: impl Into<String>, mapper: ErrorMapper) -> Routes {
@@ -83,6 +109,7 @@ impl Routes {
         self.entries.extend(other.entries);
         self.mounts.extend(other.mounts);
         self.errors.extend(other.errors);
+        self.commands.extend(other.commands);
         self
     }
 
@@ -166,10 +193,11 @@ impl Routes {
 }
 
 /// The kernel's groups of routes, in the order in which a reader needs them.
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("objects", "Managed objects of every kind"),
     ("events", "What changed, in order"),
     ("work", "The queue: what is due, running, retrying, stopped and why"),
+    ("commands", "Requests to change something, by name"),
     ("audit", "Who did what, hash-chained"),
     ("self", "Health of this process"),
     ("oauth", "The built-in issuer of tokens"),

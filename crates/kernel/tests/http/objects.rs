@@ -246,9 +246,9 @@ async fn no_wake_up_is_lost_between_reading_and_waiting(fresh: &Fresh) {
         let phase = round.to_string();
         let reached = |object: &Object| object.phase == phase;
         let never = std::future::pending();
-        let wait = kernel::wait::until(server.store.as_ref(), &key, never, reached);
+        let wait = kernel::wait::until(server.app.tail(), &key, never, reached);
         // Without a wake-up it would be found only when the waiter looks again by itself.
-        let wait = tokio::time::timeout(kernel::wait::RECHECK * 4 / 5, wait);
+        let wait = tokio::time::timeout(kernel::event_tail::RECHECK * 4 / 5, wait);
         let (found, ()) = tokio::join!(wait, server.transition("a", &phase));
         assert_eq!(found.expect("in time").unwrap().unwrap().phase, phase);
     }

@@ -8,10 +8,12 @@ use axum::body::Body as Raw;
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
+use kernel::blob::Blobs;
 use kernel::change::{Change, EventDraft, Write};
 use kernel::http::{self, Body, Caller, Config, HttpService, RequestContext, Routes};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
+use kernel::kind::{KindInfo, Presenter};
 use kernel::log::{AuditEntry, AuditFilter};
 use kernel::outbound::{self, Outbound};
 use kernel::queue::QueueRow;
@@ -81,7 +83,10 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), unwatched).unwrap();
     let url = "http://localhost".into();
     let (identity, tokens) = identity(&ambient, &outbound);
-    (App::new(AppState { store, ambient, identity, outbound, metrics, url }), tokens)
+    let blobs = Blobs::new(&[7; 32], ambient.clone());
+    let app = App::new(AppState { store, ambient, identity, outbound, metrics, blobs, url });
+    app.kinds().add(KindInfo::new("widget", "widgets", Presenter::Whole)).unwrap();
+    (app, tokens)
 }
 
 impl TestServer {
@@ -96,6 +101,11 @@ impl TestServer {
     /// On a store of any kind.
     pub fn on(fresh: &Fresh) -> TestServer {
         TestServer::over(fresh.store.clone(), Config::default(), Ambient::system())
+    }
+
+    /// On a store of any kind, with other routes.
+    pub fn on_with(fresh: &Fresh, routes: Routes) -> TestServer {
+        TestServer::around(fresh.store.clone(), routes, Config::default(), Ambient::system())
     }
 
     pub fn over(store: Arc<dyn Store>, config: Config, ambient: Ambient) -> TestServer {

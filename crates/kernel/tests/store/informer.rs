@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::Json;
+use kernel::event_tail::EventTail;
 use kernel::informer::{CacheUpdate, Informer, OnUpdate};
 use kernel::store::postgres::Postgres;
 use parking_lot::Mutex;
@@ -44,7 +45,7 @@ impl Copy {
 
     async fn load(&self, store: &Arc<dyn Store>) -> Arc<Informer> {
         let (kinds, wanted) = (["widget".to_owned()], Arc::new(|kind: &str| kind != "gadget"));
-        Informer::load(store.clone(), &kinds, wanted, self.apply()).await.unwrap()
+        Informer::load(&EventTail::new(store.clone()), &kinds, wanted, self.apply()).await.unwrap()
     }
 
     fn get(&self, id: &str) -> Option<Object> {

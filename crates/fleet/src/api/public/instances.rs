@@ -23,7 +23,7 @@ use crate::store::index::Row;
 /// Whether the instance is visible to the caller: their organisation's, or their own without one.
 pub fn can_see(who: &Principal, instance: &Instance) -> bool {
     match who.org.as_str() {
-        "" => instance.owner == who.subject,
+        "" => instance.org.is_empty() && instance.owner == who.subject,
         org => instance.org == org,
     }
 }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::Event;
+use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
 use kernel::Result;
-use kernel::http::{Deferred, EventSource, event_stream};
+use kernel::http::{Deferred, EventSource, encode_event, event_stream};
 use kernel::identity::Principal;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -203,7 +203,7 @@ struct DeltaSource {
 impl EventSource for DeltaSource {
     /// Returns the next event of the delta: `full`, then `gone`, then `changed`. An id means that
     /// everything up to it was sent; of a full delta, only the last event has one.
-    fn buffered(&mut self) -> Option<Event> {
+    fn buffered(&mut self) -> Option<Bytes> {
         let Delta { seq, full, changed, gone } = &self.delta;
         let at = self.sent;
         let head = usize::from(*full);
@@ -214,11 +214,11 @@ impl EventSource for DeltaSource {
         }
         self.sent += 1;
         let last = at + 1 == count;
-        let (event, id) = if at < head {
+        let (event, data, id) = if at < head {
             let about = json!({ "revision": seq, "count": changed.len() });
-            (Event::default().event("full").data(about.to_string()), None)
+            ("full", about.to_string().into_bytes(), None)
         } else if let Some(id) = gone.get(at - head) {
-            (Event::default().event("gone").data(json!({ "id": id }).to_string()), None)
+            ("gone", json!({ "id": id }).to_string().into_bytes(), None)
         } else {
             let row = &changed[at - head - gone.len()];
             let catalogue = self.watch.fleet.catalogue();
@@ -228,14 +228,9 @@ impl EventSource for DeltaSource {
             };
             let mut out = Vec::with_capacity(1024);
             self.watch.render(kind, row, &mut out);
-            let data = String::from_utf8_lossy(&out);
-            (Event::default().event("changed").data(data), (!full).then_some(row.seq))
+            ("changed", out, (!full).then_some(row.seq))
         };
-        let id = if last { Some(*seq) } else { id };
-        Some(match id {
-            Some(id) => event.id(id.to_string()),
-            None => event,
-        })
+        Some(encode_event(if last { Some(*seq) } else { id }, event, &data))
     }
 
     async fn fill(&mut self) -> Result<(), &'static str> {

@@ -77,7 +77,7 @@ async fn events(
     let subject = params.object.as_deref().map(Key::parse).transpose();
     let subject = subject.map_err(|_| Error::invalid("object", "must be kind/id"))?;
     let filter = EventFilter { kind: params.kind, subject, org: params.org };
-    let feed = Feed::new(app.store.clone(), &who, filter, after)?;
+    let feed = Feed::new(&app, who, filter, after)?;
     feed.check_kept().await?;
     if streams {
         return Ok(event_stream("events follow", feed, context.closing()));
@@ -118,8 +118,7 @@ async fn page(
     loop {
         let (events, more) = feed.next(limit).await?;
         if !events.is_empty() || (expired && !more) {
-            let events = events.into_iter().map(CloudEvent::from).collect();
-            return Ok(Json(EventPage { events, next: feed.after }).into_response());
+            return Ok(Json(EventPage { events, next: feed.after() }).into_response());
         }
         if more {
             continue;

@@ -1,44 +1,45 @@
 //! One client's position in the event log, with its filter and its visibility.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::response::sse;
-use serde::Deserialize;
-use tokio::sync::watch;
+use axum::body::Bytes;
+use tokio::time::Instant;
 
 use super::super::EventSource;
+use super::super::event_stream::encode;
+use crate::event_tail::{EventReader, Page, TailEvent};
 use crate::identity::{Principal, Visibility};
-use crate::log::{CloudEvent, Event, EventFilter};
-use crate::wait::RECHECK;
-use crate::{Error, Result, Store};
+use crate::log::{CloudEvent, EventFilter};
+use crate::{App, Error, Json, Object, Result};
 
 /// The most events that a stream buffers.
 const BUFFER: usize = 100;
+/// A stream reads at most this often: many commits are sent together.
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Feed {
-    store: Arc<dyn Store>,
-    filter: EventFilter,
-    /// A caller without an organisation sees only events of their own objects.
-    owner: Option<String>,
-    /// The last event that was read.
-    pub after: i64,
-    wakeups: watch::Receiver<i64>,
+    app: App,
+    who: Arc<Principal>,
+    reader: EventReader,
     /// Events of a stream that were not sent yet.
-    buffer: VecDeque<sse::Event>,
+    buffer: VecDeque<Bytes>,
+    last_read: Option<Instant>,
 }
 
 impl Feed {
     pub(super) fn new(
-        store: Arc<dyn Store>,
-        who: &Principal,
+        app: &App,
+        who: Arc<Principal>,
         mut filter: EventFilter,
         after: i64,
     ) -> Result<Feed> {
-        let (org, owner) = match who.visibility() {
-            Visibility::All => (None, None),
-            Visibility::Org(org) => (Some(org), None),
-            Visibility::Own(subject) => (Some(String::new()), Some(subject)),
+        let org = match who.visibility() {
+            Visibility::All => None,
+            Visibility::Org(org) => Some(org),
+            Visibility::Own(_) => Some(String::new()),
         };
         if let Some(org) = org {
             if filter.org.as_ref().is_some_and(|requested| *requested != org) {
@@ -46,18 +47,22 @@ impl Feed {
             }
             filter.org = Some(org);
         }
-        let wakeups = store.wakeups().events();
-        Ok(Feed { store, filter, owner, after, wakeups, buffer: VecDeque::new() })
+        let reader = app.tail().subscribe(after, filter);
+        Ok(Feed { app: app.clone(), who, reader, buffer: VecDeque::new(), last_read: None })
+    }
+
+    pub(super) fn after(&self) -> i64 {
+        self.reader.after()
     }
 
     /// Rejects a client that would silently miss purged events.
     pub(super) async fn check_kept(&self) -> Result<()> {
-        let oldest = match self.store.first_event().await? {
+        let oldest = match self.app.store.first_event().await? {
             Some(first) => first,
-            None => self.store.head().await?.event_seq + 1,
+            None => self.app.store.newest_event().await? + 1,
         };
-        if self.after + 1 < oldest {
-            let what = format!("the event after {}", self.after);
+        if self.after() + 1 < oldest {
+            let what = format!("the event after {}", self.after());
             return Err(Error::Gone { what, oldest });
         }
         Ok(())
@@ -65,60 +70,85 @@ impl Feed {
 
     /// Returns the next events, and whether there may be more without waiting: there may be none
     /// although there are more to read.
-    pub(super) async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, bool)> {
-        self.wakeups.mark_unchanged();
-        // Read before the events: every event up to this number is in the log by then.
-        let head = self.store.head().await?.event_seq;
-        let mut events = self.store.events(self.after, &self.filter, limit).await?;
-        let more = events.len() >= limit;
-        let last = events.last().map_or(self.after, |event| event.seq);
-        // Events that the filter left out are not read again.
-        self.after = if more { last } else { last.max(head) };
-        if let Some(owner) = &self.owner {
-            events.retain(|event| owned_by(event, owner));
+    pub(super) async fn next(&mut self, limit: usize) -> Result<(Vec<CloudEvent>, bool)> {
+        let (events, more) = self.reader.next_events(limit).await?;
+        let shown = events.iter().filter_map(|event| {
+            let presented = self.present(event)?;
+            let mut event = event.event.clone();
+            if let Cow::Owned(data) = presented {
+                event.data = data;
+            }
+            Some(event.into())
+        });
+        Ok((shown.collect(), more))
+    }
+
+    /// Returns the data of an event as this client is shown it; `None` if it is not.
+    fn present<'e>(&self, event: &'e TailEvent) -> Option<Cow<'e, Json>> {
+        let data = &event.event.data;
+        if self.who.is_admin() {
+            return Some(Cow::Borrowed(data));
         }
-        Ok((events, more))
+        let object = data.parse::<Object>().ok()?;
+        match self.app.kinds().present(&object, &self.who)? {
+            Cow::Borrowed(_) => Some(Cow::Borrowed(data)),
+            Cow::Owned(shown) => Some(Cow::Owned(Json::encode(&shown))),
+        }
+    }
+
+    fn encoded(&self, event: &TailEvent) -> Option<Bytes> {
+        let whole = || encode_event(event.event.clone().into());
+        match self.present(event)? {
+            Cow::Borrowed(_) => Some(event.encoded.get_or_init(whole).clone()),
+            Cow::Owned(data) => {
+                let event = crate::log::Event { data, ..event.event.clone() };
+                Some(encode_event(event.into()))
+            }
+        }
     }
 
     /// Waits until there may be an event after the last call of `next`.
     pub(super) async fn wait(&mut self) {
-        let _ = tokio::time::timeout(RECHECK, self.wakeups.changed()).await;
+        self.reader.wait().await;
     }
-}
-
-fn owned_by(event: &Event, subject: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Owned {
-        owner: String,
-    }
-    event.data.parse::<Owned>().is_ok_and(|object| object.owner == subject)
 }
 
 impl EventSource for Feed {
-    fn buffered(&mut self) -> Option<sse::Event> {
+    fn buffered(&mut self) -> Option<Bytes> {
         self.buffer.pop_front()
     }
 
     async fn fill(&mut self) -> Result<(), &'static str> {
         loop {
-            // A client that reconnects learns the oldest event that exists.
-            self.check_kept().await.map_err(|_| "too slow: events are gone")?;
-            let (events, more) = self.next(BUFFER).await.map_err(|error| {
+            if let Some(last) = self.last_read {
+                tokio::time::sleep_until(last + PAUSE).await;
+            }
+            let page = self.reader.next(BUFFER).await.map_err(|error| {
                 tracing::warn!(%error, "reading events for a stream failed");
                 "the store did not answer"
             })?;
-            self.buffer.extend(events.into_iter().filter_map(|event| encode(event.into())));
+            self.last_read = Some(Instant::now());
+            // A client that reconnects learns the oldest event that exists.
+            let Page::Events { events, more } = page else {
+                return Err("too slow: events are gone");
+            };
+            for event in &events {
+                let encoded = self.encoded(event);
+                self.buffer.extend(encoded);
+            }
             if !self.buffer.is_empty() {
                 return Ok(());
             }
-            if !more {
+            if more {
+                self.last_read = None;
+            } else {
                 self.wait().await;
             }
         }
     }
 }
 
-fn encode(event: CloudEvent) -> Option<sse::Event> {
-    let sse = sse::Event::default().id(event.id.clone()).event(&event.kind).json_data(&event);
-    sse.inspect_err(|error| tracing::error!(%error, id = event.id, "encoding an event failed")).ok()
+fn encode_event(event: CloudEvent) -> Bytes {
+    let data = serde_json::to_vec(&event).expect("our own types serialise");
+    encode(Some(event.sequence), &event.kind, &data)
 }

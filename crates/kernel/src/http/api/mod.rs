@@ -1,6 +1,7 @@
 //! The kernel's own routes: objects and search, events, audit, the queue, health.
 
 mod audit;
+mod commands;
 mod doc;
 mod events;
 mod feed;
@@ -23,6 +24,7 @@ pub fn routes(config: &Config) -> Routes {
         .merge(events::routes())
         .merge(audit::routes())
         .merge(work::routes())
+        .merge(commands::routes())
 }
 
 /// Returns the page size that was requested, up to `max`.

@@ -1,5 +1,6 @@
 //! `/api/v1/objects`: managed objects of every kind.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, can_see, restrict};
+use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, restrict};
 use super::limit;
 use crate::identity::{Action, Principal};
 use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
@@ -72,10 +73,17 @@ impl Filter {
 
 /// Returns the objects of a query that are visible to the caller.
 pub(super) async fn find(app: &App, who: &Principal, find: ObjectQuery) -> Result<Json<QueryPage>> {
-    Ok(Json(match restrict(who, find) {
-        Some(find) => app.store.find(&find).await?,
-        None => QueryPage::default(),
-    }))
+    let Some(find) = restrict(who, find) else { return Ok(Json(QueryPage::default())) };
+    let mut page = app.store.find(&find).await?;
+    page.objects = page
+        .objects
+        .into_iter()
+        .filter_map(|object| match app.kinds().present(&object, who)? {
+            Cow::Borrowed(_) => Some(object),
+            Cow::Owned(shown) => Some(shown),
+        })
+        .collect();
+    Ok(Json(page))
 }
 
 /// Objects, newest first.
@@ -141,23 +149,24 @@ async fn get(
         return Err(Error::NotFound(key.to_string()));
     }
     if !wait.waits() || wait.reached(&object) {
-        return Ok(respond(&object, &known));
+        let shown = app.kinds().present(&object, &who);
+        return Ok(respond(&*shown.ok_or_else(|| Error::NotFound(key.to_string()))?, &known));
     }
     let closing = context.closing();
     Ok(Deferred::new(timeout, async move {
         let deadline = async { drop(tokio::time::timeout(timeout, closing.cancelled()).await) };
-        let object =
-            wait::until(app.store.as_ref(), &key, deadline, |now| wait.reached(now)).await?;
+        let object = wait::until(app.tail(), &key, deadline, |now| wait.reached(now)).await?;
         // Its owner may have changed during the wait.
-        let object = object.filter(|object| can_see(&who, object));
-        let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
-        Ok(respond(&object, &known))
+        let shown = object.as_ref().and_then(|object| app.kinds().present(object, &who));
+        let shown = shown.ok_or_else(|| Error::NotFound(key.to_string()))?;
+        Ok(respond(&shown, &known))
     })
     .into_response())
 }
 
 async fn visible(app: &App, who: &Principal, key: &Key) -> Result<Arc<Object>> {
-    let found = app.store.object(key).await?.filter(|object| can_see(who, object));
+    let found = app.store.object(key).await?;
+    let found = found.filter(|object| app.kinds().present(object, who).is_some());
     found.ok_or_else(|| Error::NotFound(key.to_string()))
 }
 
@@ -234,7 +243,8 @@ async fn graph(
 }
 
 async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
-    let objects = app.store.get(keys).await?.into_iter().filter(|object| can_see(who, object));
+    let objects = app.store.get(keys).await?.into_iter();
+    let objects = objects.filter(|object| app.kinds().present(object, who).is_some());
     Ok(objects
         .map(|Object { key, name, phase, deleted_at, .. }| Node {
             key,

@@ -1,18 +1,18 @@
 //! `/api/v1/work`: the work queue: what is due, running, retrying, stopped and why.
 
+use async_trait::async_trait;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::{
-    Body, Caller, Context, Idempotency, Params, PathKey, Routes, commit_idempotent, valid_name,
-};
+use super::super::{CommandRequest, Params, PathKey, Routes, valid_name};
 use super::limit;
-use crate::change::{Change, CommandReply, Wake, Work};
+use crate::change::{Change, Wake, Work};
+use crate::command::{AuditFields, Command, CommandContext, Decided};
 use crate::identity::Action;
 use crate::queue::{QueueRow, State as RowState};
 use crate::store::{WorkCount, WorkFilter};
@@ -23,9 +23,9 @@ const LIMIT_MAX: usize = 1000;
 pub(super) fn routes() -> Routes {
     Routes::new()
         .route(Action::AdminRead, routes!(list))
-        .route(Action::AdminWrite, routes!(retry))
-        .route(Action::AdminWrite, routes!(pause))
-        .route(Action::AdminWrite, routes!(resume))
+        .command(Retry, routes!(retry))
+        .command(Pause, routes!(pause))
+        .command(Resume, routes!(resume))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -70,13 +70,13 @@ async fn list(State(app): State<App>, Params(filter): Params<Filter>) -> Result<
 struct Acted {
     key: Key,
     /// The action: retry, pause or resume.
-    action: String,
+    action: &'static str,
 }
 
-/// Returns the response to an action, which is also kept for a repetition.
-fn acted(key: &Key, action: &str) -> CommandReply {
-    let body = Acted { key: key.clone(), action: action.into() };
-    CommandReply { status: 202, body: crate::Json::encode(&body) }
+/// Returns what a command about an object's work replies and writes to the audit log.
+fn acted(key: &Key, org: &str, action: &'static str) -> Decided<Acted> {
+    let audit = AuditFields { target: key.to_string(), org: org.into(), ..AuditFields::default() };
+    Decided::new(202, Acted { key: key.clone(), action }, audit)
 }
 
 /// Returns the object's row, if it has one, and its organisation.
@@ -86,91 +86,109 @@ async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
         let org = row.org.clone();
         return Ok((Some(row), org));
     }
-    let object = app.store.get(std::slice::from_ref(key)).await?.pop();
+    let object = app.store.object(key).await?;
     let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
-    Ok((None, object.org))
+    Ok((None, object.org.clone()))
 }
+
+/// The body of a command that needs none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
 
 /// Reconciles an object now, even if its work was stopped or due later.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/retry", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
-async fn retry(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
-    PathKey(key): PathKey,
-    idempotency: Idempotency,
-) -> Result<Response> {
-    let idempotent = idempotency.of(b"");
-    let work = async {
-        let (row, org) = row(&app, &key).await?;
+async fn retry(PathKey(key): PathKey, command: CommandRequest) -> Result<Response> {
+    command.execute(Retry::NAME, Some(key)).await
+}
+
+struct Retry;
+
+#[async_trait]
+impl Command for Retry {
+    const NAME: &'static str = "work.retry";
+    const ACTION: Action = Action::AdminWrite;
+    const READS_SUBJECT: bool = false;
+    type Body = Nothing;
+    type Reply = Acted;
+
+    async fn decide(&self, cx: &CommandContext<'_>, _: Nothing) -> Result<Decided<Acted>> {
+        let key = cx.key()?;
+        let (row, org) = row(cx.app, key).await?;
         if row.is_some_and(|row| row.paused) {
             return Err(Error::Conflict(format!("{key} is paused; resume it first")));
         }
-        let audit = context.audit(&who, "work.retry", key.as_str(), &org);
-        let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: app.ambient.now() };
-        let change = Change { wakes: vec![wake], audit: Some(audit), ..Change::default() };
-        commit_idempotent(&app, &idempotent, change, acted(&key, "retry")).await
-    };
-    idempotent.run(app.store.as_ref(), work).await
+        let decided = acted(key, &org, "retry");
+        let wake = Wake { key: key.clone(), org, lane: Lane::Urgent, due: cx.now };
+        Ok(decided.change(Change { wakes: vec![wake], ..Change::default() }))
+    }
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = PauseWork)]
 #[serde(deny_unknown_fields)]
-struct Pause {
-    /// The reason, which is shown with the row.
-    reason: String,
+struct PauseBody {
+    /// The reason, which is shown with the row; without it, who paused it.
+    reason: Option<String>,
 }
 
 /// Pauses reconciliation of an object until it is resumed.
-#[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/pause", tag = "work", request_body = Pause,
+#[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/pause", tag = "work", request_body = PauseBody,
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
-async fn pause(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
-    PathKey(key): PathKey,
-    idempotency: Idempotency,
-    body: Option<Body<Pause>>,
-) -> Result<Response> {
-    let (bytes, pause) = match body {
-        Some(body) => (body.bytes, body.value),
-        None => (Bytes::new(), Pause { reason: format!("paused by {}", who.subject) }),
-    };
-    valid_name("reason", &pause.reason)?;
-    let idempotent = idempotency.of(&bytes);
-    let work = async {
-        let (_, org) = row(&app, &key).await?;
-        let mut audit = context.audit(&who, "work.pause", key.as_str(), &org);
-        audit.after = crate::Json::encode(&pause);
-        let work = Work::Pause { key: key.clone(), org, reason: pause.reason };
-        let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        commit_idempotent(&app, &idempotent, change, acted(&key, "pause")).await
-    };
-    idempotent.run(app.store.as_ref(), work).await
+async fn pause(PathKey(key): PathKey, command: CommandRequest) -> Result<Response> {
+    command.execute(Pause::NAME, Some(key)).await
+}
+
+struct Pause;
+
+#[async_trait]
+impl Command for Pause {
+    const NAME: &'static str = "work.pause";
+    const ACTION: Action = Action::AdminWrite;
+    const READS_SUBJECT: bool = false;
+    type Body = PauseBody;
+    type Reply = Acted;
+
+    async fn decide(&self, cx: &CommandContext<'_>, body: PauseBody) -> Result<Decided<Acted>> {
+        let by = || format!("paused by {}", cx.principal.subject);
+        let reason = body.reason.unwrap_or_else(by);
+        valid_name("reason", &reason)?;
+        let key = cx.key()?;
+        let (_, org) = row(cx.app, key).await?;
+        let mut decided = acted(key, &org, "pause");
+        if let Some(audit) = &mut decided.audit {
+            audit.after = crate::Json::encode(&json!({ "reason": reason }));
+        }
+        let work = Work::Pause { key: key.clone(), org, reason };
+        Ok(decided.change(Change { work: Some(work), ..Change::default() }))
+    }
 }
 
 /// Resumes reconciliation of an object.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/resume", tag = "work",
     params(("kind" = String, Path), ("id" = String, Path)), responses((status = 202, body = Acted)))]
-async fn resume(
-    State(app): State<App>,
-    Caller(who): Caller,
-    Context(context): Context,
-    PathKey(key): PathKey,
-    idempotency: Idempotency,
-) -> Result<Response> {
-    let idempotent = idempotency.of(b"");
-    let work = async {
-        let (row, org) = row(&app, &key).await?;
+async fn resume(PathKey(key): PathKey, command: CommandRequest) -> Result<Response> {
+    command.execute(Resume::NAME, Some(key)).await
+}
+
+struct Resume;
+
+#[async_trait]
+impl Command for Resume {
+    const NAME: &'static str = "work.resume";
+    const ACTION: Action = Action::AdminWrite;
+    const READS_SUBJECT: bool = false;
+    type Body = Nothing;
+    type Reply = Acted;
+
+    async fn decide(&self, cx: &CommandContext<'_>, _: Nothing) -> Result<Decided<Acted>> {
+        let key = cx.key()?;
+        let (row, org) = row(cx.app, key).await?;
         if row.is_none_or(|row| !row.paused) {
             return Err(Error::Conflict(format!("{key} is not paused")));
         }
-        let audit = context.audit(&who, "work.resume", key.as_str(), &org);
-        let work = Work::Resume { key: key.clone() };
-        let change = Change { work: Some(work), audit: Some(audit), ..Change::default() };
-        commit_idempotent(&app, &idempotent, change, acted(&key, "resume")).await
-    };
-    idempotent.run(app.store.as_ref(), work).await
+        let work = Some(Work::Resume { key: key.clone() });
+        Ok(acted(key, &org, "resume").change(Change { work, ..Change::default() }))
+    }
 }

@@ -8,14 +8,16 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
-use axum::Json as Body;
-use axum::extract::State;
-use kernel::driver::Workers;
-use kernel::http::{Body as Sent, Caller, Routes};
+use axum::response::Response;
+use kernel::command::{Command, CommandContext, Decided};
+use kernel::http::{CommandRequest, Routes};
 use kernel::identity::{Action, Principal};
+use kernel::kind::{KindInfo, Presenter};
 use kernel::query::{ObjectQuery, PAGE_MAX};
-use kernel::{App, Change, Domain, Error, Key, Object, Refusal, Result, Store, Timestamp};
+use kernel::{App, Change, Domain, Key, Object, Refusal, Result, Running, Store, Timestamp};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
@@ -32,12 +34,16 @@ impl Domain for StreamsDomain {
         "streams"
     }
 
-    fn routes(&self) -> Routes {
-        Routes::new().route(Action::Agent, routes!(report))
+    fn kinds(&self) -> Vec<KindInfo> {
+        vec![
+            KindInfo::new(STREAM, "streams", Presenter::Whole),
+            KindInfo::new(STREAM_CLASS, "stream-classes", Presenter::Whole),
+        ]
     }
 
-    fn workers(&self, _: &App) -> Workers {
-        Workers::new()
+    async fn start(&self, _: &App, _: &TaskTracker, _: &CancellationToken) -> Result<Running> {
+        let routes = Routes::new().command(ReportStreams, routes!(report));
+        Ok(Running { routes, ..Running::default() })
     }
 }
 
@@ -54,43 +60,44 @@ pub struct ReportResult {
 /// Stores an operator's report. Objects that are current are not written.
 #[utoipa::path(put, path = "/api/v1/streams/report", tag = "streams", request_body = Report,
     responses((status = 200, body = ReportResult)))]
-async fn report(
-    State(app): State<App>,
-    Caller(who): Caller,
-    sent: Sent<Report>,
-) -> Result<Body<ReportResult>> {
-    Ok(Body(apply_report(app.store.as_ref(), &who, &sent.value, app.ambient.now()).await?))
+async fn report(command: CommandRequest) -> Result<Response> {
+    command.execute(ReportStreams::NAME, None).await
 }
 
-/// Attempts when another report writes at the same time.
-const ATTEMPTS_MAX: usize = 5;
+struct ReportStreams;
 
-async fn apply_report(
+#[async_trait]
+impl Command for ReportStreams {
+    const NAME: &'static str = "streams.report";
+    const ACTION: Action = Action::Agent;
+    type Body = Report;
+    type Reply = ReportResult;
+
+    async fn decide(
+        &self,
+        cx: &CommandContext<'_>,
+        report: Report,
+    ) -> Result<Decided<ReportResult>> {
+        decide_report(cx.app.store.as_ref(), cx.principal, &report, cx.now).await
+    }
+}
+
+async fn decide_report(
     store: &dyn Store,
     who: &Principal,
     report: &Report,
     now: Timestamp,
-) -> Result<ReportResult> {
+) -> Result<Decided<ReportResult>> {
     let author = Author::of(who)?;
-    let mut result = ReportResult::default();
-    for _ in 0..ATTEMPTS_MAX {
-        result.refused.clear();
-        let changes = changes(store, &author, report, &mut result.refused, now).await?;
-        if changes.is_empty() {
-            return Ok(result);
-        }
-        let verdicts = store.commit_all(changes, now).await?;
-        result.written += verdicts.iter().filter(|verdict| verdict.is_ok()).count();
-        let again = |refusal: &Refusal| {
-            matches!(refusal, Refusal::Stale { .. } | Refusal::Exists(_) | Refusal::Missing(_))
-        };
-        match verdicts.into_iter().filter_map(Result::err).find(|refusal| !again(refusal)) {
-            Some(refusal) => return Err(refusal.into()),
-            // Refused changes are computed again; accepted ones have no effect any more.
-            None => continue,
-        }
-    }
-    Err(Error::Conflict("concurrent reports of this cluster; retry".into()))
+    let mut refused = Vec::new();
+    let changes = changes(store, &author, report, &mut refused, now).await?;
+    let result = ReportResult { written: changes.len(), refused };
+    let mut decided = Decided::new(200, result, None).on_refused(|refusal| match refusal {
+        Refusal::Exists(_) | Refusal::Missing(_) => Ok(()),
+        other => Err(other.into()),
+    });
+    decided.changes = changes;
+    Ok(decided)
 }
 
 /// The changes of the store that a report requires.

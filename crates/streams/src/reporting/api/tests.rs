@@ -58,6 +58,20 @@ fn whole(from: &str, to: &str, uids: &[&str]) -> Snapshot {
     }
 }
 
+/// Decides on a report and commits, as the registry does.
+async fn apply_report(
+    store: &Memory,
+    who: &Principal,
+    report: &Report,
+    now: Timestamp,
+) -> Result<ReportResult> {
+    let decided = decide_report(store, who, report, now).await?;
+    for verdict in store.commit_all(decided.changes, now).await? {
+        verdict?;
+    }
+    Ok(decided.reply)
+}
+
 async fn reported(store: &Memory, report: &Report) -> ReportResult {
     apply_report(store, &operator("prod", "acme"), report, NOW).await.unwrap()
 }

@@ -64,6 +64,7 @@ impl Server {
         let store = Arc::new(Memory::default());
         let app = App::new(AppState {
             store: store.clone(),
+            blobs: crate::blob::Blobs::new(&[7; 32], ambient.clone()),
             ambient,
             identity: identity.unwrap(),
             outbound,

@@ -1,0 +1,91 @@
+//! A request that carries a command.
+
+use std::sync::Arc;
+
+use axum::RequestExt as _;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+
+use super::context::{Context, RequestContext};
+use super::extract::{check_content_type, read_body};
+use super::input_errors;
+use crate::change::CommandReply;
+use crate::command::{Answer, Envelope, Origin, Sender};
+use crate::{App, Error, Json, Key, Result};
+
+const KEY_CHARS_MAX: usize = 255;
+
+/// Extracts the body of a command and its `Idempotency-Key`. A request without a body has an empty
+/// one.
+pub struct CommandRequest {
+    pub app: App,
+    pub context: Arc<RequestContext>,
+    pub body: Json,
+    id: Option<String>,
+}
+
+impl FromRequest<App> for CommandRequest {
+    type Rejection = Error;
+    async fn from_request(mut request: Request, app: &App) -> Result<CommandRequest> {
+        let Context(context) = request.extract_parts().await?;
+        let id = idempotency_key(request.headers())?;
+        let body = if request.body().is_end_stream() {
+            Json::default()
+        } else {
+            check_content_type(request.headers())?;
+            input_errors::json(&read_body(&context, request.into_body()).await?)?
+        };
+        Ok(CommandRequest { app: app.clone(), context, body, id })
+    }
+}
+
+impl CommandRequest {
+    /// Carries out the command of this name.
+    pub async fn execute(self, name: &str, subject: Option<Key>) -> Result<Response> {
+        let envelope = Envelope { id: self.id.clone(), ..Envelope::new(name, subject, self.body) };
+        let origin = Origin::Http(self.context.origin);
+        let sender = sender(&self.context, &origin)?;
+        let answer = self.app.commands().execute(&self.app, sender, &envelope).await?;
+        Ok(respond(answer))
+    }
+}
+
+/// The caller of a request as the sender of a command.
+pub(super) fn sender<'a>(context: &'a RequestContext, origin: &'a Origin) -> Result<Sender<'a>> {
+    Ok(Sender {
+        principal: context.caller()?,
+        origin,
+        request_id: &context.request_id,
+        trace: Some(context.trace),
+    })
+}
+
+/// The request's `Idempotency-Key`, if it has one.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = key.to_str().unwrap_or("");
+    if key.is_empty() || key.len() > KEY_CHARS_MAX || !key.bytes().all(|b| b.is_ascii_graphic()) {
+        let message = format!("must be 1 to {KEY_CHARS_MAX} visible ASCII characters");
+        return Err(Error::invalid("idempotency-key", message));
+    }
+    Ok(Some(key.to_owned()))
+}
+
+/// Responds with the reply to a command.
+pub(super) fn respond(Answer { reply, replayed }: Answer) -> Response {
+    let CommandReply { status, body } = reply;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let mut response = if status == StatusCode::NO_CONTENT {
+        status.into_response()
+    } else {
+        let json = HeaderValue::from_static("application/json");
+        (status, [(header::CONTENT_TYPE, json)], Body::from(body.text().to_owned())).into_response()
+    };
+    if replayed {
+        let name = HeaderName::from_static("idempotent-replay");
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    response
+}

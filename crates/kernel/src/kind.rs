@@ -1,0 +1,89 @@
+//! The kinds of objects, and what callers are shown of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::http::can_see;
+use crate::identity::Principal;
+use crate::{Error, Object, Result};
+
+/// A kind of object.
+#[derive(Clone)]
+pub struct KindInfo {
+    pub name: String,
+    pub plural: String,
+    pub present: Presenter,
+}
+
+/// What callers other than admins are shown of an object that is visible to them. Admins see it as
+/// it is stored.
+#[derive(Clone)]
+pub enum Presenter {
+    /// The object as it is stored.
+    Whole,
+    /// Nothing: the kind is for admins.
+    Hidden,
+    /// A part of it, or nothing.
+    With(Arc<dyn Fn(&Object, &Principal) -> Option<Object> + Send + Sync>),
+}
+
+/// Kinds that a domain computes: they come and go while the server runs.
+pub trait KindSource: Send + Sync {
+    fn find(&self, name: &str) -> Option<KindInfo>;
+}
+
+/// The kinds of all domains. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Kinds(Arc<RwLock<Registry>>);
+
+#[derive(Default)]
+struct Registry {
+    kinds: BTreeMap<String, KindInfo>,
+    sources: Vec<Arc<dyn KindSource>>,
+}
+
+impl KindInfo {
+    pub fn new(name: &str, plural: &str, present: Presenter) -> KindInfo {
+        KindInfo { name: name.into(), plural: plural.into(), present }
+    }
+}
+
+impl Kinds {
+    /// Adds a kind. A name that is taken is refused.
+    pub fn add(&self, kind: KindInfo) -> Result<()> {
+        if self.find(&kind.name).is_some() {
+            let name = &kind.name;
+            return Err(Error::Conflict(format!("kind `{name}` is taken by another domain")));
+        }
+        self.0.write().kinds.insert(kind.name.clone(), kind);
+        Ok(())
+    }
+
+    pub fn add_source(&self, source: Arc<dyn KindSource>) {
+        self.0.write().sources.push(source);
+    }
+
+    pub fn find(&self, name: &str) -> Option<KindInfo> {
+        let registry = self.0.read();
+        let computed = || registry.sources.iter().find_map(|source| source.find(name));
+        registry.kinds.get(name).cloned().or_else(computed)
+    }
+
+    /// Returns what the caller is shown of an object, if anything.
+    pub fn present<'o>(&self, object: &'o Object, who: &Principal) -> Option<Cow<'o, Object>> {
+        if !can_see(who, object) {
+            return None;
+        }
+        if who.is_admin() {
+            return Some(Cow::Borrowed(object));
+        }
+        match self.find(object.key.kind())?.present {
+            Presenter::Whole => Some(Cow::Borrowed(object)),
+            Presenter::Hidden => None,
+            Presenter::With(present) => present(object, who).map(Cow::Owned),
+        }
+    }
+}
