@@ -25,6 +25,7 @@ use crate::api::fleet;
 use crate::api::kind_api::KindApis;
 use crate::api::present::FleetKinds;
 use crate::api::wire::rendered::Rendered;
+use crate::commands::source::FleetCommands;
 use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
 use crate::dataplane::local::agent;
@@ -362,6 +363,7 @@ impl Domain for FleetDomain {
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
         app.share(fleet.clone());
         app.kinds().add_source(Arc::new(FleetKinds(fleet.clone())));
+        app.commands().add_source(Arc::new(FleetCommands(fleet.clone())));
         let routes = routes(&fleet);
         let workers: Workers = vec![
             Arc::new(InstanceWorker(fleet.clone())),

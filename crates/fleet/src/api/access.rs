@@ -1,4 +1,4 @@
-//! Access rules of the domain: who is denied with which error, and which organisations have access.
+//! Who is denied with which error, and what handlers know of a caller.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use kernel::{App, Error, Result};
 use crate::Fleet;
 use crate::model::catalogue::Catalogue;
 use crate::model::error_code::ErrorCode;
+use crate::store::access;
 
 /// Returns the error for a caller whose roles do not allow the action. The existing service hides
 /// the routes of admins and agents from everybody else.
@@ -21,19 +22,6 @@ pub fn deny(action: Action, _: &Principal) -> Error {
         }
         _ => ErrorCode::Unauthenticated.default_error(),
     }
-}
-
-/// Checks the access lists of the catalogue.
-pub fn check(catalogue: &Catalogue, who: &Principal) -> Result<()> {
-    let access = &catalogue.access;
-    if access.denied.contains(&who.subject) {
-        let reason = format!("User '{}' is not authorized to access the service.", who.subject);
-        return Err(ErrorCode::Forbidden.error(reason));
-    }
-    if access.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&who.org)) {
-        return Err(ErrorCode::Maintenance.default_error());
-    }
-    Ok(())
 }
 
 /// A request to a route of the fleet.
@@ -66,7 +54,7 @@ impl FromRequestParts<App> for User {
         let FleetRequest { fleet, context, who } =
             FleetRequest::from_request_parts(parts, app).await?;
         let catalogue = fleet.catalogue();
-        check(&catalogue, &who)?;
+        access::check(&catalogue, &who)?;
         Ok(User { fleet, catalogue, context, who })
     }
 }

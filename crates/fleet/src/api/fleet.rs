@@ -16,13 +16,13 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::Fleet;
-use crate::api::access::{self, FleetRequest};
+use crate::api::access::FleetRequest;
 use crate::commands::catalogue_reload;
 use crate::commands::cluster_spec::edit_spec;
 use crate::model::cluster::{self, Cluster, Provider, Spec, Status};
 use crate::model::instance::Phase;
 use crate::model::kind::Summary;
-use crate::store::clusters;
+use crate::store::{access, clusters};
 
 pub fn routes() -> Routes {
     Routes::new()
@@ -92,7 +92,7 @@ async fn explain(
     if !admin {
         access::check(&fleet.catalogue(), &who)?;
     }
-    let row = row.filter(|row| admin || super::public::instances::can_see(&who, &row.instance));
+    let row = row.filter(|row| admin || access::can_see(&who, &row.instance));
     let row = row.ok_or_else(|| Error::NotFound(format!("{kind}/{id}")))?;
     let instance = &row.instance;
     let filter = WorkFilter { key: Some(instance.key()), ..WorkFilter::default() };

@@ -12,11 +12,12 @@ use kernel::{Error, Result};
 use serde_json::{Map, Value};
 
 use super::wire::reply;
-use super::{access, openapi, routes};
+use super::{access as denied, openapi, routes};
 use crate::Fleet;
 use crate::model::catalogue::Catalogue;
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
+use crate::store::access;
 
 /// A request to the API of a kind.
 pub type Call = kernel::http::Call<KindApi>;
@@ -71,7 +72,7 @@ impl Api for KindApi {
     }
 
     fn deny(&self, action: Action, who: &Principal) -> Error {
-        access::deny(action, who)
+        denied::deny(action, who)
     }
 
     fn error(&self, error: &Error, context: &RequestContext) -> Response {

@@ -8,9 +8,9 @@ use kernel::kind::{KindInfo, KindSource, Presenter};
 use kernel::{Json, Object};
 use serde_json::{Map, Value};
 
-use super::access;
 use crate::Fleet;
 use crate::model::{account, cluster};
+use crate::store::access;
 
 /// The fleet's kinds: those of the catalogue, clusters and service accounts.
 pub struct FleetKinds(pub Arc<Fleet>);

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::kind_api::KindApi;
 use super::openapi::{CLUSTERS, instance_name};
-use super::public::{accounts, catalogue, clusters, create, errors, instances, metrics, watch};
+use super::public::{accounts, catalogue, clusters, errors, instances, metrics, watch};
 use super::{admin, agent};
 use crate::model::kind::Extra;
 
@@ -85,7 +85,7 @@ fn instance_routes() -> Rows {
                 .returns(200, &api.kind.file.list)
                 .errors(LISTED)
         }),
-        Route::new(POST, "/v1/{plural}", Action::OrgUser, create::create).document(|api| {
+        Route::new(POST, "/v1/{plural}", Action::OrgUser, instances::create).document(|api| {
             let title = &api.kind.file.title;
             Operation::new(format!("create{title}"), format!("Creates a {title}"))
                 .query(&["async"])

@@ -5,4 +5,7 @@ pub mod agent_report;
 pub mod catalogue_reload;
 pub mod cluster_spec;
 pub mod declared_clusters;
+pub mod instance;
+pub mod instance_create;
 pub mod local_cluster;
+pub mod source;

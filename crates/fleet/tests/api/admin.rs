@@ -115,7 +115,7 @@ async fn an_admin_deletes_and_revokes_with_the_full_role_only() {
     assert_eq!(says(&stage.call("admin-full", "DELETE", &gone, &Value::Null).await), (404, 7));
     let changes = record(&stage, "admin-full").await;
     assert!(changes.contains(&"kafka.admin.delete asked".to_owned()), "{changes:?}");
-    assert!(changes.contains(&"kafka.delete done".to_owned()), "{changes:?}");
+    assert!(changes.contains(&"kafka.admin.delete done".to_owned()), "{changes:?}");
     let revoked = changes.iter().filter(|one| one.contains("revoke_tls_certificate")).count();
     assert_eq!(revoked, 6, "those that were refused, too");
 }

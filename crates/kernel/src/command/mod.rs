@@ -64,6 +64,7 @@ pub struct CommandContext<'a> {
     pub principal: &'a Principal,
     pub origin: &'a Origin,
     pub now: Timestamp,
+    pub request_id: &'a str,
     /// What the command is about.
     pub key: Option<&'a Key>,
     /// The object of that key, as it was just read.

@@ -169,7 +169,7 @@ async fn decide_and_commit(
     envelope: &Envelope,
     record: Option<&(String, String)>,
 ) -> Result<Answer> {
-    let Sender { principal, origin, trace, .. } = sender;
+    let Sender { principal, origin, trace, request_id } = sender;
     let mut tries = 0;
     loop {
         tries += 1;
@@ -184,7 +184,7 @@ async fn decide_and_commit(
         };
         let now = app.ambient.now();
         let key = envelope.subject.as_ref();
-        let cx = CommandContext { app, principal, origin, now, key, subject };
+        let cx = CommandContext { app, principal, origin, now, request_id, key, subject };
         let Decided { mut changes, reply, status, audit, on_refused } =
             command.decide(&cx, &envelope.body).await?;
         let reply = CommandReply { status, body: reply };
@@ -200,7 +200,7 @@ async fn decide_and_commit(
             change.cause.get_or_insert_with(|| cause.clone());
         }
         let first = &mut changes[0];
-        if let (None, Some(audit)) = (&first.audit, audit) {
+        if let Some(audit) = audit {
             first.audit = Some(audit.entry(command.name(), &sender));
         }
         first.command = record.map(|(id, digest)| CommandRecord {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use kernel::command::{AuditFields, Command, CommandContext, Decided};
 use kernel::http::valid_name;
 use kernel::identity::Action;
-use kernel::{Change, Key, Labels, Object, Result};
+use kernel::{Key, Labels, Object, Result};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -55,7 +55,6 @@ impl Command for Create {
         let request = Request { id, org, owner, name, description, labels, spec, depends_on };
         let dependencies = cx.app.store.get(&request.depends_on).await?;
         let (change, object) = decide::create(request, &dependencies, QUOTA, cx.now)?;
-        let change = Change { audit: None, ..change };
         let audit = AuditFields { after: object.spec.clone(), ..AuditFields::of(&object) };
         Ok(Decided::new(202, object, audit).change(change))
     }
@@ -106,7 +105,6 @@ fn edit(cx: &CommandContext<'_>, edit: impl Fn(Spec) -> Spec) -> Result<Decided<
     let before = cx.subject()?;
     let spec = edit(model::spec(before)?);
     let change = decide::respec(before, &cx.principal.subject, &spec, cx.now)?;
-    let change = Change { audit: None, ..change };
     let after = change.write.as_ref().map_or(before, |write| write.object()).clone();
     let audit = AuditFields {
         before: before.spec.clone(),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use kernel::identity::Principal;
-use kernel::{Change, Json, Result};
+use kernel::{Json, Result};
 use serde_json::{Value, json};
 
 use crate::api::kind_api::Call;
 use crate::api::public::{instances, list};
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
+use crate::commands::instance::Verb;
 use crate::decide::admin_patch::AdminPatch;
-use crate::decide::instance::{instance_change, transition};
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::Instance;
 use crate::store::index::{Row, Scope};
@@ -31,38 +31,18 @@ pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
 }
 
 pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
-    let body = read_payload(&mut call).await?;
-    let patch = AdminPatch::from_payload(&call.kind, &body)?;
-    let row = audited_instance(&call, &who, "patch", &patch.audit_entry()).await?;
-    patch.check_not_empty(&call.kind)?;
-    call.fleet.index.catch_up().await?;
-    let after = instances::edit(
-        &call,
-        &who,
-        &row.instance.key(),
-        "admin.patch",
-        |instance, object, now| {
-            let cluster = call.fleet.index.cluster(&instance.status.cluster_id);
-            let (next, event) = patch.apply(&call.kind, instance, cluster.as_deref(), now)?;
-            let (mut change, after) = match event {
-                Some(event) => transition(object, &next, event, now),
-                None if next == *instance => (Change::default(), next),
-                None => (instance_change(object, &next, "updated", now), next),
-            };
-            if change.write.is_some() {
-                change.wakes.push(instance.wake(now));
-            }
-            Ok((change, after))
-        },
-    )
-    .await?;
-    Ok(respond(&call, &after))
+    let (body, payload) = instances::read(&mut call).await?;
+    let patch = AdminPatch::from_payload(&call.kind, &payload)?;
+    audited_instance(&call, &who, "patch", &patch.audit_entry()).await?;
+    let answer = instances::execute(&call, Verb::AdminPatch, body).await?;
+    Ok(reply::of(&answer, reply::json_line))
 }
 
 pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
     require_async(&call)?;
-    let row = audited_instance(&call, &who, "delete", &Value::Null).await?;
-    instances::request_delete(&call, &who, &row.instance.key()).await
+    audited_instance(&call, &who, "delete", &Value::Null).await?;
+    let answer = instances::execute(&call, Verb::AdminDelete, Json::default()).await?;
+    Ok(reply::of(&answer, reply::json_line))
 }
 
 /// The largest reason of RFC 5280, which does not use 7.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::api::access::{self, User};
-use crate::api::public::create;
+use crate::commands::instance_create as create;
 use crate::decide::admission;
 use crate::model::kind::{Billing, InstanceType, Kind};
 use crate::model::quota::Quota;

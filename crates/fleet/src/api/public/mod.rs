@@ -3,7 +3,6 @@
 pub mod accounts;
 pub mod catalogue;
 pub mod clusters;
-pub mod create;
 pub mod errors;
 pub mod instances;
 pub mod list;

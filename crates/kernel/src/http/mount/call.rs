@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 
 use super::RouteTable;
 use super::table::PathParams;
+use crate::command::{self, AnyCommand, Answer, Envelope, Origin};
+use crate::http::RequestContext;
+use crate::http::command_request::{idempotency_key, sender};
 use crate::http::extract::read_body;
-use crate::http::{Idempotency, Idempotent, RequestContext};
-use crate::{App, Result};
+use crate::{App, Json, Key, Result};
 
 /// A matched request. Dereferences to the API that serves it.
 pub struct Call<A> {
@@ -60,12 +62,18 @@ impl<A> Call<A> {
         read_body(&self.context, body).await
     }
 
-    /// Reads the body together with the request's `Idempotency-Key`.
-    pub async fn idempotent(&mut self) -> Result<(Bytes, Idempotent)> {
-        let idempotency = Idempotency::read(&self.parts, &self.context)?;
-        let bytes = self.bytes().await?;
-        let idempotent = idempotency.of(&bytes);
-        Ok((bytes, idempotent))
+    /// Carries out a command on behalf of the caller, once for each `Idempotency-Key`.
+    pub async fn execute(
+        &self,
+        command: &dyn AnyCommand,
+        subject: Option<Key>,
+        body: Json,
+    ) -> Result<Answer> {
+        let id = idempotency_key(&self.parts.headers)?;
+        let envelope = Envelope { id, ..Envelope::new(command.name(), subject, body) };
+        let origin = Origin::Http(self.context.origin);
+        let sender = sender(&self.context, &origin)?;
+        command::execute(&self.app, command, sender, &envelope).await
     }
 
     /// Returns the OpenAPI document of the API.

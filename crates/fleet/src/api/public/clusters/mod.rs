@@ -12,7 +12,7 @@ use kernel::{Error, Refusal, Result};
 
 use self::check::{ClusterRegistration, check};
 use crate::api::kind_api::Call;
-use crate::api::public::create::granted_by_ams;
+use crate::commands::instance_create::granted_by_ams;
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
 use crate::commands::cluster_spec::edit_spec;
