@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use kernel::http::{Caller, Context, RequestContext};
+use kernel::http::{Caller, CommandSender, RequestContext};
 use kernel::identity::{Action, Principal};
 use kernel::{App, Error, Result};
 
@@ -28,15 +28,17 @@ pub fn deny(action: Action, _: &Principal) -> Error {
 pub struct FleetRequest {
     pub fleet: Arc<Fleet>,
     pub context: Arc<RequestContext>,
+    pub sender: CommandSender,
     pub who: Arc<Principal>,
 }
 
 impl FromRequestParts<App> for FleetRequest {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<FleetRequest> {
-        let Context(context) = Context::from_request_parts(parts, app).await?;
+        let sender = CommandSender::from_request_parts(parts, app).await?;
+        let context = sender.context.clone();
         let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
-        Ok(FleetRequest { fleet: app.shared::<Fleet>()?, context, who })
+        Ok(FleetRequest { fleet: app.shared::<Fleet>()?, context, sender, who })
     }
 }
 
@@ -44,17 +46,17 @@ impl FromRequestParts<App> for FleetRequest {
 pub struct User {
     pub fleet: Arc<Fleet>,
     pub catalogue: Arc<Catalogue>,
-    pub context: Arc<RequestContext>,
+    pub sender: CommandSender,
     pub who: Arc<Principal>,
 }
 
 impl FromRequestParts<App> for User {
     type Rejection = Error;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User> {
-        let FleetRequest { fleet, context, who } =
+        let FleetRequest { fleet, sender, who, .. } =
             FleetRequest::from_request_parts(parts, app).await?;
         let catalogue = fleet.catalogue();
         access::check(&catalogue, &who)?;
-        Ok(User { fleet, catalogue, context, who })
+        Ok(User { fleet, catalogue, sender, who })
     }
 }

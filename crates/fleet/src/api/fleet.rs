@@ -215,7 +215,7 @@ struct NewCluster {
 #[utoipa::path(post, path = "/api/v1/fleet/clusters", tag = "fleet", request_body = NewCluster,
     responses((status = 202, body = ClusterView)))]
 async fn register(
-    FleetRequest { fleet, context, who }: FleetRequest,
+    FleetRequest { fleet, context, who, .. }: FleetRequest,
     body: kernel::http::Body<NewCluster>,
 ) -> Result<(StatusCode, Body<ClusterView>)> {
     let new = body.value;
@@ -319,7 +319,7 @@ async fn remove(
 }
 
 async fn edit(
-    FleetRequest { fleet, context, who }: &FleetRequest,
+    FleetRequest { fleet, context, who, .. }: &FleetRequest,
     id: &str,
     action: &str,
     change: impl Fn(&mut Spec),
@@ -342,7 +342,7 @@ async fn edit(
 #[utoipa::path(get, path = "/api/v1/fleet/clusters/{id}/parameters", tag = "fleet",
     params(("id" = String, Path)), responses((status = 200, body = Object)))]
 async fn parameters(
-    FleetRequest { fleet, context, who }: FleetRequest,
+    FleetRequest { fleet, context, who, .. }: FleetRequest,
     Path(id): Path<String>,
 ) -> Result<Body<Value>> {
     if !Action::AdminFull.allows(&who) {
@@ -359,7 +359,7 @@ async fn parameters(
 /// Reads kinds, quota, lists, clouds and clusters again. A file with a mistake changes nothing.
 #[utoipa::path(post, path = "/api/v1/fleet/reload", tag = "fleet",
     responses((status = 200, body = Object)))]
-async fn reload(FleetRequest { fleet, context, who }: FleetRequest) -> Result<Body<Value>> {
+async fn reload(FleetRequest { fleet, context, who, .. }: FleetRequest) -> Result<Body<Value>> {
     let audit = context.audit(&who, "fleet.reload", "fleet", "");
     catalogue_reload::reload(&fleet, Some(audit)).await?;
     let kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();

@@ -250,12 +250,7 @@ impl AnyCommand for InstanceCommand {
         }
     }
 
-    async fn subject(
-        &self,
-        app: &App,
-        who: &Principal,
-        key: &Key,
-    ) -> Result<Option<Arc<Object>>> {
+    async fn subject(&self, app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
         self.fleet.index.catch_up().await?;
         let row = self.fleet.index.get(self.kind.name(), key.id());
         self.check_access(who, key.id(), row.as_deref().map(|row| &row.instance))?;

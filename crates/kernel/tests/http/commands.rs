@@ -16,6 +16,7 @@ on_every_store!(
     an_expected_generation_is_checked,
     events_say_which_command_led_to_them,
     many_writers_of_one_object_all_succeed,
+    of_concurrent_commands_with_one_id_one_is_carried_out,
 );
 
 fn server(fresh: &Fresh) -> TestServer {
@@ -142,6 +143,16 @@ async fn many_writers_of_one_object_all_succeed(fresh: &Fresh) {
     }
     let widget = server.store.object(&key).await.unwrap().unwrap();
     assert_eq!(widget.generation, 5, "each of them");
+}
+
+async fn of_concurrent_commands_with_one_id_one_is_carried_out(fresh: &Fresh) {
+    let server = server(fresh);
+    let create = envelope("k", "widget.create", None, json!({ "name": "a" }));
+    let replies = futures::future::join_all((0..8).map(|_| over_bus(&server, &create))).await;
+    let replies: Vec<(Value, bool)> = replies.into_iter().map(|reply| reply.unwrap()).collect();
+    assert!(replies.iter().all(|(reply, _)| *reply == replies[0].0), "{replies:?}");
+    assert_eq!(replies.iter().filter(|(_, replayed)| !replayed).count(), 1);
+    assert_eq!(server.store.head().await.unwrap().event_seq, 1);
 }
 
 #[tokio::test]

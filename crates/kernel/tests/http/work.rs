@@ -1,7 +1,6 @@
 //! The queue and the audit log: what an admin sees and does, once.
 
 use kernel::change::{Change, Wake};
-use kernel::http::Idempotent;
 use kernel::log::{AuditCheck, AuditEntry, LogHeads};
 use kernel::{Error, Key, Lane, Timestamp};
 
@@ -16,7 +15,6 @@ on_every_store!(
     work_is_retried_paused_and_resumed_and_each_is_in_the_audit_log,
     a_pause_needs_no_reason_but_an_invalid_one_is_rejected,
     the_same_command_is_carried_out_once_and_gets_the_same_response,
-    a_repeated_request_gets_the_same_response_even_if_it_loses_the_race,
     a_client_can_verify_the_audit_log_page_by_page,
 );
 
@@ -118,24 +116,6 @@ async fn the_same_command_is_carried_out_once_and_gets_the_same_response(fresh: 
     assert_eq!(pause("k2", "two").await.header("idempotent-replay"), "");
     assert_eq!(server.audit().await.len(), 2, "one for each that was carried out");
     assert_eq!(pause("a b", "x").await.error("field"), "idempotency-key");
-}
-
-async fn a_repeated_request_gets_the_same_response_even_if_it_loses_the_race(fresh: &Fresh) {
-    let store = fresh.store.as_ref();
-    let idempotent = Idempotent { command: Some(("key".into(), "digest".into())) };
-    let response = kernel::change::CommandReply { status: 202, body: kernel::Json::default() };
-    let overtaken = async {
-        let change = Change { command: idempotent.command(&response), ..Change::default() };
-        kernel::store::commit(store, change, Timestamp(1)).await?;
-        Err(Error::Conflict("it is being deleted".into()))
-    };
-    let response = idempotent.run(store, overtaken).await.expect("the other one's response");
-    assert_eq!(response.status(), 202);
-    let again = idempotent.run(store, async { panic!("it was done before") }).await;
-    assert_eq!(again.expect("the same response").status(), 202);
-    let other = Idempotent { command: Some(("another".into(), "digest".into())) };
-    let refused = other.run(store, async { Err(Error::Conflict("no".into())) }).await;
-    assert!(matches!(refused, Err(Error::Conflict(_))), "an error of its own stays one");
 }
 
 async fn a_client_can_verify_the_audit_log_page_by_page(fresh: &Fresh) {

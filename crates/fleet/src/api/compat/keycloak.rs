@@ -72,7 +72,7 @@ fn check_id(id: &str) -> Result<&str> {
 
 impl User {
     fn service(&self) -> AccountService<'_> {
-        AccountService { fleet: &self.fleet, context: &self.context, who: &self.who }
+        AccountService { fleet: &self.fleet, sender: self.sender.clone(), who: &self.who }
     }
 }
 

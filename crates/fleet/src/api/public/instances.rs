@@ -86,5 +86,5 @@ pub async fn execute(call: &Call, verb: Verb, body: Json) -> Result<Answer> {
         // An id that no instance can have.
         id => Some(key().unwrap_or_else(|_| Key::new(call.kind.name(), id))),
     };
-    call.execute(&command, subject, body).await
+    call.sender()?.execute(&command, subject, body).await
 }

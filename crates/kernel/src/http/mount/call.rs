@@ -9,11 +9,9 @@ use parking_lot::Mutex;
 
 use super::RouteTable;
 use super::table::PathParams;
-use crate::command::{self, AnyCommand, Answer, Envelope, Origin};
-use crate::http::RequestContext;
-use crate::http::command_request::{idempotency_key, sender};
 use crate::http::extract::read_body;
-use crate::{App, Json, Key, Result};
+use crate::http::{CommandSender, RequestContext};
+use crate::{App, Result};
 
 /// A matched request. Dereferences to the API that serves it.
 pub struct Call<A> {
@@ -62,18 +60,9 @@ impl<A> Call<A> {
         read_body(&self.context, body).await
     }
 
-    /// Carries out a command on behalf of the caller, once for each `Idempotency-Key`.
-    pub async fn execute(
-        &self,
-        command: &dyn AnyCommand,
-        subject: Option<Key>,
-        body: Json,
-    ) -> Result<Answer> {
-        let id = idempotency_key(&self.parts.headers)?;
-        let envelope = Envelope { id, ..Envelope::new(command.name(), subject, body) };
-        let origin = Origin::Http(self.context.origin);
-        let sender = sender(&self.context, &origin)?;
-        command::execute(&self.app, command, sender, &envelope).await
+    /// Returns the caller as the sender of commands.
+    pub fn sender(&self) -> Result<CommandSender> {
+        CommandSender::new(&self.app, &self.context, &self.parts.headers)
     }
 
     /// Returns the OpenAPI document of the API.

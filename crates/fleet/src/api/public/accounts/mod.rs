@@ -24,8 +24,8 @@ const CLIENT_ID_MAX: usize = 47;
 pub const DESCRIPTION_MAX: usize = 255;
 const DESCRIPTION_PATTERN: &str = r"^[a-zA-Z0-9.,\-\s]*$";
 
-fn service<'a>(call: &'a Call, who: &'a Principal) -> AccountService<'a> {
-    AccountService { fleet: &call.fleet, context: &call.context, who }
+fn service<'a>(call: &'a Call, who: &'a Principal) -> Result<AccountService<'a>> {
+    Ok(AccountService { fleet: &call.fleet, sender: call.sender()?, who })
 }
 
 pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
@@ -37,7 +37,7 @@ pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
             return Err(ErrorCode::AccountId.error(why));
         }
     }
-    let mut accounts = service(&call, &who).all().await?;
+    let mut accounts = service(&call, &who)?.all().await?;
     accounts.retain(|a| client.as_ref().is_none_or(|id| a.spec.client_id == *id));
     let items: Vec<_> = accounts.iter().map(|account| wire::item(&call.kind, account)).collect();
     Ok(reply::json(200, &json!({ "kind": "ServiceAccountList", "items": items })))
@@ -48,13 +48,13 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let name = body.text("name")?.unwrap_or_default();
     let description = body.text("description")?.unwrap_or_default();
     check(name, description)?;
-    let account = service(&call, &who).create(name, description).await?;
-    Ok(with_secret(&call, &who, 202, &account))
+    let account = service(&call, &who)?.create(name, description).await?;
+    with_secret(&call, &who, 202, &account)
 }
 
-fn with_secret(call: &Call, who: &Principal, status: u16, account: &Account) -> Response {
-    let secret = service(call, who).secret(account);
-    reply::json(status, &wire::one(&call.kind, account, Some(&secret)))
+fn with_secret(call: &Call, who: &Principal, status: u16, account: &Account) -> Result<Response> {
+    let secret = service(call, who)?.secret(account);
+    Ok(reply::json(status, &wire::one(&call.kind, account, Some(&secret))))
 }
 
 /// Checks lengths before patterns, and the name before the description.
@@ -77,18 +77,18 @@ fn check(name: &str, description: &str) -> Result<()> {
 }
 
 pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
-    let account = service(&call, &who).get(call.param("id")).await?;
+    let account = service(&call, &who)?.get(call.param("id")).await?;
     Ok(reply::json(200, &wire::one(&call.kind, &account, None)))
 }
 
 pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
-    service(&call, &who).delete(call.param("id")).await?;
+    service(&call, &who)?.delete(call.param("id")).await?;
     Ok(reply::empty(204))
 }
 
 pub async fn reset(call: Call, who: Arc<Principal>) -> Result<Response> {
-    let account = service(&call, &who).reset(call.param("id")).await?;
-    Ok(with_secret(&call, &who, 200, &account))
+    let account = service(&call, &who)?.reset(call.param("id")).await?;
+    with_secret(&call, &who, 200, &account)
 }
 
 #[cfg(test)]

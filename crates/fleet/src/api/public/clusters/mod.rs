@@ -12,10 +12,10 @@ use kernel::{Error, Refusal, Result};
 
 use self::check::{ClusterRegistration, check};
 use crate::api::kind_api::Call;
-use crate::commands::instance_create::granted_by_ams;
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
 use crate::commands::cluster_spec::edit_spec;
+use crate::commands::instance_create::granted_by_ams;
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};

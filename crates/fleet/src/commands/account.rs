@@ -1,0 +1,220 @@
+//! The commands of service accounts: create, delete, reset the credentials.
+//!
+//! The object is written first and is authoritative. An external sign-in system is updated after
+//! that, by the API before it responds or else by the worker.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kernel::change::{CommandReply, EventDraft, Take, Wake, Write};
+use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
+use kernel::identity::{Action, Principal};
+use kernel::{App, Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Fleet;
+use crate::decide::account::{CREATE_TIMEOUT, deleted};
+use crate::model::account::{self, Account, Spec};
+use crate::model::error_code::ErrorCode;
+use crate::store::access;
+
+/// What is done to a service account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Create,
+    Delete,
+    Reset,
+}
+
+impl Verb {
+    pub const ALL: [Verb; 3] = [Verb::Create, Verb::Delete, Verb::Reset];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Create => "service-account.create",
+            Verb::Delete => "service-account.delete",
+            Verb::Reset => "service-account.reset_credentials",
+        }
+    }
+}
+
+pub struct AccountCommand {
+    pub fleet: Arc<Fleet>,
+    pub verb: Verb,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    name: String,
+    #[serde(default)]
+    description: String,
+}
+
+impl AccountCommand {
+    fn create(&self, cx: &CommandContext<'_>, new: New) -> Result<Decided<Json>> {
+        let (fleet, who) = (&self.fleet, cx.principal);
+        let id = uuid(fleet.ambient.random_bytes());
+        let phase = if fleet.ports.sso_is_external { account::CREATING } else { account::READY };
+        let key = account::key(&id);
+        let mut object = Object::new(key.clone(), &who.org, &who.subject, &new.name, phase, cx.now);
+        object.description = new.description;
+        let client_id = account::client_id(&id);
+        let account = who.account.clone();
+        object.spec = Json::encode(&Spec { client_id, account, rotation: 0, deleting: false });
+        let take = Take {
+            counter: account::counter(&who.org),
+            holder: key.to_string(),
+            amount: 1,
+            limit: fleet.config.service_accounts_max,
+        };
+        let audit = AuditFields { after: object.spec.clone(), ..AuditFields::of(&object) };
+        let change = Change {
+            takes: vec![take],
+            wakes: self.deferred_wake(&object, cx.now),
+            event: Some(EventDraft::for_object(&object, phase)),
+            write: Some(Write::Create(object.clone())),
+            ..Change::default()
+        };
+        let org = who.org.clone();
+        let decided = Decided::new(202, Json::encode(&object), audit).change(change);
+        Ok(decided.on_refused(move |refusal| match refusal {
+            Refusal::Limit { limit, .. } => Err(full(&org, limit)),
+            refusal => Err(refusal.into()),
+        }))
+    }
+
+    fn edit(&self, cx: &CommandContext<'_>) -> Result<Decided<Json>> {
+        let before = cx.subject()?;
+        let account = Account::from_object(before)?;
+        let mut object = before.clone();
+        object.generation += 1;
+        object.updated_at = cx.now;
+        let (status, change) = match self.verb {
+            Verb::Delete if !self.fleet.ports.sso_is_external => {
+                (204, deleted(&mut object, cx.now))
+            }
+            Verb::Delete => {
+                object.phase = account::DELETING.into();
+                object.spec = Json::encode(&Spec { deleting: true, ..account.spec });
+                let wakes = vec![Wake::for_object(&object, cx.now)];
+                (204, self.written(&object, account::DELETING, wakes))
+            }
+            Verb::Create | Verb::Reset => {
+                let rotation = account.spec.rotation + 1;
+                object.spec = Json::encode(&Spec { rotation, ..account.spec });
+                let wakes = self.deferred_wake(&object, cx.now);
+                (200, self.written(&object, "reset", wakes))
+            }
+        };
+        let (spec, new) = (before.spec.clone(), object.spec.clone());
+        let audit = AuditFields { before: spec, after: new, ..AuditFields::of(before) };
+        Ok(Decided::new(status, Json::encode(&object), audit).change(change))
+    }
+
+    fn written(&self, object: &Object, event: &str, wakes: Vec<Wake>) -> Change {
+        Change {
+            event: Some(EventDraft::for_object(object, event)),
+            wakes,
+            write: Some(Write::Update(object.clone())),
+            ..Change::default()
+        }
+    }
+
+    /// Schedules the worker for when the request must be over. Without an external system it has
+    /// nothing to do.
+    fn deferred_wake(&self, object: &Object, now: Timestamp) -> Vec<Wake> {
+        let outside = self.fleet.ports.sso_is_external;
+        outside.then(|| Wake::for_object(object, now.plus(CREATE_TIMEOUT))).into_iter().collect()
+    }
+}
+
+#[async_trait]
+impl AnyCommand for AccountCommand {
+    fn name(&self) -> &str {
+        self.verb.name()
+    }
+
+    fn action(&self) -> Action {
+        Action::OrgUser
+    }
+
+    async fn subject(&self, app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
+        let id = key.id();
+        let found = app.store.object(key).await?;
+        let ready = |object: &Object| object.deleted_at.is_none() && object.phase == account::READY;
+        let object = found.filter(|object| ready(object)).ok_or_else(|| missing(id))?;
+        let own = object.org == who.org && (who.org_admin || object.owner == who.subject);
+        if !own {
+            let why = format!("not allowed to change the service account {id}");
+            return Err(ErrorCode::Forbidden.error(why));
+        }
+        Ok(Some(object))
+    }
+
+    async fn decide(&self, cx: &CommandContext<'_>, body: &Json) -> Result<Decided<Json>> {
+        access::check(&self.fleet.catalogue(), cx.principal)?;
+        match self.verb {
+            Verb::Create => {
+                let new = body.parse::<New>();
+                let invalid = |error: Error| Error::invalid("body", error.to_string());
+                self.create(cx, new.map_err(invalid)?)
+            }
+            Verb::Delete | Verb::Reset => self.edit(cx),
+        }
+    }
+
+    /// Adds the secret, which is derived from a key and never stored.
+    fn complete(&self, _: &App, mut reply: CommandReply) -> Result<CommandReply> {
+        if self.verb != Verb::Delete {
+            let object: Object = reply.body.parse()?;
+            let spec: Spec = object.spec.parse()?;
+            let mut body: Value = reply.body.parse()?;
+            body["client_secret"] =
+                self.fleet.secrets.derive(&spec.client_id, spec.rotation).into();
+            reply.body = Json::encode(&body);
+        }
+        Ok(reply)
+    }
+}
+
+/// Returns the error for a reached limit. It says that the limit counts the whole organisation.
+fn full(org: &str, limit: i64) -> Error {
+    ErrorCode::AccountLimit.error(format!(
+        "Max allowed number:{limit} of service accounts has reached: the limit counts all service \
+         accounts of the whole organisation {org}, regardless of who created them"
+    ))
+}
+
+pub fn missing(id: &str) -> Error {
+    ErrorCode::AccountNotFound.error(format!("service account not found id {id}"))
+}
+
+/// Returns a random UUID: version 4, variant 1.
+fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::error_code::code_of;
+    use crate::model::is_uuid;
+
+    #[test]
+    fn ids_are_random_uuids_of_version_four() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert!(is_uuid(&uuid([0x5a; 16])));
+    }
+
+    #[test]
+    fn the_limit_says_that_it_counts_the_whole_organisation() {
+        let error = full("acme", 50);
+        assert_eq!(code_of(&error), ErrorCode::AccountLimit);
+        assert!(error.to_string().contains("whole organisation acme"), "{error}");
+    }
+}
