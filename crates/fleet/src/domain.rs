@@ -37,7 +37,7 @@ use crate::model::instance::Instance;
 use crate::model::kind::Kind;
 use crate::model::sso::canary_client_id;
 use crate::model::template_scope::{AgentSecrets, InstanceScope};
-use crate::model::{account, cluster};
+use crate::model::{account, catalogue_load, cluster};
 use crate::ports::ams::{self, Ams};
 use crate::ports::dns::{Dns, Route53};
 use crate::ports::prometheus::{Metrics, Prometheus};
@@ -45,9 +45,11 @@ use crate::ports::sso::{BuiltIn, Keycloak, Secrets, Sso, agent_client};
 use crate::ports::terraform::Terraform;
 use crate::store::agent_liveness::AgentLiveness;
 use crate::store::index::Index;
+use crate::store::rechecks;
 use crate::work::account::AccountWorker;
 use crate::work::cluster::ClusterWorker;
 use crate::work::instance::InstanceWorker;
+use crate::work::recheck::RecheckWorker;
 
 /// The shared state of the domain: its catalogue, its index, and its clients of other systems.
 pub struct Fleet {
@@ -69,6 +71,8 @@ pub struct Fleet {
     pub(crate) rendered: Rendered,
     /// Identifies this run of the process: another run may render the same object differently.
     pub(crate) edition: String,
+    /// The name of this process among those that share the store.
+    pub(crate) replica: String,
 }
 
 /// Clients of the systems that a fleet uses.
@@ -91,8 +95,14 @@ impl Fleet {
         (tls_cert, tls_key): (String, String),
         url: String,
     ) -> Fleet {
+        let edition = ambient.id();
         Fleet {
-            edition: ambient.id(),
+            // In a pod, its name.
+            replica: match std::env::var("HOSTNAME") {
+                Ok(host) if !host.is_empty() => format!("{host}-{edition}"),
+                _ => edition.clone(),
+            },
+            edition,
             config,
             catalogue: RwLock::new(Arc::new(catalogue)),
             catalogue_version: AtomicU64::new(0),
@@ -265,11 +275,10 @@ pub async fn follow(
     stop: &CancellationToken,
 ) -> Result<()> {
     let mut kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
-    kinds.extend([cluster::KIND.to_owned(), account::KIND.to_owned()]);
+    const FIXED: [&str; 3] = [cluster::KIND, account::KIND, catalogue_load::KIND];
+    kinds.extend(FIXED.map(str::to_owned));
     let state = fleet.clone();
-    let is_ours = move |kind: &str| {
-        kind == cluster::KIND || kind == account::KIND || state.catalogue().kind(kind).is_some()
-    };
+    let is_ours = move |kind: &str| FIXED.contains(&kind) || state.catalogue().kind(kind).is_some();
     let state = fleet.clone();
     let apply = move |update: CacheUpdate, seq: i64| match update {
         CacheUpdate::Upsert(object) => state.index.apply(&object, seq),
@@ -277,6 +286,7 @@ pub async fn follow(
     };
     let informer = Informer::load(tail, &kinds, Arc::new(is_ours), Arc::new(apply)).await?;
     fleet.index.attach(informer.clone());
+    rechecks::register(fleet.store.as_ref(), fleet.ambient.now()).await?;
     let stop = stop.clone();
     tasks.spawn(async move { informer.run(stop).await });
     Ok(())
@@ -294,22 +304,26 @@ const CATALOGUE_POLL: Duration = Duration::from_secs(5);
 /// catalogue stays.
 async fn watch_catalogue(fleet: Arc<Fleet>, stop: CancellationToken) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-    let files = fleet.config.catalogue_files();
-    let mut modified = files.modified();
+    let files = Arc::new(fleet.config.catalogue_files());
+    let modified_now = async || {
+        let files = files.clone();
+        kernel::files::blocking(move || files.modified()).await
+    };
+    let mut modified = modified_now().await;
     loop {
         let has_files = !modified.is_empty();
         tokio::select! {
             () = stop.cancelled() => return,
             _ = hangup.recv() => {}
             () = tokio::time::sleep(CATALOGUE_POLL), if has_files => {
-                let now = files.modified();
+                let now = modified_now().await;
                 if now == modified {
                     continue;
                 }
                 modified = now;
             }
         }
-        match catalogue_reload::reload(&fleet, None).await {
+        match catalogue_reload::reload(&fleet).await {
             Ok(()) => tracing::info!("reloaded the catalogue"),
             Err(error) => {
                 tracing::error!(%error, "reloading the catalogue failed; keeping the previous one")
@@ -334,7 +348,8 @@ impl Domain for FleetDomain {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Result<Running> {
-        let catalogue = self.config.catalogue_files().read()?;
+        let files = self.config.catalogue_files();
+        let catalogue = kernel::files::blocking(move || files.read()).await?;
         let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
         let secrets = Secrets::open(&key, &app.ambient)?;
         let fleet = Arc::new(Fleet::new(
@@ -358,6 +373,9 @@ impl Domain for FleetDomain {
             agent::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;
         }
         tasks.spawn(watch_catalogue(fleet.clone(), stop.clone()));
+        catalogue_reload::register(&fleet, self.embedded).await?;
+        let (follower, stopped) = (fleet.clone(), stop.clone());
+        tasks.spawn(async move { catalogue_reload::follow_requests(&follower, &stopped).await });
         let scrape = Scrape(fleet.clone());
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
@@ -367,7 +385,8 @@ impl Domain for FleetDomain {
         let routes = routes(&fleet);
         let workers: Workers = vec![
             Arc::new(InstanceWorker(fleet.clone())),
-            Arc::new(AccountWorker(fleet)),
+            Arc::new(AccountWorker(fleet.clone())),
+            Arc::new(RecheckWorker(fleet)),
             Arc::new(clusters),
         ];
         Ok(Running { routes, workers })

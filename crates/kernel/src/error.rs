@@ -3,6 +3,7 @@
 
 use crate::change::Refusal;
 use crate::identity::TokenProblem;
+use crate::outbound::Delivery;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -37,13 +38,10 @@ pub enum Error {
     /// A failure of our own that may pass.
     #[error("{0}")]
     Transient(String),
-    /// A dependency did not answer; it may later.
-    #[error("{what} is unavailable")]
-    Unavailable {
-        what: String,
-        #[source]
-        source: Option<Source>,
-    },
+    /// A dependency did not do what it was asked for; it may later. `why` has the text of all causes,
+    /// so `cause` is not a source once more: it is for code that asks for its type.
+    #[error("{what}: {why}")]
+    Unavailable { what: String, why: String, delivery: Delivery, cause: Source },
     /// A bug or damaged data: needs a person.
     #[error("internal error: {what}")]
     Internal {
@@ -100,8 +98,40 @@ impl Error {
         Error::Internal { what: what.into(), source: Some(source.into()) }
     }
 
-    pub fn unavailable(what: impl Into<String>, source: impl Into<Source>) -> Error {
-        Error::Unavailable { what: what.into(), source: Some(source.into()) }
+    /// Whether the call may have had an effect is unknown, unless [`Error::with_delivery`] says so.
+    pub fn unavailable(what: impl Into<String>, cause: impl Into<Source>) -> Error {
+        let (what, cause) = (what.into(), cause.into());
+        let why = chain(&*cause);
+        Error::Unavailable { what, why, delivery: Delivery::Unknown, cause }
+    }
+
+    pub fn with_delivery(mut self, known: Delivery) -> Error {
+        if let Error::Unavailable { delivery, .. } = &mut self {
+            *delivery = known;
+        }
+        self
+    }
+
+    /// Whether the call that failed may have had an effect; none if it was no call.
+    pub fn delivery(&self) -> Option<Delivery> {
+        match self {
+            Error::Unavailable { delivery, .. } => Some(*delivery),
+            _ => None,
+        }
+    }
+
+    /// The message and those of all causes, for logs and for people who operate this server.
+    pub fn with_causes(&self) -> String {
+        chain(self)
+    }
+
+    /// The message for clients: what failed, but not what another system said about it.
+    pub fn public_message(&self) -> String {
+        match self {
+            Error::Unavailable { what, .. } => format!("{what} is unavailable"),
+            Error::Internal { .. } => "internal error; the log has it under the request id".into(),
+            other => other.to_string(),
+        }
     }
 
     pub fn coded(code: u32, class: Class, message: impl Into<String>) -> Error {

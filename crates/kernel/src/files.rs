@@ -1,4 +1,4 @@
-//! Writes files that a reader finds whole or not at all, also after a crash.
+//! Files: written so that a reader finds them whole or not at all, also after a crash.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -26,6 +26,26 @@ pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
         Ok(()) => sync_parent(path).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Removes the file at `path`, if there is one.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Runs file operations on the threads that may block: a slow disk must not hold up the others.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down: nothing is polled again.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

@@ -43,6 +43,10 @@ impl Server {
                         (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "900")]).into_response()
                     }
                     "/down" => StatusCode::BAD_GATEWAY.into_response(),
+                    "/full" => {
+                        let said = r#"{"error":"x","message":"no disk for hunter2-token"}"#;
+                        (StatusCode::INTERNAL_SERVER_ERROR, said).into_response()
+                    }
                     "/missing" => StatusCode::NOT_FOUND.into_response(),
                     "/stuck" => std::future::pending().await,
                     "/elsewhere" => Redirect::temporary("/missing").into_response(),
@@ -152,8 +156,10 @@ async fn after_repeated_failures_calls_are_held_back_until_a_probe_succeeds() {
 
     let error = send(&outbound, Method::GET, server.url("/fine")).await.unwrap_err();
     assert_eq!(server.calls(), 3, "nothing was sent");
-    let why = std::error::Error::source(&error).unwrap().to_string();
+    let why = error.to_string();
     assert!(why.contains("the circuit breaker is open for another 1.0 s"), "{why}");
+    assert!(why.contains("last: GET http://") && why.contains("answered 502"), "{why}");
+    assert_eq!(error.delivery(), Some(Delivery::Rejected));
     let other = outbound.target("other");
     assert!(other.http("test", other.request(Method::GET, server.url("/fine"))).await.is_ok());
 
@@ -188,6 +194,28 @@ async fn an_answer_that_does_not_come_is_given_up() {
     let waited = target.call("test", true, |_| std::future::pending::<Result<(), Failure>>()).await;
     assert_eq!(waited.unwrap_err().class(), Class::Transient);
     assert_eq!(*seen.lock(), [Some(Delivery::Unknown); 2]);
+}
+
+#[tokio::test]
+async fn an_error_has_what_the_other_side_said_and_whether_it_may_have_acted() {
+    let server = Server::start().await;
+    let (outbound, _) = outbound(Config { attempts_max: 1, ..config() });
+    let target = outbound.target("peer");
+    let request = target.request(Method::POST, server.url("/full")).bearer_auth("hunter2-token");
+    let error = target.http("test", request).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("peer: POST http://127.0.0.1:"), "{text}");
+    assert!(
+        text.ends_with("/full answered 500 Internal Server Error: no disk for [redacted]"),
+        "{text}"
+    );
+    assert_eq!(error.delivery(), Some(Delivery::Unknown));
+    assert_eq!(error.public_message(), "peer is unavailable", "not for clients");
+
+    let away = target.request(Method::POST, Url::parse("http://127.0.0.1:9/").unwrap());
+    let error = target.http("test", away).await.unwrap_err();
+    assert!(error.to_string().contains("Connection refused"), "{error}");
+    assert_eq!(error.delivery(), Some(Delivery::NotSent));
 }
 
 #[tokio::test]

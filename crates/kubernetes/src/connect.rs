@@ -39,7 +39,7 @@ pub async fn kubeconfig_text(text: &str, context: Option<&str>) -> Result<Config
         Err(error) => Err(error),
     };
     config.map_err(|error| {
-        Error::unavailable(format!("the kubeconfig cannot be used ({error}); the cluster"), error)
+        Error::unavailable("the cluster of a kubeconfig that cannot be used", error)
     })
 }
 

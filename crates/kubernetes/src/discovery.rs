@@ -39,7 +39,7 @@ impl Client {
             .find(|served| served.kind == kind.kind && !served.name.contains('/'))
             .ok_or_else(|| {
                 let why = format!("{} has no such kind", object.api_version);
-                Error::unavailable(format!("Kubernetes ({what}): {why}; it"), why)
+                Error::unavailable(format!("Kubernetes ({what})"), why)
             })?;
         let collection = Collection {
             namespaced: served.namespaced,

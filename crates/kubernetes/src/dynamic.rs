@@ -1,6 +1,7 @@
 //! Objects of any kind, as JSON: applies, reads, deletes and watches them.
 
 use futures::stream::BoxStream;
+use kernel::outbound::Delivery;
 use kernel::{Error, Result};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -82,8 +83,9 @@ pub(crate) fn failed(what: &str, error: HttpError) -> Error {
             Error::invalid("manifest", format!("{what}: {response}"))
         }
         _ => {
-            let why: String = error.to_string().chars().take(512).collect();
-            Error::unavailable(format!("{what}: {why}; it"), error)
+            let answered = matches!(error, HttpError::Response(_));
+            let delivery = if answered { Delivery::Answered } else { Delivery::Unknown };
+            Error::unavailable(what, error).with_delivery(delivery)
         }
     }
 }

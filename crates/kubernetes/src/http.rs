@@ -261,7 +261,7 @@ impl Client {
     }
 }
 
-/// The outbound policy passes errors of the kernel; the source of each is the [`HttpError`].
+/// The outbound policy passes errors of the kernel; the cause of each is the [`HttpError`].
 impl From<HttpError> for Failure {
     fn from(error: HttpError) -> Failure {
         let (delivery, retry_after) = match &error {
@@ -275,10 +275,10 @@ impl From<HttpError> for Failure {
 
 impl From<Error> for HttpError {
     fn from(error: Error) -> HttpError {
-        let Error::Unavailable { source: Some(source), .. } = error else {
+        let Error::Unavailable { cause, .. } = error else {
             return HttpError::NoResponse(error.to_string());
         };
-        match source.downcast::<HttpError>() {
+        match cause.downcast::<HttpError>() {
             Ok(error) => *error,
             // The breaker is open, or the timeout passed.
             Err(why) => HttpError::NoResponse(why.to_string()),

@@ -1,4 +1,4 @@
-//! The binary. Domains are added to this list.
+//! The binary, with the domains that `server.rs` adds; tests build others with more.
 
 fn main() -> std::process::ExitCode {
     mainstay::run(Vec::new())

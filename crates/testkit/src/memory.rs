@@ -1,6 +1,7 @@
 //! A store in memory, for the simulator: the same decisions as the real ones, no disk, no threads.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -50,11 +51,17 @@ pub struct Memory {
     tables: Mutex<Tables>,
     wakeups: Wakeups,
     bug: Option<Bug>,
+    wakes_max: AtomicUsize,
 }
 
 impl Memory {
     pub fn with_bug(bug: Option<Bug>) -> Memory {
         Memory { bug, ..Memory::default() }
+    }
+
+    /// The most wake-ups that any change had.
+    pub fn wakes_max(&self) -> usize {
+        self.wakes_max.load(Ordering::Relaxed)
     }
 
     /// Everything there is, for invariants.
@@ -291,6 +298,8 @@ fn row_matches(filter: &WorkFilter, row: &QueueRow) -> bool {
 #[async_trait]
 impl Store for Memory {
     async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        let wakes = changes.iter().map(|change| change.wakes.len()).max().unwrap_or(0);
+        self.wakes_max.fetch_max(wakes, Ordering::Relaxed);
         let tables = &mut *self.tables.lock();
         if let Some(bug) = self.bug {
             tables.spoil(bug, &mut changes);

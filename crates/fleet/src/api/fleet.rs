@@ -19,6 +19,7 @@ use crate::Fleet;
 use crate::api::access::FleetRequest;
 use crate::commands::catalogue_reload;
 use crate::commands::cluster_spec::edit_spec;
+use crate::model::catalogue_load::Load;
 use crate::model::cluster::{self, Cluster, Provider, Spec, Status};
 use crate::model::instance::Phase;
 use crate::model::kind::Summary;
@@ -356,12 +357,22 @@ async fn parameters(
     Ok(Body(parameters.map(|(name, value)| (name.to_owned(), Value::from(value))).collect()))
 }
 
-/// Reads kinds, quota, lists, clouds and clusters again. A file with a mistake changes nothing.
+/// Has every replica read kinds, quota, lists, clouds and clusters again. A file with a mistake
+/// changes nothing. Says which replicas have loaded the files by now.
 #[utoipa::path(post, path = "/api/v1/fleet/reload", tag = "fleet",
     responses((status = 200, body = Object)))]
 async fn reload(FleetRequest { fleet, context, who, .. }: FleetRequest) -> Result<Body<Value>> {
     let audit = context.audit(&who, "fleet.reload", "fleet", "");
-    catalogue_reload::reload(&fleet, Some(audit)).await?;
+    let (generation, status) = catalogue_reload::request(&fleet, audit).await?;
     let kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
-    Ok(Body(json!({ "kinds": kinds })))
+    let replica = |(name, load): (&String, &Load)| {
+        let state = match (load.generation >= generation, load.error.is_empty()) {
+            (false, _) => "pending",
+            (true, true) => "loaded",
+            (true, false) => "failed",
+        };
+        json!({ "name": name, "state": state, "error": load.error })
+    };
+    let replicas: Vec<Value> = status.replicas.iter().map(replica).collect();
+    Ok(Body(json!({ "kinds": kinds, "replicas": replicas })))
 }

@@ -22,8 +22,7 @@ pub async fn report_cluster(fleet: &Fleet, kind: &Kind, id: &str, body: &Value) 
     let reported = |stored: Option<&Object>, now: Timestamp| {
         let stored = stored.filter(|object| object.deleted_at.is_none());
         let Some(object) = stored else { return Ok((None, ())) };
-        let waiting = || fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
-        Ok((report::change(object, kind, body, stale_after, waiting, now)?, ()))
+        Ok((report::change(object, kind, body, stale_after, now)?, ()))
     };
     fleet.edit(&cluster::key(id), reported).await
 }

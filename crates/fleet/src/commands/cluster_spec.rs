@@ -5,6 +5,7 @@ use kernel::{Change, Error, Json, Object, Result, Timestamp};
 
 use crate::Fleet;
 use crate::model::cluster::{self, Cluster, Spec};
+use crate::model::recheck::Recheck;
 
 /// Writes the spec if `edit` returns true, with the given event and audit entry, and returns the
 /// cluster after it. Reads it again after a concurrent write.
@@ -31,7 +32,7 @@ pub async fn edit_spec(
         let after = object.spec.clone();
         let mut wakes = vec![Wake::for_object(&object, now)];
         if !spec.deleting {
-            wakes.extend(fleet.index.wakes_of_waiting(&fleet.catalogue(), now));
+            wakes.push(Recheck::Waiting.wake(now));
         }
         let change = Change {
             wakes,

@@ -8,6 +8,7 @@ use super::cluster_spec::edit_spec;
 use crate::Fleet;
 use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::providers::ClusterEntry;
+use crate::model::recheck::Recheck;
 use crate::store::clusters::{self, NewCluster};
 
 /// Syncs clusters with the file. Also wakes the clusters that have our agent installed, so that this
@@ -71,8 +72,7 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
         };
         object.name = entry.name.clone();
         object.updated_at = now;
-        let mut wakes = fleet.index.wakes_of_waiting(&fleet.catalogue(), now);
-        wakes.push(Wake::new(key.clone(), "", now));
+        let wakes = vec![Recheck::Waiting.wake(now), Wake::new(key.clone(), "", now)];
         let change = Change {
             event: Some(EventDraft::for_object(&object, event)),
             write: Some(clusters::write(object, stored)),

@@ -98,6 +98,7 @@ async fn validate(
     let settings = fleet.config.quota_settings();
     let scope = (&settings, &catalogue.quota, kind);
     let ((quota_counter, limit), holder) = admission::quota(scope, who, of, billing, now);
+    let lifespan_ends = size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs())));
     let spec = Spec {
         cloud_provider: cloud.name.clone(),
         region: region.name.clone(),
@@ -113,7 +114,8 @@ async fn validate(
         quota_type: settings.quota_type.label().into(),
         quota_counter: quota_counter.clone(),
         fields: fields.into(),
-        expires_at: size.lifespan_s.map(|s| now.plus(Duration::from_secs(s.unsigned_abs()))),
+        expires_at: lifespan_ends,
+        lifespan_ends,
         ..Spec::default()
     };
     let instance = Instance {

@@ -15,8 +15,7 @@ use super::until_sigterm;
 /// Serves on the loopback address until SIGTERM.
 pub async fn run(dir: impl AsRef<Path>, port: u16, name: &str) -> Result<()> {
     let address = (Ipv4Addr::LOCALHOST, port);
-    let problem =
-        |error| Error::unavailable(format!("the service on 127.0.0.1:{port} ({error})"), error);
+    let problem = |error| Error::unavailable(format!("the service on 127.0.0.1:{port}"), error);
     // Before a client can connect and take it for ready.
     let facts = [("flavour", "small HTTP service"), ("version", env!("CARGO_PKG_VERSION"))];
     write_facts(dir.as_ref(), &facts).map_err(problem)?;

@@ -3,7 +3,6 @@
 pub mod account;
 pub mod admin_patch;
 pub mod admission;
-pub mod catalogue_change;
 pub mod cluster;
 pub mod instance;
 pub mod instance_report;

@@ -7,7 +7,7 @@ use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase, Promotion};
 use crate::model::kind::Kind;
 use crate::model::quota::QuotaList;
-use crate::model::settings::QuotaSettings;
+use crate::model::settings::{QuotaSettings, QuotaType};
 
 /// Whether an instance may be promoted.
 pub fn check(kind: &Kind, instance: &Instance, promotion: &Promotion) -> Result<()> {
@@ -69,7 +69,7 @@ pub fn promoted(
     let entitlement = list.entitlement(&instance.org, &instance.owner, max);
     let take = entitlement.map(|entitlement| {
         let instance_type = &instance.spec.instance_type;
-        let limit = if settings.enforced {
+        let limit = if settings.enforced && settings.quota_type == QuotaType::List {
             entitlement.limit(kind, instance_type, &promotion.to, now)
         } else {
             i64::MAX

@@ -106,6 +106,10 @@ pub struct Spec {
     pub raised: InternedMap<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// The end of its size's lifespan. A quota that ends may set an earlier expiry; one that is
+    /// renewed restores this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifespan_ends: Option<Timestamp>,
     /// The billing model that it is being promoted to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<Promotion>,

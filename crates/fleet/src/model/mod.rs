@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod catalogue;
+pub mod catalogue_load;
 pub mod cluster;
 pub mod dns;
 pub mod error_code;
@@ -13,6 +14,7 @@ pub mod order;
 pub mod payload;
 pub mod providers;
 pub mod quota;
+pub mod recheck;
 pub mod search;
 pub mod series;
 pub mod settings;

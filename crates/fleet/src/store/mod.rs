@@ -6,3 +6,4 @@ pub mod agent_liveness;
 pub mod catalogue_files;
 pub mod clusters;
 pub mod index;
+pub mod rechecks;

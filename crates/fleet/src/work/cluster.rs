@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::change::Wake;
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::outbound::Outbound;
 use kernel::{Error, Object, Result, Timestamp};
@@ -20,7 +19,6 @@ use crate::decide::cluster::plan::{
     Access, Observation, ProvisionState, Step, cluster_change, decide,
 };
 use crate::model::cluster::{self, Cluster, Phase, Provider};
-use crate::model::instance::{self, Instance};
 use crate::model::sso::agent_client_id;
 use crate::ports::kubernetes::{self, AgentManifests, DriftWatcher};
 use crate::ports::sso::agent_client;
@@ -82,10 +80,10 @@ impl ClusterWorker {
         let (text, context) = match cluster.spec.provider {
             Provider::Standalone => {
                 let Some(file) = &self.fleet.config.kubernetes.kubeconfig else {
-                    let what = "its kubeconfig: fleet.kubernetes.kubeconfig is not set, so access";
-                    return Err(Error::Unavailable { what: what.into(), source: None });
+                    let why = "fleet.kubernetes.kubeconfig is not set";
+                    return Err(Error::unavailable("access to the cluster", why));
                 };
-                let text = std::fs::read_to_string(file).map_err(|error| {
+                let text = tokio::fs::read_to_string(file).await.map_err(|error| {
                     Error::unavailable(format!("the kubeconfig {}", file.display()), error)
                 })?;
                 let context = if cluster.name.is_empty() { &cluster.id } else { &cluster.name };
@@ -126,7 +124,7 @@ impl ClusterWorker {
             Ok(None) => return Ok(Access::Unmanaged),
             Err(error) => return Ok(Access::Unreachable(error.to_string())),
         };
-        let agent = self.agent_manifests(cluster)?;
+        let agent = self.agent_manifests(cluster).await?;
         if !cluster.spec.deleting {
             let matches = self.drift.matches(&cluster.id, &agent.objects());
             return Ok(Access::Managed { matches, remaining: true });
@@ -138,11 +136,11 @@ impl ClusterWorker {
         Ok(Access::Managed { matches: false, remaining })
     }
 
-    fn agent_manifests<'a>(&'a self, cluster: &'a Cluster) -> Result<AgentManifests<'a>> {
+    async fn agent_manifests<'a>(&'a self, cluster: &'a Cluster) -> Result<AgentManifests<'a>> {
         let config = &self.fleet.config.kubernetes;
         let pull_secret = match &config.pull_secret_file {
             None => String::new(),
-            Some(file) => std::fs::read_to_string(file).map_err(|error| {
+            Some(file) => tokio::fs::read_to_string(file).await.map_err(|error| {
                 Error::unavailable(format!("the pull secret {}", file.display()), error)
             })?,
         };
@@ -158,11 +156,11 @@ impl ClusterWorker {
 
     /// Records an error in the cluster's status.
     async fn record_error(&self, attempt: &Attempt, error: Error) -> Error {
-        let text = error.to_string();
+        let text: String = error.with_causes().chars().take(1_024).collect();
         if let Ok(mut cluster) = Cluster::from_object(&attempt.object)
             && cluster.status.reason != text
         {
-            cluster.status.reason = text.chars().take(1_024).collect();
+            cluster.status.reason = text;
             let change = cluster_change(&attempt.object, &cluster, "retrying", attempt.now());
             if let Err(error) = attempt.record(change).await {
                 tracing::debug!(%error, "recording a cluster's error failed");
@@ -183,18 +181,18 @@ impl ClusterWorker {
             }
             Step::InstallAgent => {
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
-                let objects = self.agent_manifests(cluster)?.objects();
+                let objects = self.agent_manifests(cluster).await?.objects();
                 let applied = self.drift.apply_all(&cluster.id, &client, objects).await;
                 // An older API server may refuse what a newer one accepts.
                 applied.map_err(|error| match error {
-                    Error::Invalid { message, .. } => Error::unavailable(message, "refused"),
+                    Error::Invalid { message, .. } => Error::unavailable("the API server", message),
                     error => error,
                 })
             }
             Step::Uninstall => {
                 self.drift.unwatch(&cluster.id);
                 let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
-                for root in self.agent_manifests(cluster)?.roots() {
+                for root in self.agent_manifests(cluster).await?.roots() {
                     client.delete(&root).await?;
                 }
                 Ok(())
@@ -252,7 +250,6 @@ impl Worker for ClusterWorker {
         } else {
             Vec::new()
         };
-        let now = attempt.now();
         let config = &fleet.config;
         let seconds = Duration::from_secs;
         Ok(Observation {
@@ -269,7 +266,6 @@ impl Worker for ClusterWorker {
             }),
             access: if force { Access::Unmanaged } else { self.access(&cluster).await? },
             scale_down: autoscale::scale_down_state(fleet, &cluster, instances.len()),
-            wakes: instances.iter().map(|row| wake_evicted(&row.instance, now)).collect(),
         })
     }
 
@@ -293,14 +289,6 @@ impl Worker for ClusterWorker {
     fn step_timeout(&self) -> Duration {
         2 * self.terraform.timeout() + Duration::from_secs(300)
     }
-}
-
-/// Wakes an instance whose cluster is gone. One that is still being prepared reads the index, which
-/// has the change only after a moment.
-fn wake_evicted(instance: &Instance, now: Timestamp) -> Wake {
-    let early = matches!(instance.phase, instance::Phase::Accepted | instance::Phase::Preparing);
-    let due = if early { now.plus(PAUSE) } else { now };
-    instance.wake(due)
 }
 
 fn terraform_input(cluster: &Cluster) -> TerraformInput {

@@ -4,3 +4,4 @@ pub mod account;
 pub mod autoscale;
 pub mod cluster;
 pub mod instance;
+pub mod recheck;

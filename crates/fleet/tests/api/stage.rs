@@ -130,7 +130,8 @@ impl Stage {
             put_cluster(&app, OTHER_CLUSTER, "c2", |spec| spec.schedulable = false).await;
         }
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let domain = FleetDomain::new(config, dir.path().into(), true);
+        let alone = !matches!(place.fresh.place, stores::Place::Database(_));
+        let domain = FleetDomain::new(config, dir.path().into(), alone);
         let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
         let router = http::router(app.clone(), running.routes, &http).expect("a router");

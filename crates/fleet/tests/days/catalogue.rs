@@ -1,5 +1,7 @@
 //! Changes of the catalogue, and time that passes.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use fleet::Config;
@@ -187,4 +189,56 @@ async fn an_ended_quota_without_grace_period_deletes_at_once() {
     }
     assert_eq!(stage.status(KAFKA, &kept).await, "ready");
     ledger::check(&*stage.store, &["kafka"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_reaches_every_replica_and_says_which_have_loaded_the_files() {
+    let Some(stage) = Stage::on_postgres().await else { return };
+    let other = stage.replica().await;
+    let file = stage.domain.config.quota_file.clone().unwrap();
+    let denied = "registered_users_per_organisation: []\n";
+    std::fs::write(&file, denied).unwrap();
+    let replicas = async || {
+        let reply = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let replicas = reply.body["replicas"].as_array().cloned().unwrap();
+        let mut states: Vec<String> =
+            replicas.iter().map(|replica| replica["state"].to_string()).collect();
+        states.sort();
+        (states, reply.text)
+    };
+    let (states, text) = replicas().await;
+    assert_eq!(states, ["\"loaded\"", "\"loaded\""], "{text}");
+    // The files' times are compared every few seconds, so this is the request's doing or theirs;
+    // what the reply says must be true in any case.
+    let fleet = other.app.shared::<fleet::Fleet>().unwrap();
+    assert!(fleet.catalogue().quota.registered_users_per_organisation.is_empty());
+
+    // A replica that ends is not waited for.
+    drop(other);
+    eventually("it is no longer named", async || replicas().await.0 == ["\"loaded\""]).await;
+}
+
+/// O_NONBLOCK of Linux.
+const NONBLOCK: i32 = 0o4000;
+
+/// A file on a slow disk must not hold up the threads that answer requests. A named pipe is as slow
+/// as can be: reading it ends when someone writes it, here on the only thread.
+#[tokio::test]
+async fn a_slow_file_of_the_catalogue_holds_up_no_other_work() {
+    let stage = Stage::new().await;
+    let pipe = stage.domain.config.quota_file.clone().unwrap();
+    let text = std::fs::read_to_string(&pipe).unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // Fails until there is a reader: only a thread that is not held up gets so far.
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).custom_flags(NONBLOCK);
+    let reloading = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null);
+    let writing = eventually("someone reads it", async || {
+        options.open(&pipe).is_ok_and(|mut file| file.write_all(text.as_bytes()).is_ok())
+    });
+    let (reloaded, ()) = tokio::join!(reloading, writing);
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text);
 }

@@ -13,6 +13,7 @@ mod catalogue;
 mod files;
 mod hostile_agent;
 mod ledger;
+mod many;
 mod outage;
 mod outside;
 mod race;

@@ -257,7 +257,7 @@ async fn an_error_names_keycloak_and_the_setting_to_check() {
             },
             "give the client robot the roles manage-clients",
         ),
-        (Config { url: "http://127.0.0.1:9".into(), ..good.clone() }, "Keycloak is unavailable"),
+        (Config { url: "http://127.0.0.1:9".into(), ..good.clone() }, "Connection refused"),
     ];
     for (config, help) in cases {
         let sso = Keycloak::new(&config, &outbound()).unwrap();

@@ -12,6 +12,7 @@ use fleet::ports::sso::Secrets;
 use fleet::ports::terraform::Terraform;
 use fleet::work::cluster::ClusterWorker;
 use fleet::work::instance::InstanceWorker;
+use fleet::work::recheck::RecheckWorker;
 use fleet::{Config, Fleet, Ports};
 use kernel::change::{EventDraft, Write};
 use kernel::driver::Driver;
@@ -186,7 +187,11 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         name: ambient.id(),
         store,
         ambient,
-        workers: vec![Arc::new(InstanceWorker(fleet)), Arc::new(clusters)],
+        workers: vec![
+            Arc::new(InstanceWorker(fleet.clone())),
+            Arc::new(RecheckWorker(fleet)),
+            Arc::new(clusters),
+        ],
         config: kernel::driver::Config { slots: 4, slots_urgent: 1, ..Default::default() },
         observe: Arc::new(|_, _, _, _| {}),
     };

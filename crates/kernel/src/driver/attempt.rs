@@ -203,7 +203,7 @@ fn outcome_of(requeue: Requeue, now: Timestamp) -> Outcome {
 /// is retried at once, since only our read was outdated; a worker that makes its own change stale
 /// each time backs off like any other.
 fn after_error(context: &Context, claim: &Claim, error: &Error) -> Outcome {
-    let reason = error.to_string();
+    let reason = error.with_causes();
     let stale = matches!(error, Error::Refused(Refusal::Stale { .. }));
     match error.class() {
         _ if stale && claim.attempt < STALE_AT_ONCE => {

@@ -38,7 +38,7 @@ pub(super) fn render(error: &Error, context: &RequestContext) -> Response {
     let error_body = Shape {
         class: error.class().label(),
         code: code(error),
-        message: message(error),
+        message: error.public_message(),
         field,
         oldest,
         request_id: &context.request_id,
@@ -115,14 +115,6 @@ fn code(error: &Error) -> &'static str {
             Refusal::TooLarge { .. } => "too_large",
         },
         other => other.class().label(),
-    }
-}
-
-/// Returns the message for the client. The source is for the log only.
-fn message(error: &Error) -> String {
-    match error {
-        Error::Internal { .. } => "internal error; the log has it under the request id".into(),
-        other => other.to_string(),
     }
 }
 

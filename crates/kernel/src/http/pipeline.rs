@@ -113,11 +113,9 @@ impl RequestPipeline {
         let vital = context.path.starts_with("/api/v1/self/") || context.path == "/metrics";
         let permit = self.permits.try_acquire();
         if permit.is_err() && !vital {
-            return Error::Unavailable {
-                what: "capacity for more concurrent requests".into(),
-                source: None,
-            }
-            .into_response();
+            let why = "as many as http.concurrency_max allows are being answered";
+            return Error::unavailable("capacity for more concurrent requests", why)
+                .into_response();
         }
         if !request.body().is_end_stream() {
             DefaultBodyLimit::max(self.server.config.body_bytes_max).apply(&mut request);
@@ -242,7 +240,7 @@ async fn bounded(timeout: Duration, response: impl Future<Output = Response>) ->
         }
         Err(_) => {
             let what = format!("an answer within {} s", timeout.as_secs());
-            Error::Unavailable { what, source: None }.into_response()
+            Error::unavailable(what, "the handler did not finish").into_response()
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Breaker {
     epoch: u64,
     /// How often it has opened since it was last closed.
     opened: u32,
+    /// Why the last call failed, for those who are told that it is open.
+    pub last_failure: String,
 }
 
 #[derive(Debug, Clone)]
@@ -88,7 +90,8 @@ pub struct Permit {
 impl Breaker {
     pub fn new(config: Config) -> Breaker {
         // The window begins with the first report.
-        Breaker { config, state: State::Closed(Window::new(Timestamp(0))), epoch: 0, opened: 0 }
+        let state = State::Closed(Window::new(Timestamp(0)));
+        Breaker { config, state, epoch: 0, opened: 0, last_failure: String::new() }
     }
 
     pub fn phase(&self) -> Phase {

@@ -59,14 +59,17 @@ impl Delivery {
 
 impl Failure {
     pub fn new(delivery: Delivery, error: Error) -> Failure {
-        Failure { error, delivery, retry_after: None }
+        Failure { error: error.with_delivery(delivery), delivery, retry_after: None }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let transient = error.class() == Class::Transient;
-        Failure::new(if transient { Delivery::Unknown } else { Delivery::Answered }, error)
+        let delivery = error.delivery().unwrap_or(match error.class() {
+            Class::Transient => Delivery::Unknown,
+            _ => Delivery::Answered,
+        });
+        Failure::new(delivery, error)
     }
 }
 
@@ -165,13 +168,15 @@ impl Target {
                 let result = tokio::time::timeout(self.timeout, attempt(number))
                     .await
                     .unwrap_or_else(|_| Err(Failure::new(Delivery::Unknown, self.timeout_error())));
-                let well = match &result {
-                    Ok(_) => true,
-                    Err(failure) => {
-                        matches!(failure.delivery, Delivery::Throttled | Delivery::Answered)
-                    }
-                };
-                self.breaker.lock().report(permit, well, self.inner.ambient.now());
+                let broken = result.as_ref().err().filter(|failure| {
+                    !matches!(failure.delivery, Delivery::Throttled | Delivery::Answered)
+                });
+                let mut breaker = self.breaker.lock();
+                breaker.report(permit, broken.is_none(), self.inner.ambient.now());
+                if let Some(failure) = broken {
+                    breaker.last_failure = failure.error.to_string();
+                }
+                drop(breaker);
                 result
             }
         };
@@ -215,8 +220,11 @@ impl Target {
 
     fn circuit_open_error(&self, wait: Duration) -> Error {
         let seconds = wait.as_secs_f64();
-        let why =
-            format!("it failed repeatedly; the circuit breaker is open for another {seconds:.1} s");
+        let last = self.breaker.lock().last_failure.clone();
+        let last = last.strip_prefix(&format!("{}: ", self.name)).unwrap_or(&last);
+        let why = format!(
+            "it failed repeatedly; the circuit breaker is open for another {seconds:.1} s; last: {last}"
+        );
         Error::unavailable(&*self.name, why)
     }
 

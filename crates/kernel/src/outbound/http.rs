@@ -42,6 +42,7 @@ impl Target {
             let checked = self.inner.egress.check_host(&url).await;
             checked.map_err(|reason| Error::invalid("url", reason))?;
         }
+        let secrets = redact::secrets(request.headers());
         request.headers_mut().insert("traceparent", self.traceparent());
         tracing::debug!(%method, target, headers = ?redact::headers(request.headers()), "sending");
         let response = self.client().execute(request).await.map_err(|error| {
@@ -57,11 +58,13 @@ impl Target {
         }
         let busy = status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        Err(Failure {
-            error: Error::unavailable(self.name(), format!("{method} {target} answered {status}")),
-            delivery: if busy { Delivery::Throttled } else { Delivery::Unknown },
-            retry_after: retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs),
-        })
+        let retry_after = retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs);
+        // What a user's URL answers is shown to nobody: it may be a system that only we can reach.
+        let said = if self.guard_ssrf { String::new() } else { said(response, &secrets).await };
+        let error =
+            Error::unavailable(self.name(), format!("{method} {target} answered {status}{said}"));
+        let delivery = if busy { Delivery::Throttled } else { Delivery::Unknown };
+        Err(Failure { retry_after, ..Failure::new(delivery, error) })
     }
 
     /// The current trace, or a new one that is not sampled.
@@ -109,6 +112,18 @@ impl Inner {
     }
 }
 
+/// How much of an error response is read.
+const SAID_BYTES_MAX: usize = 4096;
+
+/// What an error response says, for the error message. Empty if it says nothing readable.
+async fn said(response: Response, secrets: &[String]) -> String {
+    let Ok(bytes) = body(response, SAID_BYTES_MAX).await else { return String::new() };
+    match redact::message(&bytes, secrets) {
+        text if text.is_empty() => text,
+        text => format!(": {text}"),
+    }
+}
+
 /// The body of a response, if it has at most `limit_bytes`.
 pub async fn body(mut response: Response, limit_bytes: usize) -> Result<Bytes> {
     let what = redact::origin(response.url());
@@ -129,7 +144,9 @@ pub async fn body(mut response: Response, limit_bytes: usize) -> Result<Bytes> {
 pub async fn json<T: DeserializeOwned>(response: Response, limit_bytes: usize) -> Result<T> {
     let (what, status) = (redact::origin(response.url()), response.status());
     if !status.is_success() {
-        return Err(Error::unavailable(&what, format!("answered {status}")));
+        let error =
+            Error::unavailable(&what, format!("answered {status}{}", said(response, &[]).await));
+        return Err(error.with_delivery(Delivery::Answered));
     }
     let bytes = body(response, limit_bytes).await?;
     serde_json::from_slice(&bytes).map_err(|e| Error::unavailable(&what, e))

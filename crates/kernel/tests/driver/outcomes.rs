@@ -135,7 +135,7 @@ async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
     let _driver = stage.driver("d", worker, config(1));
     for attempt in 0..8 {
         let row = stage.row_in(&key("a"), State::Waiting, attempt + 1).await;
-        assert_eq!(row.reason, format!("the workshop ({attempt}) is unavailable"));
+        assert_eq!(row.reason, format!("the workshop ({attempt}): no answer"));
         let wait = stage.now().until(row.due);
         let (least, most) = (backoff(attempt, 0.0), backoff(attempt, 1.0));
         assert!(least <= wait && wait <= most, "{attempt}: {least:?} {wait:?} {most:?}");

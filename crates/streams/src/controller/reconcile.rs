@@ -245,7 +245,13 @@ impl Operator {
     fn foreign_writer(class: &Class, index: &Index, now: Timestamp) -> Option<ForeignWriter> {
         let theirs = |stream: &&Arc<Stream>| {
             stream.key.class == class.name
-                && foreign_owner_until(&index.settings, index.leading_since, stream, now).is_some()
+                && foreign_owner_until(
+                    &index.settings,
+                    index.leading_since,
+                    index.foreign_write_seen(&stream.key),
+                    now,
+                )
+                .is_some()
         };
         let theirs: Vec<_> = index.streams().filter(theirs).collect();
         let (manager, _) = theirs.first()?.other_writer.as_deref()?;

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::classes::WatchChange;
 use super::{Operator, WorkItem};
-use crate::decide::foreign_owner_until;
 use crate::model::class::Class;
 use crate::model::watch::{ApiError, Object, Resource, WatchEvent, WatchState};
 use crate::model::{ClassName, CrdVersion, Key};
@@ -102,21 +101,24 @@ impl Operator {
             WatchEvent::Snapshot(_) | WatchEvent::Error(_) => Lane::Normal,
         };
         let missing = matches!(event, WatchEvent::Error(ApiError::NotFound));
-        self.detect_foreign_writer(class, &event);
-        let affected = {
+        let (affected, foreign) = {
             let mut index = self.effects.index.lock();
             // Watches are stopped under this lock, so that no event of a removed class is applied.
             if stop.is_cancelled() {
                 return;
             }
+            let foreign = index.record_foreign_writes(&class.name, &event, self.effects.now());
             if missing {
                 // The streams were deleted with their CRD; the garbage collector removes what they
                 // owned.
                 index.remove_streams(&class.name);
             }
-            index.apply(target, event)
+            (index.apply(target, event), foreign)
         };
         self.enqueue(affected, lane);
+        if foreign {
+            self.queue.push(WorkItem::Class(class.name.clone()), Lane::Normal);
+        }
         if let Some(state) = state
             && self.classes.lock().set_watch_state(&class.name, stop, state)
         {
@@ -129,23 +131,6 @@ impl Operator {
         let asks = |object: &Object| matches!(object, Object::Stream(stream) if stream.annotations.on_secrets);
         if event.objects().iter().any(asks) && !self.secrets_watched.swap(true, Ordering::SeqCst) {
             self.start_watch(Resource::Secrets, self.stopping.clone());
-        }
-    }
-
-    /// Enqueues a class when another operator writes to one of its streams.
-    fn detect_foreign_writer(&self, class: &Arc<Class>, event: &WatchEvent) {
-        let foreign = {
-            let index = self.effects.index.lock();
-            let now = self.effects.now();
-            event.objects().iter().any(|object| match object {
-                Object::Stream(stream) => {
-                    foreign_owner_until(&index.settings, index.leading_since, stream, now).is_some()
-                }
-                _ => false,
-            })
-        };
-        if foreign {
-            self.queue.push(WorkItem::Class(class.name.clone()), Lane::Normal);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::model::backfill_request::BackfillRequest;
 use crate::model::job::{Job, JobResult};
 use crate::model::phase::Phase;
 use crate::model::spec_layout::{Backend, Execution};
-use crate::model::status::{Status, job_suffix};
+use crate::model::status::{Status, job_suffix, request_in_message, request_suffix};
 use crate::model::{CrdVersion, STATE};
 
 /// A requested backfill.
@@ -116,7 +116,8 @@ impl View<'_> {
     /// Whether the status says that this request is being carried out.
     pub(super) fn status_names(&self, request: &BackfillRequest) -> bool {
         let status = self.stream.status.as_ref();
-        status.is_some_and(|status| status.message.ends_with(&*request.object_name.name))
+        let named = status.and_then(|status| request_in_message(&status.message));
+        named == Some(&*request.object_name.name)
     }
 
     fn complete(&self, request: &BackfillRequest) -> Action {
@@ -126,10 +127,10 @@ impl View<'_> {
     fn backfilling(&self, job: &Job, request: Option<&BackfillRequest>) -> Decision {
         let job = job_suffix(&job.uid);
         let message = match request {
-            Some(request) => format!(
-                "The stream is currently backfilling data{job}, request ID: {}",
-                request.object_name.name
-            ),
+            Some(request) => {
+                let request = request_suffix(&request.object_name.name);
+                format!("The stream is currently backfilling data{job}{request}")
+            }
             None => format!("The stream is currently backfilling data{job}."),
         };
         let mut status = Status::new(Phase::Backfilling, self.stream, message);

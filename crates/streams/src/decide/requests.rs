@@ -8,7 +8,6 @@ use super::stream::View;
 use crate::model::backfill_request::BackfillRequest;
 use crate::model::observation::Observation;
 use crate::model::settings::Settings;
-use crate::model::stream::Stream;
 
 /// Handles requests for a stream that does not exist: completed ones are deleted, others get the
 /// reason why they wait. Those that the stream owned are left to the garbage collector.
@@ -54,15 +53,16 @@ pub(super) fn surplus_requests(view: &View<'_>) -> Vec<Action> {
     remove.collect()
 }
 
-/// Until when a stream is left to another operator, which wrote to it after this one became leader.
+/// Until when a stream is left to another operator, whose last write this one saw at `seen`, after
+/// it became leader. All times are of this machine: the API server's clock may differ.
 pub fn foreign_owner_until(
     settings: &Settings,
     leading_since: Option<Timestamp>,
-    stream: &Stream,
+    seen: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let (_, wrote) = stream.other_writer.as_deref()?;
+    let seen = seen?;
     let quiet = i64::try_from(settings.other_quiet_s).unwrap_or(i64::MAX);
-    let until = wrote.checked_add(SignedDuration::from_secs(quiet)).ok()?;
-    (*wrote > leading_since? && now < until).then_some(until)
+    let until = seen.checked_add(SignedDuration::from_secs(quiet)).ok()?;
+    (seen > leading_since? && now < until).then_some(until)
 }

@@ -35,7 +35,12 @@ pub fn decide(observed: &Observation<'_>, now: Timestamp) -> Decision {
     if stream.deleting || stream.annotations.paused || !secrets_known {
         return Decision::default();
     }
-    let foreign = foreign_owner_until(observed.settings, observed.leading_since, stream, now);
+    let foreign = foreign_owner_until(
+        observed.settings,
+        observed.leading_since,
+        observed.foreign_write_seen,
+        now,
+    );
     if let Some(until) = foreign {
         return Decision { requeue_at: Some(until), ..Decision::default() };
     }

@@ -1,6 +1,7 @@
 //! An in-memory copy of the cluster's objects, fed by watches and by the responses to our own
 //! writes. The newer revision of an object wins, so that neither source undoes the other.
 
+mod foreign_writes;
 mod read;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use self::foreign_writes::ForeignWrite;
 use crate::model::backfill_request::BackfillRequest;
 use crate::model::class::Class;
 use crate::model::job::{CronJob, Job, JobResult};
@@ -28,6 +30,8 @@ pub struct Index {
     version: u64,
     classes: HashMap<ClassName, Arc<Class>>,
     streams: HashMap<Key, Arc<Stream>>,
+    /// The last write of another operator to each stream.
+    foreign_writes: HashMap<Key, ForeignWrite>,
     /// The classes whose streams have been listed.
     listed: HashSet<ClassName>,
     jobs: HashMap<NamespacedName, Job>,
@@ -346,6 +350,7 @@ impl Index {
                 }
                 self.version += 1;
                 self.streams.remove(&key);
+                self.foreign_writes.remove(&key);
                 self.waiting.remove(&key);
                 self.last_job.remove(object_name);
                 vec![key]
@@ -429,6 +434,7 @@ impl Index {
         self.version += 1;
         self.listed.remove(class);
         self.streams.retain(|key, _| *key.class != *class);
+        self.foreign_writes.retain(|key, _| *key.class != *class);
         self.waiting.retain(|key| *key.class != *class);
     }
 }

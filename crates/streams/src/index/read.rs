@@ -21,6 +21,7 @@ impl Index {
             key,
             settings: &self.settings,
             leading_since: self.leading_since,
+            foreign_write_seen: self.foreign_write_seen(key),
             class: self.classes.get(&key.class).map(|class| &**class),
             streams_listed: self.listed.contains(&key.class),
             stream: self.streams.get(key).map(|stream| &**stream),
@@ -36,6 +37,11 @@ impl Index {
             running_backfills: self.running_backfills.len(),
             restart_at: self.restart_at(now),
         }
+    }
+
+    /// When another operator's last write to a stream was seen, if after the first list.
+    pub fn foreign_write_seen(&self, key: &Key) -> Option<Timestamp> {
+        self.foreign_writes.get(key)?.seen
     }
 
     /// When a Job may be restarted because of a change; none: now.

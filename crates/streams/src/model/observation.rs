@@ -30,6 +30,8 @@ pub struct Observation<'a> {
     pub settings: &'a Settings,
     /// Since when this process leads.
     pub leading_since: Option<Timestamp>,
+    /// When this process saw another operator's last write to the stream.
+    pub foreign_write_seen: Option<Timestamp>,
     pub class: Option<&'a Class>,
     /// Whether all streams of the class are known.
     pub streams_listed: bool,

@@ -104,6 +104,18 @@ pub fn job_in_message(message: &str) -> Option<&str> {
     uid.get(..36).filter(|uid| uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
 }
 
+/// The end of a status message that names a backfill request; as the existing operator writes it.
+pub fn request_suffix(name: &str) -> String {
+    format!(", {REQUEST}{name}")
+}
+
+/// The name of the backfill request that a status message names.
+pub fn request_in_message(message: &str) -> Option<&str> {
+    message.rsplit_once(REQUEST).map(|(_, name)| name)
+}
+
+const REQUEST: &str = "request ID: ";
+
 fn without_job(message: &str) -> String {
     match job_in_message(message) {
         Some(uid) => message.replacen(&job_suffix(uid), "", 1),

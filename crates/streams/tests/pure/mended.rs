@@ -9,7 +9,7 @@ use streams::model::meta::Revision;
 use streams::model::phase::Phase;
 use streams::model::settings::Settings;
 use streams::model::stream::CurrentStatus;
-use streams::model::watch::Object;
+use streams::model::watch::{Object, Resource, WatchEvent};
 
 use crate::world::{JOB, World, batch, capture, deleting, ended, for_request, now, outdated};
 
@@ -76,6 +76,19 @@ fn the_result_of_a_job_that_was_deleted_unobserved_is_looked_up() {
     assert_eq!(world.does(), ["Failed", "W StreamingJobFailed"]);
     world.index.record_job_result(&object_name, JOB, JobResult::Complete);
     assert_eq!(world.does(), ["start Stream"]);
+}
+
+#[test]
+fn a_backfill_of_one_request_does_not_complete_another_whose_name_ends_alike() {
+    let mut world = World::new();
+    let message =
+        format!("The stream is currently backfilling data in Job {JOB}, request ID: eu-orders");
+    world
+        .stream_with_message("Backfilling", capture("v1", false), json!({}), &message)
+        .request("orders", |_| {});
+    let object_name = world.key().object_name;
+    world.index.record_job_result(&object_name, JOB, JobResult::Complete);
+    assert_eq!(world.does(), ["start Backfill(Some(\"orders\"))"]);
 }
 
 #[test]
@@ -274,21 +287,45 @@ fn a_request_for_a_missing_stream_is_refused_and_a_completed_one_is_deleted() {
     );
 }
 
+/// The API server's clock is an hour ahead, or behind: its dates are never compared with ours.
 #[test]
-fn a_stream_is_left_to_another_operator_until_that_is_silent() {
-    let mut world = World::new();
-    world.stream("", capture("v1", false));
-    let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
-    stream.other_writer =
-        Some(Box::new(("arcane-operator".into(), "2026-11-16T07:59:30Z".parse().unwrap())));
-    stream.revision = Revision::of("900");
-    world.index.upsert(Object::Stream(stream));
-    world.index.leading_since = Some("2026-11-16T07:00:00Z".parse().unwrap());
-    let decision = world.decide();
-    assert!(decision.actions.is_empty());
-    assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
-    world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
-    assert!(world.does()[0].starts_with("start"), "it wrote before this one led");
+fn a_stream_is_left_to_another_operator_until_that_is_silent_whatever_the_api_servers_clock() {
+    for api_server in ["2026-11-16T08:59:30Z", "2026-11-16T06:59:30Z"] {
+        let mut world = World::new();
+        world.stream("", capture("v1", false));
+        let class = std::sync::Arc::new(world.class.clone());
+        let target = Resource::Streams(class.clone());
+        let mut revision = 900;
+        let mut write = |world: &mut World, wrote: &str, at: &str, snapshot: bool| {
+            let mut stream = (**world.index.stream(&world.key()).unwrap()).clone();
+            stream.other_writer =
+                Some(Box::new(("arcane-operator".into(), wrote.parse().unwrap())));
+            stream.revision = Revision::of(&revision.to_string());
+            revision += 1;
+            let object = Object::Stream(stream);
+            let event = if snapshot {
+                WatchEvent::Snapshot(vec![object])
+            } else {
+                WatchEvent::Upserted(Box::new(object))
+            };
+            let new = world.index.record_foreign_writes(&class.name, &event, at.parse().unwrap());
+            world.index.apply(&target, event);
+            new
+        };
+        world.index.leading_since = Some("2026-11-16T07:00:00Z".parse().unwrap());
+        world.index.remove_streams(&class.name);
+        world.stream("", capture("v1", false));
+        assert!(!write(&mut world, "2026-11-01T00:00:00Z", "2026-11-16T07:30:00Z", true));
+        assert!(world.does()[0].starts_with("start"), "it was written before the first list");
+        assert!(write(&mut world, api_server, "2026-11-16T07:59:30Z", false));
+        let decision = world.decide();
+        assert!(decision.actions.is_empty());
+        assert_eq!(decision.requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+        assert!(!write(&mut world, api_server, "2026-11-16T07:59:50Z", false), "nothing new");
+        assert_eq!(world.decide().requeue_at, Some("2026-11-16T08:00:30Z".parse().unwrap()));
+        world.index.leading_since = Some("2026-11-16T07:59:45Z".parse().unwrap());
+        assert!(world.does()[0].starts_with("start"), "it wrote before this one led");
+    }
 }
 
 #[test]

@@ -86,12 +86,12 @@ async fn another_operator_is_detected_and_left_its_streams() {
     stage.until_phase("s1", "Running").await;
     let manager = PatchParams { field_manager: Some("manager".into()), ..Default::default() };
     let status = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
-    // Times of writes have a resolution of one second, so the first may seem too old.
+    // Times of writes have a resolution of one second, so the second may look like the first.
     until("the stream is left to it", async || {
         stage.streams().patch_status("s1", &manager, &status).await.unwrap();
         let index = running.operator.index().lock();
-        let stream = index.streams().next().cloned().unwrap();
-        foreign_owner_until(&index.settings, index.leading_since, &stream, jiff::Timestamp::now())
+        let seen = index.streams().next().and_then(|stream| index.foreign_write_seen(&stream.key));
+        foreign_owner_until(&index.settings, index.leading_since, seen, jiff::Timestamp::now())
             .is_some()
     })
     .await;

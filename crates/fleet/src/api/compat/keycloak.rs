@@ -43,7 +43,7 @@ fn mapper() -> ErrorMapper {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let said = match error {
             Error::Internal { .. } => ErrorCode::General.reason().into(),
-            error => error.to_string(),
+            error => error.public_message(),
         };
         (status, Json(json!({ "error": name, "error_description": said }))).into_response()
     })

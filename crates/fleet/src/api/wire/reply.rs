@@ -154,7 +154,7 @@ fn reason_of(error: &Error, context: &RequestContext) -> String {
         Error::MethodNotAllowed { method } if !context.routed() => {
             format!("method: {method} is not allowed or not yet implemented for {}", context.path)
         }
-        other => other.to_string(),
+        other => other.public_message(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::outbound::{Outbound, Target, json};
+use kernel::outbound::{Delivery, Outbound, Target, json};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
 use reqwest::{Method, Response, StatusCode};
@@ -182,7 +182,8 @@ fn expect(response: Response) -> Result<Response> {
         status if status.is_success() => Ok(response),
         status => {
             let path = response.url().path().to_owned();
-            Err(Error::unavailable(format!("{path} ({status})"), "it responded with an error"))
+            let error = Error::unavailable(path, format!("it responded with {status}"));
+            Err(error.with_delivery(Delivery::Answered))
         }
     }
 }

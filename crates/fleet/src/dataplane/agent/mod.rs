@@ -83,6 +83,9 @@ impl Settings {
     }
 }
 
+/// Timers cannot represent much longer intervals, and none is of use.
+const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
+
 /// Reads `15s`, `2m`, `500ms`.
 fn seconds(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -90,11 +93,11 @@ fn seconds(text: &str) -> Option<Duration> {
     match &text[digits..] {
         "ms" => Some(Duration::from_millis(number)),
         "" | "s" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_secs(number * 60)),
-        "h" => Some(Duration::from_secs(number * 3_600)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        "h" => number.checked_mul(3_600).map(Duration::from_secs),
         _ => None,
     }
-    .filter(|pause| !pause.is_zero())
+    .filter(|pause| !pause.is_zero() && *pause <= INTERVAL_MAX)
 }
 
 /// The delay after a failed request.
@@ -344,9 +347,10 @@ mod tests {
             (Duration::from_secs(15), Duration::from_secs(60))
         );
         assert!(!format!("{settings:?}").contains("hunter2"));
-        write("resync-interval", "soon");
-        assert!(
-            Settings::from_dir(dir.path()).unwrap_err().to_string().contains("resync-interval")
-        );
+        for wrong in ["soon", "0s", "9999999999999999999h", "18446744073709551615m", "9999999h"] {
+            write("resync-interval", wrong);
+            let why = Settings::from_dir(dir.path()).unwrap_err().to_string();
+            assert!(why.contains("resync-interval"), "{wrong}: {why}");
+        }
     }
 }

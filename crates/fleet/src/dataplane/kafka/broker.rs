@@ -75,8 +75,7 @@ pub async fn run(home: &Home, dir: &Path, port: u16) -> Result<()> {
 }
 
 fn failure(status: ExitStatus) -> Result<()> {
-    let what = format!("the broker, which ended with {status},");
-    Err(Error::Unavailable { what, source: None })
+    Err(Error::unavailable("the broker", format!("it ended with {status}")))
 }
 
 fn java(home: &Home, dir: &Path, options: &[&str]) -> Command {
@@ -107,10 +106,7 @@ async fn format(home: &Home, dir: &Path, properties: &Path, ambient: &Ambient) -
     if status.success() {
         Ok(())
     } else {
-        Err(Error::Unavailable {
-            what: format!("the storage, whose formatting ended with {status},"),
-            source: None,
-        })
+        Err(Error::unavailable("the storage", format!("formatting it ended with {status}")))
     }
 }
 

@@ -17,17 +17,17 @@ pub const READY_LINE: &str = "mainstay: the broker takes clients";
 /// Serves on the loopback address until SIGTERM.
 pub async fn run(dir: impl AsRef<Path>, port: u16) -> Result<()> {
     let dir = std::path::absolute(dir.as_ref())
-        .map_err(|error| Error::unavailable(format!("the directory ({error})"), error))?;
+        .map_err(|error| Error::unavailable("the directory", error))?;
     match Home::find()? {
         Ok(home) => broker::run(&home, &dir, port).await,
-        Err(missing) if broker::has_data(&dir) => Err(Error::Unavailable {
-            what: format!("a broker for the data in {} ({missing})", dir.display()),
-            source: None,
-        }),
+        Err(missing) if broker::has_data(&dir) => {
+            let what = format!("a broker for the data in {}", dir.display());
+            Err(Error::unavailable(what, missing))
+        }
         Err(missing) => mock::run(&dir, &missing).await,
     }
 }
 
 fn problem(what: &str) -> impl FnOnce(std::io::Error) -> Error {
-    move |error| Error::unavailable(format!("{what} ({error})"), error)
+    move |error| Error::unavailable(what, error)
 }

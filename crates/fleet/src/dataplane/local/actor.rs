@@ -156,7 +156,7 @@ impl ProcessActor {
             tracing::error!(instance = self.id, problem, "stopping an instance failed");
         }
         for waiting in self.waiting.drain(..) {
-            let failed = |what: &String| Error::Unavailable { what: what.clone(), source: None };
+            let failed = |why: &String| Error::unavailable("the end of the instance", why.clone());
             let _ = waiting.send(problem.as_ref().map(failed).map_or(Ok(()), Err));
         }
     }
@@ -361,7 +361,7 @@ impl ProcessActor {
             group: attempt.process.as_ref().map(|process| process.pid),
         };
         process::terminate(owner, grace).await.map_err(|error| {
-            Error::unavailable(format!("the end of instance {} ({error})", self.id), error)
+            Error::unavailable(format!("the end of instance {}", self.id), error)
         })?;
         if let Some(mut child) = self.child.take() {
             // It has exited: this only reaps it.

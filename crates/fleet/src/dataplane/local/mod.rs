@@ -111,7 +111,7 @@ impl Supervisor {
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Result<Supervisor> {
-        let problem = |error| Error::unavailable(format!("the local data plane ({error})"), error);
+        let problem = |error| Error::unavailable("the local data plane", error);
         let root = std::path::absolute(dir).map_err(problem)?;
         // Output and data of instances are not for other users of this machine.
         DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(problem)?;
@@ -208,7 +208,7 @@ impl Supervisor {
                 return result;
             }
         }
-        Err(Error::Unavailable { what: format!("the supervisor of instance {id}"), source: None })
+        Err(Error::unavailable(format!("the supervisor of instance {id}"), "it has ended"))
     }
 }
 
@@ -279,17 +279,14 @@ impl SupervisorInner {
         work: impl FnOnce(&Path) -> std::io::Result<()> + Send + 'static,
     ) -> Result<()> {
         let root = self.root.clone();
-        let done = tokio::task::spawn_blocking(move || work(&root)).await;
-        let done = done.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        done.map_err(|error| {
-            Error::unavailable(format!("the files of instance {id} ({error})"), error)
-        })
+        let done = kernel::files::blocking(move || work(&root)).await;
+        done.map_err(|error| Error::unavailable(format!("the files of instance {id}"), error))
     }
 }
 
 async fn lock(root: &Path) -> Result<File> {
     let path = root.join(".lock");
-    let problem = |error| Error::unavailable(format!("{} ({error})", path.display()), error);
+    let problem = |error| Error::unavailable(path.display().to_string(), error);
     let file = File::create(&path).map_err(problem)?;
     let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -300,8 +297,8 @@ async fn lock(root: &Path) -> Result<File> {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(TryLockError::WouldBlock) => {
-                let what = format!("{}, which another server uses,", root.display());
-                return Err(Error::Unavailable { what, source: None });
+                let what = root.display().to_string();
+                return Err(Error::unavailable(what, "another server uses it"));
             }
         }
     }

@@ -66,9 +66,9 @@ impl Ports {
 pub fn free(ambient: &Ambient, suits: impl Fn(u16) -> bool) -> Result<u16> {
     let random = || FIRST + u16::from_le_bytes(ambient.random_bytes()) % COUNT;
     let found = (0..ATTEMPTS_MAX).map(|_| random()).find(|port| suits(*port) && is_free(*port));
-    found.ok_or_else(|| Error::Unavailable {
-        what: format!("a free port of 127.0.0.1 from {FIRST} to {}", FIRST + COUNT - 1),
-        source: None,
+    found.ok_or_else(|| {
+        let what = format!("a free port of 127.0.0.1 from {FIRST} to {}", FIRST + COUNT - 1);
+        Error::unavailable(what, format!("none of {ATTEMPTS_MAX} that were tried is free"))
     })
 }
 

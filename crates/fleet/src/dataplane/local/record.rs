@@ -64,10 +64,7 @@ impl Record {
     }
 
     pub fn delete(root: &Path, id: &str) -> Result<()> {
-        match std::fs::remove_file(path(root, id)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+        kernel::files::remove(&path(root, id))
     }
 
     /// Reads all records.

@@ -38,17 +38,12 @@ pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> 
     inner.ports.ensure_count(&mut record.ports, count, &inner.ambient)?;
     let problem = |what: &str| {
         let what = format!("{what} of instance {}", record.spec.id);
-        move |error: std::io::Error| Error::unavailable(format!("{what} ({error})"), error)
+        move |error: std::io::Error| Error::unavailable(what, error)
     };
     std::fs::create_dir_all(dir).map_err(problem("the directory"))?;
     let (output, output_from) = Output::in_dir(dir).open().map_err(problem("the output"))?;
     let errors = output.try_clone().map_err(problem("the output"))?;
-    match std::fs::remove_file(dir.join(FACTS)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(problem("the facts")(error));
-        }
-        _ => {}
-    }
+    kernel::files::remove(&dir.join(FACTS)).map_err(problem("the facts"))?;
     let nonce = format!("{:016x}", u64::from_le_bytes(inner.ambient.random_bytes()));
     let fill = |text: &str| filled(text, inner, dir, record);
     let words: Vec<String> = record.spec.command.iter().map(|word| fill(word)).collect();
@@ -69,9 +64,9 @@ pub async fn start(inner: &SupervisorInner, dir: &Path, record: &mut Record) -> 
     record.attempt = Some(Attempt { nonce, process: None, output_from, ready: false });
     // The mark is durable before a process carries it.
     inner.write(record.clone()).await?;
-    let spawned = command.spawn().map_err(|error| {
-        Error::unavailable(format!("`{program}`: it cannot be started ({error})"), error)
-    });
+    let spawned = command
+        .spawn()
+        .map_err(|error| Error::unavailable(format!("`{program}` cannot be started"), error));
     let child = spawned.inspect_err(|_| record.attempt = None)?;
     if let Some(attempt) = &mut record.attempt {
         attempt.process = child.id().and_then(Identity::of_pid);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Release, Wake, Write};
+use kernel::change::{EventDraft, Release, Write};
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Json, Object, Timestamp};
 
@@ -10,6 +10,7 @@ use super::lifecycle::{Event, next_phase};
 use super::scaling;
 use crate::decide::{Transition, audit};
 use crate::model::cluster::{Cluster, Phase, Provider};
+use crate::model::recheck::Recheck;
 
 /// What was observed around a cluster.
 #[derive(Debug, Clone, Default)]
@@ -29,8 +30,6 @@ pub struct Observation {
     pub provision: ProvisionState,
     pub access: Access,
     pub scale_down: ScaleDown,
-    /// Wakes the instances on it, in case it is deleted by force.
-    pub wakes: Vec<Wake>,
 }
 
 /// The state of the cluster at its provider.
@@ -327,7 +326,11 @@ impl Plan<'_> {
             event: Some(EventDraft::for_object(&object, "deleted")),
             audit: Some(audit(&object, "deleted")),
             releases: releases.collect(),
-            wakes: self.observed.wakes.clone(),
+            // Instances are left on it only if it is deleted by force.
+            wakes: (self.observed.instances > 0)
+                .then(|| Recheck::Evicted.wake(self.now))
+                .into_iter()
+                .collect(),
             write: Some(Write::Update(object)),
             ..Change::default()
         };

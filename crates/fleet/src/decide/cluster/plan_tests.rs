@@ -1,7 +1,5 @@
 //! Tables of decisions about a cluster.
 
-use kernel::{Key, Lane};
-
 use super::*;
 use crate::model::cluster::{self, Spec, Status};
 
@@ -146,13 +144,12 @@ fn a_forced_deletion_ignores_instances_and_wakes_them() {
     let forced = |phase| {
         object(Provider::Standalone, phase, |c| (c.spec.deleting, c.spec.force) = (true, true))
     };
-    let wake =
-        Wake { key: Key::new("kafka", "k1"), org: String::new(), lane: Lane::Normal, due: NOW };
-    let full = Observation { instances: 1, wakes: vec![wake], ..observed() };
+    let full = Observation { instances: 100_000, ..observed() };
     assert_eq!(phase_after(&forced(Phase::Deprovisioning), &full), (vec![], Some(Phase::Cleanup)));
     let last = forced(Phase::Cleanup);
     let decision = decide(&last, &Cluster::from_object(&last).unwrap(), &full, NOW);
-    assert_eq!(decision.change.wakes.len(), 1);
+    let wakes: Vec<_> = decision.change.wakes.iter().map(|wake| wake.key.as_str()).collect();
+    assert_eq!(wakes, ["recheck/evicted"]);
 }
 
 #[test]

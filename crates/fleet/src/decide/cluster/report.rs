@@ -12,6 +12,7 @@ use crate::decide::Transition;
 use crate::model::cluster::{Capacity, Cluster, Operator, Phase, version_order};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
+use crate::model::recheck::Recheck;
 
 /// More operators than any cluster has.
 const OPERATORS_MAX: usize = 64;
@@ -39,14 +40,12 @@ pub fn check(kind: &Kind, body: &Value) -> Result<()> {
 }
 
 /// The change that a report makes to a cluster's object; none if nothing is new and the status
-/// recorded a report less than `stale_after` ago. `waiting` returns wake-ups of the instances that
-/// wait for a cluster.
+/// recorded a report less than `stale_after` ago.
 pub fn change(
     object: &Object,
     kind: &Kind,
     body: &Value,
     stale_after: Duration,
-    waiting: impl FnOnce() -> Vec<Wake>,
     now: Timestamp,
 ) -> Result<Option<Change>> {
     let before = Cluster::from_object(object)?;
@@ -67,10 +66,8 @@ pub fn change(
             || before.status.capacity != after.status.capacity
             || before.status.operators != after.status.operators
             || before.status.agent_lost);
-    let mut wakes = if has_room { waiting() } else { Vec::new() };
-    if became_ready {
-        wakes.push(Wake::new(before.key(), "", now));
-    }
+    let cluster = became_ready.then(|| Wake::new(before.key(), "", now));
+    let wakes = has_room.then(|| Recheck::Waiting.wake(now)).into_iter().chain(cluster).collect();
     let holder = before.key().to_string();
     // The cluster that autoscaling created is ready: it may create the next one.
     let releases = scaling::counters(&before).filter(|_| became_ready);

@@ -19,7 +19,7 @@ pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Take {
 }
 
 /// The change that an event makes to an instance, and the instance after it. The change is empty if
-/// the event changes nothing.
+/// the life cycle has no next phase for the event; removing the object is left to the caller.
 pub fn transition(
     object: &Object,
     instance: &Instance,

@@ -20,7 +20,7 @@ pub use change::{assign_cluster, dns_records, host_name, instance_change, transi
 
 use crate::model::cluster::Cluster;
 use crate::model::dns::Record;
-use crate::model::instance::{Instance, Phase};
+use crate::model::instance::{Instance, Phase, Spec};
 use crate::model::interned::InternedMap;
 use crate::model::settings::Timeouts;
 use lifecycle::Event;
@@ -303,20 +303,24 @@ impl Plan<'_> {
             (true, _) => return None,
             (false, Entitled::Yes) => {
                 let mut next = instance.clone();
-                next.spec.expires_at.take()?;
-                let change = self.write(&next, "entitled");
-                return Some(at_once(change));
+                next.spec.expires_at = instance.spec.lifespan_ends;
+                let changed = next.spec.expires_at != instance.spec.expires_at;
+                return changed.then(|| at_once(self.write(&next, "entitled")));
             }
             (false, Entitled::No { grace_days }) => grace_days,
         };
         let grace = Duration::from_secs(u64::try_from(grace_days).unwrap_or(0) * 86_400);
         let mut next = instance.clone();
-        let Some(end) = instance.spec.expires_at else {
-            next.spec.expires_at = Some(self.now.plus(grace));
-            let change = self.write(&next, "expiring");
-            return Some(at_once(change));
+        let Spec { expires_at, lifespan_ends, .. } = instance.spec;
+        let grace_ends = self.now.plus(grace);
+        let end = match expires_at {
+            Some(end) if expires_at != lifespan_ends || end <= grace_ends => end,
+            _ => {
+                next.spec.expires_at = Some(grace_ends);
+                return Some(at_once(self.write(&next, "expiring")));
+            }
         };
-        let in_grace = self.now.until(end) <= grace && grace_days > 0;
+        let in_grace = end <= grace_ends && grace_days > 0;
         // No agent could suspend it before it is on a data plane.
         let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {

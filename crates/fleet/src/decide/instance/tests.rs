@@ -189,6 +189,31 @@ fn an_ended_quota_starts_the_grace_period_and_suspends_and_a_restored_one_revert
 }
 
 #[test]
+fn a_paid_instance_keeps_the_end_of_its_lifespan() {
+    let day = |days: u64| NOW.plus(Duration::from_secs(days * 86_400));
+    let brief = |expires: Timestamp, ends: Timestamp| {
+        object(Phase::Ready, |spec, _| {
+            (spec.expires_at, spec.lifespan_ends) = (Some(expires), Some(ends));
+        })
+    };
+    let decision = decided(&brief(day(1), day(1)), &observed(), NOW);
+    assert!(decision.change.write.is_none(), "{:?}", decision.change);
+    assert_eq!(decision.requeue, Requeue::After(Duration::from_secs(86_400)));
+    let over = decided(&brief(day(1), day(1)), &observed(), day(1));
+    assert_eq!(after(&over).unwrap().phase, Phase::Deprovision);
+    // An ended quota may only shorten it, and a renewed one restores it.
+    let lapsed = Observation { entitled: Entitled::No { grace_days: 4 }, ..observed() };
+    let shortened = after(&decided(&brief(day(9), day(9)), &lapsed, NOW)).unwrap();
+    assert_eq!(shortened.spec.expires_at, Some(day(4)));
+    let in_grace = after(&decided(&brief(day(4), day(9)), &lapsed, NOW)).unwrap();
+    assert_eq!(in_grace.phase, Phase::Suspending);
+    let renewed = after(&decided(&brief(day(4), day(9)), &observed(), NOW)).unwrap();
+    assert_eq!(renewed.spec.expires_at, Some(day(9)));
+    let ends_first = after(&decided(&brief(day(2), day(2)), &lapsed, NOW)).unwrap();
+    assert_eq!((ends_first.spec.expires_at, ends_first.phase), (Some(day(2)), Phase::Suspending));
+}
+
+#[test]
 fn a_denied_owners_instances_are_deleted_and_deletion_has_an_order() {
     let denied = Observation { denied: true, ..observed() };
     let ready = object(Phase::Ready, |_, _| {});

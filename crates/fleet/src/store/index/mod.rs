@@ -25,6 +25,7 @@ use rows::Rows;
 
 use crate::model::account::{self, Account};
 use crate::model::catalogue::Catalogue;
+use crate::model::catalogue_load;
 use crate::model::cluster::{self, Candidate, Cluster};
 use crate::model::instance::{Instance, Interners, Phase};
 use crate::model::search::Filter;
@@ -42,6 +43,8 @@ pub struct Index {
     informer: OnceLock<Arc<Informer>>,
     /// Operations since this process started.
     pub counters: LifecycleCounters,
+    /// The newest request to load the catalogue's files.
+    catalogue_requests: watch::Sender<i64>,
 }
 
 #[derive(Default)]
@@ -86,7 +89,7 @@ impl Index {
     pub async fn catch_up(&self) -> Result<()> {
         match self.informer.get() {
             Some(informer) => informer.catch_up().await,
-            None => Err(Error::Unavailable { what: "the index".into(), source: None }),
+            None => Err(Error::unavailable("the index", "it is being loaded")),
         }
     }
 
@@ -117,6 +120,14 @@ impl Index {
         let applied = match object.key.kind() {
             cluster::KIND => self.apply_cluster(object),
             account::KIND => self.apply_account(object),
+            catalogue_load::KIND => {
+                self.catalogue_requests.send_if_modified(|newest| {
+                    let newer = object.generation > *newest;
+                    *newest = object.generation.max(*newest);
+                    newer
+                });
+                Ok(())
+            }
             _ => self.apply_instance(object, seq),
         };
         if let Err(error) = applied {
@@ -172,6 +183,11 @@ impl Index {
         inner.link(&row);
         inner.rows.insert(row);
         Ok(())
+    }
+
+    /// Notifies of requests to load the catalogue's files.
+    pub fn catalogue_requests(&self) -> watch::Receiver<i64> {
+        self.catalogue_requests.subscribe()
     }
 
     pub fn get(&self, kind: &str, id: &str) -> Option<Arc<Row>> {
@@ -248,6 +264,18 @@ impl Index {
         let inner = self.inner.read();
         let rows = inner.rows.all().filter(|row| row.instance.status.cluster_id == cluster);
         rows.cloned().collect()
+    }
+
+    /// The instances whose cluster is gone, unless their kind is unknown.
+    pub fn evicted(&self, catalogue: &Catalogue) -> Vec<Arc<Row>> {
+        let inner = self.inner.read();
+        let evicted = |row: &&Arc<Row>| {
+            let id = &row.instance.status.cluster_id;
+            !id.is_empty()
+                && !inner.clusters.contains_key(id)
+                && catalogue.kind(&row.instance.kind).is_some()
+        };
+        inner.rows.all().filter(evicted).cloned().collect()
     }
 
     /// Whether an organisation has an instance of this name.

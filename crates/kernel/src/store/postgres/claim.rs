@@ -13,8 +13,9 @@ use crate::change::Lane;
 use crate::queue::{Claim, ClaimBatch, ClaimRequest, FairnessCursor};
 use crate::store::sql::{self, Row as _};
 
-/// Promotes rows whose due time has passed; the SQL of [`crate::queue::QueueRow::promote`]. Skips
-/// rows that another transaction has locked.
+/// Promotes rows whose due time has passed, the most overdue first; the SQL of
+/// [`crate::queue::QueueRow::promote`]. At most 1,000 at a time, and none that another transaction
+/// has locked: they are promoted by a later claim.
 const PROMOTE: &str = "UPDATE queue SET
          attempt = CASE state WHEN 2 THEN attempt + 1 ELSE attempt END,
          reason  = CASE state WHEN 2 THEN 'the lease of ' || worker || ' expired' ELSE reason END,

@@ -105,10 +105,9 @@ async fn commit_batch(pool: &Pool, batch: Vec<Waiting>, wakeups: &Wakeups) {
             tracing::error!(%error, "commit failed");
             let text = error.to_string();
             for waiting in batch {
-                let (what, source) = ("the store".into(), Some(text.clone().into()));
                 let _ = waiting.reply.send(Err(match error.class() {
-                    Class::Terminal => Error::Internal { what, source },
-                    _ => Error::Unavailable { what, source },
+                    Class::Terminal => Error::internal("the store", text.clone()),
+                    _ => Error::unavailable("the store", text.clone()),
                 }));
             }
         }
