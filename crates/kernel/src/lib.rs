@@ -20,6 +20,7 @@ pub mod identity;
 pub mod informer;
 pub mod key_file;
 pub mod kind;
+pub mod leash;
 pub mod log;
 pub mod object;
 pub mod outbound;

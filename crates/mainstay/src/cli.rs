@@ -100,6 +100,9 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     /// Run one instance of a managed service; the local data plane calls it
     #[command(subcommand, hide = true)]
     Plane(verb::plane::Plane),
+    /// Run a program that does not outlive its lease; the server calls it
+    #[command(hide = true)]
+    Leash(verb::leash::Leash),
     /// Print the completions of a shell
     Completions(verb::shell::Completions),
     /// Print the manual page, or write all of them
@@ -143,6 +146,7 @@ impl Cli {
             Verb::Crds(verb) => verb.run(),
             Verb::Agent(verb) => many_threads(verb.run()),
             Verb::Plane(verb) => many_threads(verb.run()),
+            Verb::Leash(verb) => one_thread(verb.run()),
             Verb::Completions(verb) => verb.run(),
             Verb::Man(verb) => verb.run(),
             Verb::Version => {

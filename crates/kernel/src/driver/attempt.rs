@@ -27,7 +27,7 @@ pub struct Attempt {
     pub(super) ambient: Ambient,
     pub(super) lease: Duration,
     /// When the lease ends unless it is renewed.
-    pub(super) lease_end: Instant,
+    pub(super) lease_end: Mutex<Instant>,
     /// Written in the commit that completes the attempt, before the attempt's own change.
     pub(super) pending_changes: Mutex<Vec<Change>>,
 }
@@ -43,6 +43,12 @@ impl Attempt {
 
     pub fn ambient(&self) -> &Ambient {
         &self.ambient
+    }
+
+    /// How long the lease still lasts, if it is not renewed: what is started for this attempt must
+    /// not go on for longer without asking again.
+    pub fn lease_remaining(&self) -> Duration {
+        self.lease_end.lock().saturating_duration_since(Instant::now())
     }
 
     /// Commits between two steps. Refused if another worker has taken over.
@@ -68,12 +74,15 @@ impl Attempt {
     /// Renews the lease for as long as the attempt runs. Returns only when the lease is lost:
     /// another worker has it, or it expired while the store was unreachable.
     async fn renew_lease(&self) -> Error {
-        let mut end = self.lease_end;
+        let mut end = *self.lease_end.lock();
         loop {
             tokio::time::sleep(self.lease / 3).await;
             let requested_at = Instant::now();
             match tokio::time::timeout_at(end, self.record(Change::default())).await {
-                Ok(Ok(())) => end = requested_at + self.lease,
+                Ok(Ok(())) => {
+                    end = requested_at + self.lease;
+                    *self.lease_end.lock() = end;
+                }
                 Ok(Err(error @ Error::Refused(_))) => return error,
                 Ok(Err(error)) => {
                     tracing::warn!(%error, key = %self.object.key, "renewing the lease failed");

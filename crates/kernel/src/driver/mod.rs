@@ -200,7 +200,7 @@ impl Driver {
                 store: store.clone(),
                 ambient: ambient.clone(),
                 lease,
-                lease_end: begun + lease,
+                lease_end: Mutex::new(begun + lease),
                 pending_changes: Mutex::default(),
             });
             let context = attempt::Context { store, ambient };

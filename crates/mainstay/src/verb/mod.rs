@@ -10,6 +10,7 @@ pub mod docs;
 pub mod events;
 pub mod get;
 pub mod instance;
+pub mod leash;
 pub mod list;
 pub mod login;
 pub mod migrate;
