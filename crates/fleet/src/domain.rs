@@ -1,5 +1,6 @@
 //! The fleet as a domain of the server: its shared state and its background tasks.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,7 @@ use kernel::event_tail::EventTail;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
 use kernel::kind::KindInfo;
+use kernel::leash::Leash;
 use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Running, Store, Timestamp};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};
@@ -220,11 +222,13 @@ pub struct FleetDomain {
     pub data_dir: PathBuf,
     /// Whether only this process uses the store.
     pub embedded: bool,
+    /// What runs the leash, if not this binary.
+    pub leash_argv: Option<Vec<OsString>>,
 }
 
 impl FleetDomain {
     pub fn new(config: Config, data_dir: PathBuf, embedded: bool) -> FleetDomain {
-        FleetDomain { config, data_dir, embedded }
+        FleetDomain { config, data_dir, embedded, leash_argv: None }
     }
 
     fn ports(&self, app: &App) -> Result<Ports> {
@@ -365,8 +369,12 @@ impl Domain for FleetDomain {
         if let Some(builtin) = app.identity.builtin() {
             builtin.set_clients(Arc::new(FleetClientSource(fleet.clone())));
         }
-        let terraform =
-            Terraform::new(self.config.terraform.clone(), self.data_dir.join("terraform"));
+        let terraform = Terraform::new(
+            self.config.terraform.clone(),
+            self.data_dir.join("terraform"),
+            app.ambient.clone(),
+            self.leash_argv.clone().map_or_else(Leash::own_argv, Ok)?,
+        );
         let clusters = ClusterWorker::start(&fleet, terraform, &app.outbound, tasks, stop);
         declared_clusters::sync(&fleet).await?;
         if self.is_data_plane() {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use kernel::blob::{BlobWrite, Blobs};
 use kernel::driver::{Attempt, Decision, Requeue, Worker};
 use kernel::outbound::Outbound;
-use kernel::{Error, Object, Result, Timestamp};
+use kernel::{Change, Error, Object, Result, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +23,13 @@ use crate::model::cluster::{self, Cluster, Phase, Provider};
 use crate::model::sso::agent_client_id;
 use crate::ports::kubernetes::{self, AgentManifests, DriftWatcher};
 use crate::ports::sso::agent_client;
-use crate::ports::terraform::{Terraform, TerraformInput};
+use crate::ports::terraform::{RunStore, Terraform, TerraformInput};
 use crate::store::clusters;
 
 pub struct ClusterWorker {
     fleet: Arc<Fleet>,
     terraform: Terraform,
+    blobs: Blobs,
     outbound: Outbound,
     drift: DriftWatcher,
     /// Clients of clusters' API servers, and the kubeconfig of each.
@@ -69,6 +71,7 @@ impl ClusterWorker {
         ClusterWorker {
             fleet: fleet.clone(),
             terraform,
+            blobs: Blobs::new(&fleet.secrets.blob_key(), fleet.ambient.clone()),
             outbound: outbound.clone(),
             drift: DriftWatcher::new(sender, tasks.clone(), stop.clone()),
             clients: Mutex::default(),
@@ -76,7 +79,11 @@ impl ClusterWorker {
     }
 
     /// The client of the cluster's API server; `None` if we install nothing there.
-    async fn client_for(&self, cluster: &Cluster) -> Result<Option<kubernetes::KubeClient>> {
+    async fn client_for(
+        &self,
+        attempt: &Attempt,
+        cluster: &Cluster,
+    ) -> Result<Option<kubernetes::KubeClient>> {
         let (text, context) = match cluster.spec.provider {
             Provider::Standalone => {
                 let Some(file) = &self.fleet.config.kubernetes.kubeconfig else {
@@ -89,7 +96,7 @@ impl ClusterWorker {
                 let context = if cluster.name.is_empty() { &cluster.id } else { &cluster.name };
                 (text, Some(context.as_str()))
             }
-            Provider::Terraform => match self.terraform.outputs(&cluster.id).await? {
+            Provider::Terraform => match self.terraform.outputs(&self.run_store(attempt)).await? {
                 Some(made) if !made.kubeconfig.is_empty() => (made.kubeconfig, None),
                 _ => return Ok(None),
             },
@@ -106,7 +113,7 @@ impl ClusterWorker {
         Ok(Some(client))
     }
 
-    async fn access(&self, cluster: &Cluster) -> Result<Access> {
+    async fn access(&self, attempt: &Attempt, cluster: &Cluster) -> Result<Access> {
         let terraform = cluster.spec.provider == Provider::Terraform;
         let early = matches!(cluster.phase, Phase::Accepted | Phase::Provisioning | Phase::Failed);
         if early || cluster.spec.deleting && terraform {
@@ -119,7 +126,7 @@ impl ClusterWorker {
             // It is declared, and we have no access: someone else installs its agent.
             return Ok(Access::Unmanaged);
         }
-        let client = match self.client_for(cluster).await {
+        let client = match self.client_for(attempt, cluster).await {
             Ok(Some(client)) => client,
             Ok(None) => return Ok(Access::Unmanaged),
             Err(error) => return Ok(Access::Unreachable(error.to_string())),
@@ -169,18 +176,21 @@ impl ClusterWorker {
         error
     }
 
-    async fn execute_step(&self, cluster: &Cluster, step: &Step) -> Result<()> {
+    async fn execute_step(&self, attempt: &Attempt, cluster: &Cluster, step: &Step) -> Result<()> {
         let fleet = &self.fleet;
         match step {
-            Step::Provision => self.terraform.apply(&terraform_input(cluster)).await.map(drop),
+            Step::Provision => {
+                let store = self.run_store(attempt);
+                self.terraform.apply(&terraform_input(cluster), &store).await.map(drop)
+            }
             Step::Destroy => {
-                let asked = cluster.status.provider_asked;
-                self.terraform.destroy(&terraform_input(cluster), asked).await?;
+                let (begun, store) = (cluster.status.provider_asked, self.run_store(attempt));
+                self.terraform.destroy(&terraform_input(cluster), begun, &store).await?;
                 self.forget(&cluster.id);
                 Ok(())
             }
             Step::InstallAgent => {
-                let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
+                let Some(client) = self.client_for(attempt, cluster).await? else { return Ok(()) };
                 let objects = self.agent_manifests(cluster).await?.objects();
                 let applied = self.drift.apply_all(&cluster.id, &client, objects).await;
                 // An older API server may refuse what a newer one accepts.
@@ -191,7 +201,7 @@ impl ClusterWorker {
             }
             Step::Uninstall => {
                 self.drift.unwatch(&cluster.id);
-                let Some(client) = self.client_for(cluster).await? else { return Ok(()) };
+                let Some(client) = self.client_for(attempt, cluster).await? else { return Ok(()) };
                 for root in self.agent_manifests(cluster).await?.roots() {
                     client.delete(&root).await?;
                 }
@@ -209,6 +219,10 @@ impl ClusterWorker {
                 Ok(())
             }
         }
+    }
+
+    fn run_store<'a>(&'a self, attempt: &'a Attempt) -> AttemptBlobs<'a> {
+        AttemptBlobs { attempt, blobs: &self.blobs }
     }
 
     fn forget(&self, id: &str) {
@@ -238,7 +252,7 @@ impl Worker for ClusterWorker {
         };
         let outputs = match cluster.spec.provider {
             Provider::Terraform if cluster.phase == Phase::Provisioning => {
-                self.terraform.outputs(&cluster.id).await?
+                self.terraform.outputs(&self.run_store(attempt)).await?
             }
             _ => None,
         };
@@ -264,7 +278,7 @@ impl Worker for ClusterWorker {
                 dns_name: outputs.dns_name,
                 external_id: outputs.external_id,
             }),
-            access: if force { Access::Unmanaged } else { self.access(&cluster).await? },
+            access: if force { Access::Unmanaged } else { self.access(attempt, &cluster).await? },
             scale_down: autoscale::scale_down_state(fleet, &cluster, instances.len()),
         })
     }
@@ -279,7 +293,7 @@ impl Worker for ClusterWorker {
 
     async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let cluster = Cluster::from_object(&attempt.object)?;
-        match self.execute_step(&cluster, step).await {
+        match self.execute_step(attempt, &cluster, step).await {
             Err(error) => Err(self.record_error(attempt, error).await),
             done => done,
         }
@@ -288,6 +302,37 @@ impl Worker for ClusterWorker {
     /// A Terraform run takes as long as its cloud does; its own timeout is shorter.
     fn step_timeout(&self) -> Duration {
         2 * self.terraform.timeout() + Duration::from_secs(300)
+    }
+}
+
+/// What a cluster's runs must not lose, in its blobs: sealed, since states have passwords.
+struct AttemptBlobs<'a> {
+    attempt: &'a Attempt,
+    blobs: &'a Blobs,
+}
+
+#[async_trait]
+impl RunStore for AttemptBlobs<'_> {
+    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let found = self.blobs.get(self.attempt.store(), &self.attempt.object.key, name).await?;
+        Ok(found.map(|blob| blob.data))
+    }
+
+    async fn write(&self, writes: &[(&str, Option<&[u8]>)]) -> Result<()> {
+        let key = &self.attempt.object.key;
+        let mut blobs = Vec::new();
+        for (name, data) in writes {
+            match data {
+                Some(data) => blobs.extend(self.blobs.put(key, name, None, data, true)?),
+                None => blobs
+                    .push(BlobWrite::Remove { key: key.clone(), name: Some((*name).to_owned()) }),
+            }
+        }
+        self.attempt.record(Change { blobs, ..Change::default() }).await
+    }
+
+    fn lease(&self) -> Duration {
+        self.attempt.lease_remaining()
     }
 }
 

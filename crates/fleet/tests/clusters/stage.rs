@@ -74,7 +74,8 @@ impl Stage {
         config.local.enabled = Some(false);
         change(&mut config);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let domain = FleetDomain::new(config, dir.into(), true);
+        let mut domain = FleetDomain::new(config, dir.into(), true);
+        domain.leash_argv = Some(crate::terraform::leash_argv());
         let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let driver = Driver {
             name: ambient.id(),

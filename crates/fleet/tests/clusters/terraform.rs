@@ -1,12 +1,20 @@
 //! The real Terraform (or OpenTofu), with nothing to download.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fleet::model::cluster::Phase;
 use fleet::ports::kubernetes::{KubeClient, ObjectRef};
-use fleet::ports::terraform::{Config, Terraform, TerraformInput};
+use fleet::ports::terraform::{Config, Outputs, RunStore, Terraform, TerraformInput};
 use kernel::telemetry::Secret;
+use kernel::{Ambient, Refusal, Result};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::kubernetes::unique;
 use crate::stage::{Stage, clusters_file, eventually};
@@ -64,6 +72,7 @@ pub fn config(dir: &Path, pause_s: u32, kubeconfig: &str) -> Option<Config> {
         ]
         .into(),
         timeout_s: 120,
+        ..Config::default()
     })
 }
 
@@ -72,67 +81,157 @@ fn log(dir: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// This binary as `mainstay leash`: runs one test, which takes what follows `--` for its arguments.
+pub fn leash_argv() -> Vec<OsString> {
+    let own = std::env::current_exe().unwrap().into();
+    vec![own, "terraform::as_mainstay_leash".into(), "--exact".into(), "--nocapture".into()]
+}
+
+#[test]
+fn as_mainstay_leash() {
+    let args: Vec<OsString> = std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect();
+    if !args.is_empty() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        std::process::exit(runtime.block_on(kernel::leash::supervise(&args)).into());
+    }
+}
+
+/// The blobs of a cluster, as all machines see them.
+#[derive(Default)]
+struct Shared {
+    blobs: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Refuses all writes, as if the work were another's.
+    broken: AtomicBool,
+}
+
+#[async_trait]
+impl RunStore for Shared {
+    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self.blobs.lock().get(name).cloned())
+    }
+
+    async fn write(&self, writes: &[(&str, Option<&[u8]>)]) -> Result<()> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Refusal::FenceLost("cluster/c1".into()).into());
+        }
+        for (name, data) in writes {
+            match data {
+                Some(data) => drop(self.blobs.lock().insert((*name).into(), data.to_vec())),
+                None => drop(self.blobs.lock().remove(*name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
 fn input() -> TerraformInput {
     TerraformInput { id: "c1".into(), region: "r1".into(), ..TerraformInput::default() }
 }
 
+/// Terraform on a machine of its own.
+fn machine(config: &Config, dir: &Path, name: &str) -> Arc<Terraform> {
+    let (dir, ambient) = (dir.join(name), Ambient::system());
+    Arc::new(Terraform::new(config.clone(), dir, ambient, leash_argv()))
+}
+
+/// Starts a run that is dropped when its handle is aborted.
+fn start(terraform: &Arc<Terraform>, store: &Arc<Shared>) -> JoinHandle<Result<Outputs>> {
+    let (terraform, store) = (terraform.clone(), store.clone());
+    tokio::spawn(async move { terraform.apply(&input(), &*store).await })
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_created_once_and_destroyed_once() {
+async fn a_cluster_is_created_once_and_destroyed_once_whatever_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let Some(config) = config(dir.path(), 0, "text") else { return };
-    let terraform = Terraform::new(config.clone(), dir.path().join("work"));
-    assert!(terraform.outputs("c1").await.unwrap().is_none());
-    let made = terraform.apply(&input()).await.unwrap();
+    let store = Shared::default();
+    let [first, second, third] = ["a", "b", "c"].map(|name| machine(&config, dir.path(), name));
+    assert!(first.outputs(&store).await.unwrap().is_none());
+    let made = first.apply(&input(), &store).await.unwrap();
     assert_eq!((made.external_id.as_str(), made.kubeconfig.as_str()), ("ext-c1", "text"));
     assert_eq!(made.dns_name, "apps.c1.r1.example");
-    terraform.apply(&input()).await.unwrap();
-    assert_eq!(log(dir.path()), ["began", "made"]);
-    // Another process finds it.
-    let other = Terraform::new(config, dir.path().join("work"));
-    assert!(other.outputs("c1").await.unwrap().is_some_and(|found| found == made));
-    other.destroy(&input(), true).await.unwrap();
-    other.destroy(&input(), true).await.unwrap();
+    second.apply(&input(), &store).await.unwrap();
+    assert_eq!(log(dir.path()), ["began", "made"], "another machine has the state");
+    assert!(third.outputs(&store).await.unwrap().is_some_and(|found| found == made));
+    third.destroy(&input(), true, &store).await.unwrap();
+    third.destroy(&input(), true, &store).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
-    assert!(other.outputs("c1").await.unwrap().is_none());
-    other.apply(&input()).await.unwrap();
+    assert!(third.outputs(&store).await.unwrap().is_none());
+    assert!(store.blobs.lock().is_empty(), "nothing stays");
+    first.apply(&input(), &store).await.unwrap();
     assert_eq!(log(dir.path()).len(), 5, "it can be created again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_a_dead_server_is_waited_for_by_the_next() {
+async fn a_run_that_is_given_up_is_interrupted_and_the_next_one_converges() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(config) = config(dir.path(), 3, "") else { return };
-    let work = dir.path().join("work");
-    let first = Terraform::new(config.clone(), work.clone());
-    let run = tokio::spawn(async move { first.apply(&input()).await.map(drop) });
+    let Some(config) = config(dir.path(), 600, "") else { return };
+    let store = Arc::new(Shared::default());
+    let here = machine(&config, dir.path(), "a");
+    let run = start(&here, &store);
     eventually("it began", async || log(dir.path()) == ["began"]).await;
     run.abort();
-    assert!(run.await.unwrap_err().is_cancelled());
-    let second = Terraform::new(config, work);
-    second.apply(&input()).await.unwrap();
-    assert_eq!(log(dir.path()), ["began", "made"], "one run, one cluster");
-    second.destroy(&input(), true).await.unwrap();
+    assert!(run.await.err().unwrap().is_cancelled());
+    // The next server on this machine waits until that run has ended and saved its state.
+    module(dir.path(), 0);
+    machine(&config, dir.path(), "a").apply(&input(), &*store).await.unwrap();
+    assert_eq!(log(dir.path()), ["began", "began", "made"], "no second run at the same time");
+    machine(&config, dir.path(), "b").destroy(&input(), true, &*store).await.unwrap();
+    assert!(store.blobs.lock().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_killed_run_the_next_one_converges() {
+async fn a_state_that_could_not_be_stored_is_handed_in_by_the_machine_that_has_it() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(config) = config(dir.path(), 30, "") else { return };
-    let work = dir.path().join("work");
-    let first = Terraform::new(config.clone(), work.clone());
-    let run = tokio::spawn(async move { first.apply(&input()).await.map(drop) });
+    let Some(config) = config(dir.path(), 2, "") else { return };
+    let store = Arc::new(Shared::default());
+    let (here, there) = (machine(&config, dir.path(), "a"), machine(&config, dir.path(), "b"));
+    let run = start(&here, &store);
     eventually("it began", async || log(dir.path()) == ["began"]).await;
-    let record = std::fs::read_to_string(work.join("c1/mainstay-running.json")).unwrap();
+    store.broken.store(true, Ordering::SeqCst);
+    assert!(run.await.unwrap().is_err());
+    assert_eq!(log(dir.path()), ["began", "made"]);
+    store.broken.store(false, Ordering::SeqCst);
+
+    let Err(refused) = there.apply(&input(), &*store).await else { panic!("it would create two") };
+    let refused = refused.to_string();
+    assert!(refused.contains("fleet.terraform.take_over"), "{refused}");
+    assert_eq!(log(dir.path()), ["began", "made"], "nothing was created twice");
+    here.apply(&input(), &*store).await.unwrap();
+    there.apply(&input(), &*store).await.unwrap();
+    assert_eq!(log(dir.path()), ["began", "made"], "the state was handed in");
+    there.destroy(&input(), true, &*store).await.unwrap();
+    assert_eq!(log(dir.path()), ["began", "made", "removed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_loss_of_a_machine_an_operator_can_have_another_take_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(config) = config(dir.path(), 600, "") else { return };
+    let store = Arc::new(Shared::default());
+    let run = start(&machine(&config, dir.path(), "a"), &store);
+    eventually("it began", async || log(dir.path()) == ["began"]).await;
+    // The machine is lost with everything that it had and ran.
+    let record = std::fs::read_to_string(dir.path().join("a/c1/mainstay-running.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&record).unwrap();
-    let kill = format!("kill -s KILL -- -{}", record["pid"]);
-    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    let error = tokio::time::timeout(Duration::from_secs(30), run).await.unwrap().unwrap();
-    assert!(error.is_err());
+    let pid = &record["pid"];
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    run.abort();
+    for group in children.split_whitespace() {
+        let kill = format!("kill -s KILL -- -{group}");
+        let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
+    }
     module(dir.path(), 0);
-    let second = Terraform::new(config, work);
-    second.apply(&input()).await.unwrap();
+    assert!(machine(&config, dir.path(), "b").apply(&input(), &*store).await.is_err());
+    let config = Config { take_over: true, ..config };
+    let there = machine(&config, dir.path(), "b");
+    there.apply(&input(), &*store).await.unwrap();
     assert_eq!(log(dir.path()).last().unwrap(), "made");
-    second.destroy(&input(), true).await.unwrap();
+    there.destroy(&input(), true, &*store).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,8 +243,10 @@ async fn an_error_does_not_contain_configured_values() {
     let check = "\nresource \"terraform_data\" \"bad\" {\n lifecycle {\n precondition {\n condition = nonsensitive(var.kubeconfig) == \"\"\n error_message = \"no quota for ${nonsensitive(var.kubeconfig)}\"\n }\n }\n}\n";
     std::fs::write(&main, text + check).unwrap();
     config.timeout_s = 60;
-    let terraform = Terraform::new(config, dir.path().join("work"));
-    let Err(error) = terraform.apply(&input()).await else { panic!("it cannot be created") };
+    let terraform = machine(&config, dir.path(), "work");
+    let Err(error) = terraform.apply(&input(), &Shared::default()).await else {
+        panic!("it cannot be created")
+    };
     let error = error.to_string();
     assert!(error.contains("no quota") && !error.contains("hunter2"), "{error}");
 }
@@ -168,6 +269,36 @@ async fn a_terraform_cluster_is_created_waits_for_its_agent_and_is_deleted() {
     assert_eq!(made.spec.dns_name, "apps.made.r1.example");
     stage.agent_reports("made", "True").await;
     stage.until_cluster("made", Phase::Ready).await;
+    stage.delete_cluster("made", false).await;
+    stage.until_gone("made").await;
+    assert_eq!(log(dir.path()), ["began", "made", "removed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_one_replica_created_is_deleted_by_another() {
+    let Some(fresh) = testkit::stores::postgres().await else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(terraform) = config(dir.path(), 0, "") else { return };
+    let file = clusters_file(
+        dir.path(),
+        "clusters:\n- {name: made, cluster_id: made, region: r1, provider_type: terraform}\n",
+    );
+    let configure = |config: &mut fleet::Config| {
+        config.clusters_file = file.clone();
+        config.terraform = terraform.clone();
+    };
+    let [first, second] = ["a", "b"].map(|name| dir.path().join(name));
+    for place in [&first, &second] {
+        std::fs::create_dir(place).unwrap();
+    }
+    let stage = Stage::on(fresh.store.clone(), &first, configure).await;
+    stage.until_cluster("made", Phase::Waiting).await;
+    stage.end().await;
+    // Replicas share their keys, and nothing else.
+    for key in ["fleet-key", "identity-key.pem"] {
+        let _ = std::fs::copy(first.join(key), second.join(key));
+    }
+    let stage = Stage::on(fresh.replica().await.unwrap(), &second, configure).await;
     stage.delete_cluster("made", false).await;
     stage.until_gone("made").await;
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);

@@ -166,7 +166,12 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     while fleet::domain::follow(&fleet, &tail, &tasks, &stop).await.is_err() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let terraform = Terraform::new(config.terraform.clone(), key_dir().join("terraform"));
+    let terraform = Terraform::new(
+        config.terraform.clone(),
+        key_dir().join("terraform"),
+        ambient.clone(),
+        Vec::new(),
+    );
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
     let clusters = ClusterWorker::start(&fleet, terraform, &outbound, &tasks, &stop);

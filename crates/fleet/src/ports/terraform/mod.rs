@@ -1,0 +1,394 @@
+//! Clusters that Terraform (or OpenTofu) creates.
+//!
+//! What must not be lost is in the store, under the fence of the work: the state, as each run writes
+//! it; the outputs of the last run that completed; and which machine runs now. Each machine has a
+//! working directory with a copy of the module. See decision 0018.
+
+mod files;
+mod log;
+mod state;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kernel::leash::{Leash, Program};
+use kernel::telemetry::Secret;
+use kernel::{Ambient, Error, Result};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::ports::process::Identity;
+use log::Log;
+use state::StateBackend;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// `terraform` or `tofu`, or the path of either.
+    pub program: PathBuf,
+    /// The module that creates a cluster. It has the outputs `kubeconfig`, `dns_name` and
+    /// `external_id`, and may declare the variables `cluster_id`, `cluster_name`,
+    /// `cloud_provider`, `region` and `multi_az`. None: clusters are not created here.
+    pub module_dir: Option<PathBuf>,
+    /// Further variables of the module.
+    pub variables: BTreeMap<String, Secret>,
+    /// Further environment variables, such as a cloud's credentials.
+    pub environment: BTreeMap<String, Secret>,
+    /// A run that takes longer is stopped.
+    pub timeout_s: u64,
+    /// Runs at once on each replica.
+    pub runs_max: usize,
+    /// Whether to go on from the last stored state after a replica was lost during a run. What that
+    /// run created last and did not record must then be removed by hand.
+    pub take_over: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            program: "terraform".into(),
+            module_dir: None,
+            variables: BTreeMap::new(),
+            environment: BTreeMap::new(),
+            timeout_s: 7_200,
+            runs_max: 4,
+            take_over: false,
+        }
+    }
+}
+
+/// The parameters of a cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TerraformInput {
+    pub id: String,
+    pub name: String,
+    pub cloud_provider: String,
+    pub region: String,
+    pub multi_az: bool,
+}
+
+/// The outputs of the module.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outputs {
+    /// Empty if the module has no such output.
+    pub kubeconfig: String,
+    pub dns_name: String,
+    pub external_id: String,
+}
+
+/// Keeps what the runs of one cluster must not lose. Writes are refused once the work is another's.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>>;
+    /// Writes or removes all of them, or none.
+    async fn write(&self, writes: &[(&str, Option<&[u8]>)]) -> Result<()>;
+    /// How long the work still lasts, if it is not renewed.
+    fn lease(&self) -> Duration;
+}
+
+pub struct Terraform {
+    config: Config,
+    dir: PathBuf,
+    ambient: Ambient,
+    leash: Leash,
+}
+
+const STATE: &str = "state";
+/// The outputs of the last run, if it completed.
+const OUTPUTS: &str = "outputs";
+/// The machine of a run that has not handed in its state.
+const RUN: &str = "run";
+/// Identifies this data directory.
+const MACHINE: &str = "machine-id";
+/// How long an interrupted run may take to save its state.
+const STOP_GRACE: Duration = Duration::from_secs(60);
+
+impl Terraform {
+    /// `dir` is created when it is needed. `argv` runs [`kernel::leash::supervise`].
+    pub fn new(config: Config, dir: PathBuf, ambient: Ambient, argv: Vec<OsString>) -> Terraform {
+        let leash = Leash::new("Terraform", argv, config.runs_max.max(1), STOP_GRACE);
+        Terraform { config, dir, ambient, leash }
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.config.timeout_s)
+    }
+
+    fn working_dir(&self, id: &str) -> PathBuf {
+        self.dir.join(id)
+    }
+
+    /// Creates the cluster, or what is missing of it.
+    pub async fn apply(&self, input: &TerraformInput, store: &dyn RunStore) -> Result<Outputs> {
+        let Some(module) = self.config.module_dir.clone() else {
+            let why = "fleet.terraform.module_dir must name the module that creates a cluster";
+            return Err(Error::unavailable("Terraform", why));
+        };
+        self.hand_in(input, store).await?;
+        let dir = self.working_dir(&input.id);
+        on_disk("preparing", move || files::prepare(&module, &dir)).await?;
+        self.begin(store).await?;
+        let args = ["apply", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
+        let outputs = async {
+            self.init(input, store).await?;
+            self.run(input, store, &args).await?;
+            let printed = self.run(input, store, &["output", "-json", "-no-color"]).await?;
+            read_outputs(&input.id, &printed)
+        }
+        .await;
+        let text = outputs.as_ref().map(|read| serde_json::to_vec(read).expect("plain texts"));
+        self.end(input, store, text.ok()).await?;
+        outputs
+    }
+
+    /// The outputs of the last run; none if there was none, or it did not complete.
+    pub async fn outputs(&self, store: &dyn RunStore) -> Result<Option<Outputs>> {
+        let Some(text) = store.read(OUTPUTS).await? else { return Ok(None) };
+        let damaged = |error| Error::internal("the outputs of a Terraform run", error);
+        serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+
+    /// Destroys everything, with the module that created it. `begun` is whether a run may have
+    /// started.
+    pub async fn destroy(
+        &self,
+        input: &TerraformInput,
+        begun: bool,
+        store: &dyn RunStore,
+    ) -> Result<()> {
+        let dir = self.working_dir(&input.id);
+        self.hand_in(input, store).await?;
+        let place = dir.clone();
+        let known = on_disk("reading", move || Ok(place.exists())).await?;
+        if !begun && !known && store.read(STATE).await?.is_none() {
+            return Ok(());
+        }
+        let module = self.config.module_dir.clone();
+        let place = dir.clone();
+        on_disk("preparing", move || match module {
+            // The copy that created it, if this machine has it: the module may have changed since.
+            _ if files::uses_backend(&place) => Ok(()),
+            Some(module) => files::prepare(&module, &place).map(drop),
+            None if place.exists() => Ok(()),
+            None => Err(std::io::Error::other("fleet.terraform.module_dir must name the module")),
+        })
+        .await?;
+        self.begin(store).await?;
+        let args = ["destroy", "-auto-approve", "-input=false", "-json", "-lock-timeout=60s"];
+        let destroyed = async {
+            self.init(input, store).await?;
+            self.run(input, store, &args).await.map(drop)
+        }
+        .await;
+        self.end(input, store, None).await?;
+        destroyed?;
+        store.write(&[(STATE, None)]).await?;
+        on_disk("removing", move || files::remove_all(&dir)).await
+    }
+
+    /// Stores what an earlier run on this machine could not store. Refused if a run on another
+    /// machine has not handed in its state: what it created may be in no state that we have.
+    async fn hand_in(&self, input: &TerraformInput, store: &dyn RunStore) -> Result<()> {
+        let dir = self.working_dir(&input.id);
+        let place = dir.clone();
+        if let Some(last) = on_disk("reading", move || Ok(files::running(&place))).await? {
+            tracing::info!(
+                pid = last.pid,
+                cluster = input.id,
+                "waiting for an earlier run of Terraform"
+            );
+            self.wait_or_stop(&last).await?;
+        }
+        let stored = store.read(STATE).await?;
+        let place = dir.clone();
+        let unstored =
+            on_disk("reading", move || files::unstored_state(&place, stored.as_deref())).await?;
+        if let Some(state) = &unstored {
+            store.write(&[(STATE, Some(state))]).await?;
+            tracing::info!(cluster = input.id, "stored the state of an earlier run of Terraform");
+        }
+        on_disk("cleaning up", move || files::remove_stored(&dir)).await?;
+        let Some(run) = store.read(RUN).await? else { return Ok(()) };
+        let run = String::from_utf8_lossy(&run).into_owned();
+        if run == self.machine().await? || self.config.take_over {
+            return Ok(());
+        }
+        let why = format!(
+            "a run on another machine ({run}) did not hand in its state. Start a server with that \
+             machine's data directory (its machine-id is {run}). If it is lost, set \
+             fleet.terraform.take_over, and look for resources that the state does not have"
+        );
+        Err(Error::unavailable("Terraform", why))
+    }
+
+    /// Records that this machine runs.
+    async fn begin(&self, store: &dyn RunStore) -> Result<()> {
+        let machine = self.machine().await?;
+        store.write(&[(RUN, Some(machine.as_bytes())), (OUTPUTS, None)]).await
+    }
+
+    /// Records that the run has handed in its state, and its outputs if it completed.
+    async fn end(
+        &self,
+        input: &TerraformInput,
+        store: &dyn RunStore,
+        outputs: Option<Vec<u8>>,
+    ) -> Result<()> {
+        self.hand_in(input, store).await?;
+        store.write(&[(RUN, None), (OUTPUTS, outputs.as_deref())]).await
+    }
+
+    /// The name of this machine, by its data directory.
+    async fn machine(&self) -> Result<String> {
+        let (dir, fresh) = (self.dir.clone(), self.ambient.id());
+        on_disk("reading", move || {
+            std::fs::create_dir_all(&dir)?;
+            let file = dir.join(MACHINE);
+            kernel::files::create(&file, fresh.as_bytes(), 0o600)?;
+            std::fs::read_to_string(&file)
+        })
+        .await
+    }
+
+    /// Waits for a process; after the timeout of a run it is interrupted, and then killed.
+    async fn wait_or_stop(&self, process: &Identity) -> Result<()> {
+        let signals = [(2 * STOP_GRACE, Signal::TERM), (2 * STOP_GRACE, Signal::KILL)];
+        for (grace, signal) in signals {
+            if tokio::time::timeout(grace, process.ended()).await.is_ok() {
+                return Ok(());
+            }
+            tracing::warn!(pid = process.pid, ?signal, "an earlier run of Terraform does not end");
+            let process = process.clone();
+            on_disk("ending a run", move || process.signal(signal)).await?;
+        }
+        Err(Error::unavailable("Terraform", "an earlier run does not end"))
+    }
+
+    async fn init(&self, input: &TerraformInput, store: &dyn RunStore) -> Result<()> {
+        let args = ["init", "-input=false", "-no-color", "-reconfigure"];
+        self.run(input, store, &args).await.map(drop)
+    }
+
+    /// Runs one command to its end. The state that it writes is stored while it runs.
+    async fn run(
+        &self,
+        input: &TerraformInput,
+        store: &dyn RunStore,
+        args: &[&str],
+    ) -> Result<Log> {
+        let backend = StateBackend::open(&self.ambient).await?;
+        let dir = self.working_dir(&input.id);
+        let mut env = self.environment(input);
+        env.extend(backend.environment().map(|(name, value)| (name.into(), value.into())));
+        let program = Program {
+            path: self.config.program.clone(),
+            args: args.iter().map(OsString::from).collect(),
+            dir: dir.clone(),
+            env,
+            timeout: self.timeout(),
+        };
+        let mut log = Log::default();
+        let mut pid = None;
+        let status = {
+            let run = self.leash.run(
+                &program,
+                || store.lease(),
+                |id| {
+                    // Quick, and must be there before anything else can happen.
+                    if let Err(error) = files::record_running(&dir, id) {
+                        tracing::warn!(%error, "recording a run of Terraform failed");
+                    }
+                    pid = Some(id);
+                },
+                |line| log.push(line),
+            );
+            backend.serve(run, store).await?
+        };
+        let (progress, why) = log.summary();
+        let (run, success) = (args[0], status.success());
+        tracing::info!(
+            run,
+            success,
+            pid,
+            progress = self.redacted(&progress),
+            "a Terraform run ended"
+        );
+        if success {
+            return Ok(log);
+        }
+        let why = match (self.redacted(&why), status.code()) {
+            (why, Some(code)) if code == i32::from(kernel::leash::ENDED) => {
+                format!("it was interrupted at the end of its lease or timeout: {why}")
+            }
+            (why, _) => why,
+        };
+        Err(Error::unavailable(format!("Terraform ({run})"), why))
+    }
+
+    fn environment(&self, input: &TerraformInput) -> Vec<(OsString, OsString)> {
+        let Config { variables, environment, .. } = &self.config;
+        let known = [
+            ("cluster_id", input.id.clone()),
+            ("cluster_name", input.name.clone()),
+            ("cloud_provider", input.cloud_provider.clone()),
+            ("region", input.region.clone()),
+            ("multi_az", input.multi_az.to_string()),
+        ];
+        // In the environment they are not visible to other users, and not an error if the module does
+        // not declare them.
+        let further = variables.iter().map(|(name, value)| (name.as_str(), value.expose().clone()));
+        let variables = known.into_iter().chain(further);
+        let variables = variables.map(|(name, value)| (format!("TF_VAR_{name}"), value));
+        let fixed = [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")];
+        let fixed = fixed.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let further =
+            environment.iter().map(|(name, value)| (name.clone(), value.expose().clone()));
+        let all = fixed.into_iter().chain(further).chain(variables);
+        all.map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    /// Redacts the configured values: any of them may be a secret.
+    fn redacted(&self, text: &str) -> String {
+        let Config { variables, environment, .. } = &self.config;
+        let values = variables.values().chain(environment.values()).map(Secret::expose);
+        values
+            .filter(|value| value.len() > 3)
+            .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
+    }
+}
+
+fn read_outputs(id: &str, printed: &Log) -> Result<Outputs> {
+    let unreadable = || Error::unavailable(format!("Terraform's outputs of {id}"), "no JSON");
+    let read = printed.json().ok_or_else(unreadable)?;
+    let text = |name: &str| read[name]["value"].as_str().unwrap_or_default().to_owned();
+    Ok(Outputs {
+        kubeconfig: text("kubeconfig"),
+        dns_name: text("dns_name"),
+        external_id: text("external_id"),
+    })
+}
+
+async fn on_disk<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    kernel::files::blocking(work).await.map_err(|error| {
+        Error::unavailable(format!("Terraform's working directory ({what})"), error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configured_values_are_redacted() {
+        let variables = [("token".to_owned(), Secret::from("hunter2"))].into();
+        let config = Config { variables, ..Config::default() };
+        let terraform = Terraform::new(config, "/x".into(), Ambient::system(), Vec::new());
+        assert_eq!(terraform.redacted("bad hunter2!"), "bad [redacted]!");
+    }
+}
