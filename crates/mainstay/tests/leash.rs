@@ -1,5 +1,7 @@
 //! `mainstay leash`: nothing that it runs outlives the lease by more than the grace period.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -154,23 +156,18 @@ async fn a_dropped_run_is_interrupted_and_one_that_ignores_that_is_killed() {
 #[tokio::test]
 async fn no_more_run_at_once_than_are_allowed() {
     let leash = leash(1, LONG);
-    let first = shell("sleep 600");
-    let refused = async {
-        let error = loop {
-            match leash.run(&shell("true"), || LONG, |_| {}, |_| {}).await {
-                // The first has not begun.
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(error.class(), Class::Transient);
-        assert!(error.to_string().contains("as many runs of sh"), "{error}");
-    };
+    let (first, second) = (shell("sleep 600"), shell("true"));
     tokio::select! {
+        // The first is started before the second is tried.
+        biased;
         _ = leash.run(&first, || LONG, |_| {}, |_| {}) => panic!("it does not end by itself"),
-        () = refused => {}
+        refused = leash.run(&second, || LONG, |_| {}, |_| {}) => {
+            let error = refused.unwrap_err();
+            assert_eq!(error.class(), Class::Transient);
+            assert!(error.to_string().contains("as many runs of sh"), "{error}");
+        }
     }
-    assert!(leash.run(&shell("true"), || LONG, |_| {}, |_| {}).await.unwrap().success());
+    assert!(leash.run(&second, || LONG, |_| {}, |_| {}).await.unwrap().success());
 }
 
 /// Runs only as the parent process of the next test, which kills it.
@@ -193,6 +190,27 @@ async fn after_kill_9_of_the_server_the_program_is_interrupted_and_nothing_is_le
     server.kill().unwrap();
     server.wait().unwrap();
     log.until("interrupted").await;
+    let lines = log.lines();
+    until("both are gone", || !is_alive(&lines[0]) && !is_alive(&lines[1])).await;
+}
+
+#[tokio::test]
+async fn the_server_kills_the_program_of_a_leash_that_was_killed() {
+    let log = Log::new();
+    let leash = leash(1, LONG);
+    let (program, mut id) = (shell(&cleaning_up(&log.path(), false)), 0);
+    let killed = async {
+        log.until("ready").await;
+        let parent = format!("/proc/{}/stat", log.lines()[1]);
+        let stat = std::fs::read_to_string(parent).unwrap();
+        let leash = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
+        let kill = Command::new("kill").args(["-s", "KILL", &leash]).status().unwrap();
+        assert!(kill.success());
+        leash
+    };
+    let run = leash.run(&program, || LONG, |pid| id = pid, |_| {});
+    let (ended, leash) = tokio::join!(run, killed);
+    assert!(!ended.unwrap().success() && id.to_string() == leash);
     let lines = log.lines();
     until("both are gone", || !is_alive(&lines[0]) && !is_alive(&lines[1])).await;
 }

@@ -68,14 +68,16 @@ async fn stored(fleet: &Fleet) -> Result<Status> {
     Status::of(&*object.ok_or_else(|| Error::NotFound(key().to_string()))?)
 }
 
-/// Records that this replica has read the files at its start. `alone`: no other process uses the
-/// store, so all other records are of processes that have ended.
+/// Adds this replica to those that a request waits for. `alone`: no other process uses the store, so
+/// all other records are of processes that have ended. Else a request may have come since the files
+/// were read, so this replica counts as one that has followed none.
 pub async fn register(fleet: &Fleet, alone: bool) -> Result<()> {
     let registered = write(fleet, None, |object, status, now| {
         if alone {
             status.replicas.clear();
         }
-        let load = Load { generation: object.generation, at: now, error: String::new() };
+        let generation = if alone { object.generation } else { 0 };
+        let load = Load { generation, at: now, error: String::new() };
         status.replicas.insert(fleet.replica.clone(), load);
     });
     registered.await.map(drop)
@@ -84,6 +86,7 @@ pub async fn register(fleet: &Fleet, alone: bool) -> Result<()> {
 /// Follows the requests until `stop`, and removes the record of this replica then.
 pub async fn follow_requests(fleet: &Fleet, stop: &CancellationToken) {
     let mut requests = fleet.index.catalogue_requests();
+    requests.mark_changed();
     while stop.run_until_cancelled(requests.changed()).await.is_some_and(|it| it.is_ok()) {
         let requested = *requests.borrow_and_update();
         if stop.run_until_cancelled(follow(fleet, requested)).await.is_none() {

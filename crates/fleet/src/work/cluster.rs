@@ -96,10 +96,12 @@ impl ClusterWorker {
                 let context = if cluster.name.is_empty() { &cluster.id } else { &cluster.name };
                 (text, Some(context.as_str()))
             }
-            Provider::Terraform => match self.terraform.outputs(&self.run_store(attempt)).await? {
-                Some(made) if !made.kubeconfig.is_empty() => (made.kubeconfig, None),
-                _ => return Ok(None),
-            },
+            Provider::Terraform => {
+                match self.terraform.outputs(&cluster.id, &self.run_store(attempt)).await? {
+                    Some(made) if !made.kubeconfig.is_empty() => (made.kubeconfig, None),
+                    _ => return Ok(None),
+                }
+            }
             Provider::Local | Provider::Agent | Provider::Enterprise => return Ok(None),
         };
         let known = self.clients.lock().get(&cluster.id).cloned();
@@ -252,7 +254,7 @@ impl Worker for ClusterWorker {
         };
         let outputs = match cluster.spec.provider {
             Provider::Terraform if cluster.phase == Phase::Provisioning => {
-                self.terraform.outputs(&self.run_store(attempt)).await?
+                self.terraform.outputs(&cluster.id, &self.run_store(attempt)).await?
             }
             _ => None,
         };

@@ -150,20 +150,40 @@ async fn a_cluster_is_created_once_and_destroyed_once_whatever_the_machine() {
     let Some(config) = config(dir.path(), 0, "text") else { return };
     let store = Shared::default();
     let [first, second, third] = ["a", "b", "c"].map(|name| machine(&config, dir.path(), name));
-    assert!(first.outputs(&store).await.unwrap().is_none());
+    assert!(first.outputs("c1", &store).await.unwrap().is_none());
     let made = first.apply(&input(), &store).await.unwrap();
     assert_eq!((made.external_id.as_str(), made.kubeconfig.as_str()), ("ext-c1", "text"));
     assert_eq!(made.dns_name, "apps.c1.r1.example");
     second.apply(&input(), &store).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made"], "another machine has the state");
-    assert!(third.outputs(&store).await.unwrap().is_some_and(|found| found == made));
+    assert!(third.outputs("c1", &store).await.unwrap().is_some_and(|found| found == made));
     third.destroy(&input(), true, &store).await.unwrap();
     third.destroy(&input(), true, &store).await.unwrap();
     assert_eq!(log(dir.path()), ["began", "made", "removed"]);
-    assert!(third.outputs(&store).await.unwrap().is_none());
+    assert!(third.outputs("c1", &store).await.unwrap().is_none());
     assert!(store.blobs.lock().is_empty(), "nothing stays");
     first.apply(&input(), &store).await.unwrap();
     assert_eq!(log(dir.path()).len(), 5, "it can be created again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_in_a_file_of_an_earlier_version_is_taken_into_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(config) = config(dir.path(), 0, "") else { return };
+    let (here, store) = (machine(&config, dir.path(), "a"), Shared::default());
+    let made = here.apply(&input(), &store).await.unwrap();
+    // As an earlier version left it.
+    let state = store.blobs.lock().remove("state").unwrap();
+    store.blobs.lock().clear();
+    let place = dir.path().join("a/c1");
+    std::fs::write(place.join("terraform.tfstate"), state).unwrap();
+    std::fs::write(place.join("mainstay-applied"), "").unwrap();
+    std::fs::remove_file(place.join("mainstay_override.tf")).unwrap();
+    assert!(here.outputs("c1", &store).await.unwrap().is_some_and(|found| found == made));
+    here.apply(&input(), &store).await.unwrap();
+    assert_eq!(log(dir.path()), ["began", "made"], "it was not created again");
+    assert!(store.blobs.lock().contains_key("state"));
+    assert!(!place.join("terraform.tfstate").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,18 +1,20 @@
 //! Programs that do not outlive their lease.
 //!
-//! A program runs below a process of our own (`mainstay leash`, [`supervise`]) that knows a deadline
-//! and renews it only when it is told to. [`Leash::run`] tells it so while the attempt is alive. If
-//! this process is killed or frozen, loses its lease or gives up, the other one interrupts the
-//! program and everything that it started, and kills what is left after the grace period.
+//! A program runs below a process of our own (`mainstay leash`, [`supervise`]) that knows a deadline.
+//! [`Leash::run`] renews that while the attempt is alive. If this process is killed or frozen, loses
+//! its lease or gives up, the other one interrupts the program and everything that it started, and
+//! kills what is left after the grace period.
 
 mod supervise;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Semaphore;
@@ -89,10 +91,14 @@ impl Leash {
         let output = child.stdout.take().map(BufReader::new);
         let mut lines = output.map(|output| output.split(b'\n'));
         let mut renew_at = Instant::now() + left() / RENEWALS;
+        let mut group = None;
         let status = loop {
             tokio::select! {
                 line = next(&mut lines), if lines.is_some() => match line {
-                    Some(line) => on_line(&line),
+                    Some(line) => match supervise::started(&line).filter(|_| group.is_none()) {
+                        Some(started) => group = Some(started),
+                        None => on_line(&line),
+                    },
                     None => lines = None,
                 },
                 () = tokio::time::sleep_until(renew_at), if renewals.is_some() => {
@@ -102,10 +108,15 @@ impl Leash {
                 status = child.wait() => break status,
             }
         };
+        let status = status.map_err(|error| self.failed("waiting for", error))?;
+        // Killed, it could not end what it ran.
+        if let Some(group) = group.filter(|_| status.signal().is_some()) {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
         while let Some(line) = next(&mut lines).await {
             on_line(&line);
         }
-        status.map_err(|error| self.failed("waiting for", error))
+        Ok(status)
     }
 
     fn command(&self, program: &Program, left: Duration) -> Command {

@@ -35,6 +35,14 @@ impl Options {
     }
 }
 
+/// The first line of output names the process group.
+const STARTED: &str = "leash: started ";
+
+/// The process group, if this is the line that names it.
+pub(super) fn started(line: &str) -> Option<Pid> {
+    Pid::from_raw(line.strip_prefix(STARTED)?.parse().ok()?)
+}
+
 /// The exit code of a program that was interrupted here.
 pub const ENDED: u8 = 124;
 /// The exit code if the program cannot be started, as a shell has it.
@@ -81,6 +89,7 @@ fn spawn(
     let (mut output, writer) = std::io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let child = command.spawn()?;
+    let _ = writeln!(std::io::stdout(), "{STARTED}{}", child.id().unwrap_or(0));
     // The pipe ends when the program has closed it, so we must not have it.
     drop(command);
     let pump = tokio::task::spawn_blocking(move || {

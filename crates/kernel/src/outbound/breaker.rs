@@ -48,7 +48,7 @@ pub struct Breaker {
     epoch: u64,
     /// How often it has opened since it was last closed.
     opened: u32,
-    /// Why the last call failed, for those who are told that it is open.
+    /// Why the last call failed, for the errors of those that it rejects.
     pub last_failure: String,
 }
 

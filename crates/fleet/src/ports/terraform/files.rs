@@ -14,8 +14,9 @@ const BACKEND: &str = "mainstay_override.tf";
 const RUNNING: &str = "mainstay-running.json";
 /// A state that Terraform could not store.
 const ERRORED: &str = "errored.tfstate";
-/// Where earlier versions kept the state.
+/// Where earlier versions kept the state, and that it is of a run that completed.
 const LOCAL_STATE: &str = "terraform.tfstate";
+const APPLIED: &str = "mainstay-applied";
 
 /// Copies the module. Returns whether the server keeps the state, which is so unless the module
 /// names a backend of its own.
@@ -111,6 +112,21 @@ pub fn unstored_state(dir: &Path, stored: Option<&[u8]>) -> Result<Option<Vec<u8
     }
 }
 
+/// The outputs of a run of an earlier version, if it completed.
+pub fn earlier_outputs(dir: &Path) -> Result<Option<Value>> {
+    if !dir.join(APPLIED).exists() {
+        return Ok(None);
+    }
+    match std::fs::read(dir.join(LOCAL_STATE)) {
+        Ok(state) => {
+            let mut state: Value = serde_json::from_slice(&state).map_err(Error::other)?;
+            Ok(Some(state["outputs"].take()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The state, unless the stored one is as new.
 fn newer(state: Vec<u8>, stored: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     let read = |bytes: &[u8]| -> Result<(String, i64)> {
@@ -136,7 +152,8 @@ pub fn remove_stored(dir: &Path) -> Result<()> {
     if own_backend(dir)? {
         return Ok(());
     }
-    for name in [ERRORED, LOCAL_STATE, "terraform.tfstate.backup", ".terraform.tfstate.lock.info"] {
+    let backup = "terraform.tfstate.backup";
+    for name in [ERRORED, LOCAL_STATE, APPLIED, backup, ".terraform.tfstate.lock.info"] {
         files::remove(&dir.join(name))?;
     }
     Ok(())

@@ -19,6 +19,7 @@ use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::ports::process::Identity;
 use log::Log;
@@ -145,8 +146,12 @@ impl Terraform {
     }
 
     /// The outputs of the last run; none if there was none, or it did not complete.
-    pub async fn outputs(&self, store: &dyn RunStore) -> Result<Option<Outputs>> {
-        let Some(text) = store.read(OUTPUTS).await? else { return Ok(None) };
+    pub async fn outputs(&self, id: &str, store: &dyn RunStore) -> Result<Option<Outputs>> {
+        let Some(text) = store.read(OUTPUTS).await? else {
+            let dir = self.working_dir(id);
+            let outputs = on_disk("reading", move || files::earlier_outputs(&dir)).await?;
+            return Ok(outputs.map(|outputs| from_values(&outputs)));
+        };
         let damaged = |error| Error::internal("the outputs of a Terraform run", error);
         serde_json::from_slice(&text).map(Some).map_err(damaged)
     }
@@ -362,13 +367,16 @@ impl Terraform {
 
 fn read_outputs(id: &str, printed: &Log) -> Result<Outputs> {
     let unreadable = || Error::unavailable(format!("Terraform's outputs of {id}"), "no JSON");
-    let read = printed.json().ok_or_else(unreadable)?;
-    let text = |name: &str| read[name]["value"].as_str().unwrap_or_default().to_owned();
-    Ok(Outputs {
+    printed.json().map(|outputs| from_values(&outputs)).ok_or_else(unreadable)
+}
+
+fn from_values(outputs: &Value) -> Outputs {
+    let text = |name: &str| outputs[name]["value"].as_str().unwrap_or_default().to_owned();
+    Outputs {
         kubeconfig: text("kubeconfig"),
         dns_name: text("dns_name"),
         external_id: text("external_id"),
-    })
+    }
 }
 
 async fn on_disk<T: Send + 'static>(
