@@ -61,7 +61,7 @@ fn cluster(plan: &Plan) -> (String, String) {
     let found = listed.json();
     let cluster = found.as_array().unwrap().iter().find(|cluster| cluster["id"] == "one").cloned();
     let text = |name: &str| cluster.as_ref().map_or(String::new(), |it| it[name].to_string());
-    (text("status") + &text("phase"), found.to_string())
+    (text("status"), found.to_string())
 }
 
 async fn until_created(plan: &Plan) {
