@@ -52,10 +52,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     if !problems.is_empty() {
         return Err(Problems(problems));
     }
-    if let Some(rest) = config.data_dir.to_str().and_then(|dir| dir.strip_prefix("~/"))
-        && let Some(home) = sources.env.get("HOME")
+    if let Ok(rest) = config.data_dir.strip_prefix("~")
+        && let Some(home) = sources.env.get("HOME").map(PathBuf::from)
+        && home.is_absolute()
     {
-        config.data_dir = PathBuf::from(home).join(rest);
+        config.data_dir = home.join(rest);
     }
     Ok(Loaded { config, file, origins: layer.origins })
 }
@@ -326,6 +327,7 @@ mod tests {
             PathBuf::from("/d/mainstay")
         );
         assert_eq!(dir(&[("HOME", "/h")], "data_dir = '~/x'"), PathBuf::from("/h/x"));
+        assert_eq!(dir(&[("HOME", "/h")], "data_dir = '~'"), PathBuf::from("/h/"));
     }
 
     #[test]
