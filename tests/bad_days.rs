@@ -28,6 +28,11 @@ async fn left_behind(plan: &Plan) {
     assert_eq!(status.code(), Some(0));
 }
 
+async fn readiness(plan: &Plan) -> Option<u16> {
+    let ask = request("GET", "/api/v1/self/readiness", "", b"");
+    exchange(plan.port, &ask, false).await.status
+}
+
 /// Some more requests are acknowledged.
 async fn goes_on(load: &Load) {
     let before = load.acknowledged();
@@ -73,11 +78,86 @@ async fn on_a_full_disk_writes_are_refused_reads_go_on_and_space_heals_it() {
     let filler = disk.fill();
     wait_for("refusals", async || load.put_off() > 20).await;
     writes_are_refused(&client, "the disk is full").await;
+    for _ in 0..20 {
+        assert_eq!(readiness(&plan).await, Some(503), "while commits fail");
+    }
     client.read("/api/v1/objects?kind=widget").await;
     client.read("/api/v1/events?limit=10").await;
     std::fs::remove_file(filler).unwrap();
     goes_on(&load).await;
+    wait_for("readiness", async || readiness(&plan).await == Some(200)).await;
     settle_accounts("a full disk", &plan, &client, &load.end().await).await;
+}
+
+#[tokio::test]
+async fn readiness_comes_back_with_the_space_though_nobody_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path());
+    let Some(disk) = Mount::disk(&plan.data(), 96) else { return };
+    let _server = plan.start().await;
+    let client = plan.client();
+    let filler = disk.fill();
+    let body = json!({"name": "refused", "description": "x".repeat(500)});
+    wait_for("a refusal", async || {
+        client.post("/api/v1/widgets", &body).await.expect("an answer").status == 503
+    })
+    .await;
+    assert_eq!(readiness(&plan).await, Some(503));
+    std::fs::remove_file(filler).unwrap();
+    assert_eq!(readiness(&plan).await, Some(200), "the check itself proved that commits succeed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_fails_while_the_disk_of_postgresql_is_full_and_comes_back() {
+    let Some(shared) = testkit::postgres() else { return };
+    let Some(own) = shared.private_on_a_small_disk().await else { return };
+    let database = own.database().await;
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path()).database(database.url());
+    let _server = plan.start().await;
+    let client = plan.client();
+    let load = Load::start(std::slice::from_ref(&client), 4);
+    goes_on(&load).await;
+    let full = own.server.fill();
+    wait_for("refusals", async || load.put_off() > 20).await;
+    for _ in 0..20 {
+        assert_eq!(readiness(&plan).await, Some(503), "while commits fail");
+    }
+    drop(full);
+    goes_on(&load).await;
+    wait_for("readiness", async || readiness(&plan).await == Some(200)).await;
+    settle_accounts("a full disk of PostgreSQL", &plan, &client, &load.end().await).await;
+}
+
+#[tokio::test]
+async fn after_a_graceful_stop_the_file_alone_has_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path());
+    left_behind(&plan).await;
+    let copy = dir.path().join("copy.db");
+    std::fs::copy(plan.data().join("mainstay.db"), &copy).unwrap();
+    let copied = rusqlite::Connection::open(&copy).unwrap();
+    let name = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+    let widget = "SELECT name FROM objects WHERE kind = 'widget'";
+    assert_eq!(copied.query_row(widget, [], name).unwrap(), "kept");
+    let log = plan.data().join("mainstay.db-wal").metadata().map_or(0, |log| log.len());
+    assert_eq!(log, 0, "the write-ahead log is empty");
+}
+
+#[tokio::test]
+async fn without_a_home_directory_the_data_directory_must_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path());
+    for home in [None, Some(""), Some("relative")] {
+        let mut command = plan.command(&["server", "--listen", "127.0.0.1:0"]);
+        command.env_remove("MAINSTAY_DATA_DIR").current_dir(dir.path());
+        home.map(|home| command.env("HOME", home));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("HOME") && said.contains("--data-dir"), "{said}");
+        assert!(!dir.path().join("~").exists(), "with HOME={home:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The store: all durable state. [`Store::commit_all`] is the only way to write.
 
+mod commit_health;
 pub mod postgres;
 mod sql;
 pub mod sqlite;
@@ -84,8 +85,13 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes old rows, at most `limit` of each table. Returns how many.
     async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize>;
 
-    /// Proves that the store can be written and read.
+    /// Proves that the store can be written and read. Fails while commits fail.
     async fn ping(&self) -> Result<()>;
+
+    /// Leaves the store's files in their best form. Called once, when the server stops.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
 
     fn wakeups(&self) -> &Wakeups;
 

@@ -25,6 +25,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Row};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::commit_health::CommitHealth;
 use super::sql::{self, Row as _, Select};
 use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
 use crate::admission::{Counter, Lease};
@@ -55,6 +56,7 @@ pub struct Postgres {
     fairness: Mutex<FairnessCursor>,
     newest: mpsc::Sender<head_reader::Request>,
     wakeups: Arc<Wakeups>,
+    health: CommitHealth,
     _stop: DropGuard,
 }
 
@@ -84,6 +86,7 @@ impl Postgres {
             commits,
             fairness: Mutex::default(),
             wakeups,
+            health: CommitHealth::default(),
             _stop: stop.drop_guard(),
         };
         store.wakeups.notify_event(store.head().await?.event_seq);
@@ -137,7 +140,7 @@ impl Store for Postgres {
         let mut verdicts = Vec::with_capacity(changes.len());
         for changes in parts(changes) {
             let commit = |reply| commit::Waiting { changes, now, reply };
-            verdicts.extend(ask(&self.commits, commit).await?);
+            verdicts.extend(self.health.note(ask(&self.commits, commit).await)?);
         }
         Ok(verdicts)
     }
@@ -255,7 +258,7 @@ impl Store for Postgres {
         let sql = "SELECT current_setting('transaction_read_only') FROM meta";
         let row = self.client().await?.query_one(sql, &[]).await.map_err(failed)?;
         match row.get(0) {
-            "off" => Ok(()),
+            "off" => self.health.prove(self).await,
             _ => Err(Error::unavailable("the store (PostgreSQL takes no writes)", "read-only")),
         }
     }

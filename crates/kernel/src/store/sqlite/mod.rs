@@ -22,6 +22,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use tokio::sync::mpsc;
 
+use super::commit_health::CommitHealth;
 use super::sql::{self, Select};
 use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
 use crate::admission::{Counter, Lease};
@@ -51,6 +52,7 @@ pub struct Sqlite {
     readers: Arc<Readers>,
     cache: Arc<Cache>,
     wakeups: Arc<Wakeups>,
+    health: CommitHealth,
 }
 
 impl Sqlite {
@@ -71,7 +73,8 @@ impl Sqlite {
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
         let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
-        Ok(Sqlite { path, ops, writer, readers, cache, wakeups })
+        let health = CommitHealth::default();
+        Ok(Sqlite { path, ops, writer, readers, cache, wakeups, health })
     }
 
     fn ops(&self) -> &mpsc::Sender<Op> {
@@ -219,7 +222,7 @@ impl Store for Sqlite {
         let mut verdicts = Vec::with_capacity(changes.len());
         for changes in parts(changes) {
             let commit = |reply| Op::Commit(Commit { changes, now, reply });
-            verdicts.extend(ask(self.ops(), commit).await?);
+            verdicts.extend(self.health.note(ask(self.ops(), commit).await)?);
         }
         Ok(verdicts)
     }
@@ -357,7 +360,27 @@ impl Store for Sqlite {
         let ping = |session: &mut Session<'_>| {
             save::execute(session.connection, "UPDATE meta SET fence = fence", [])
         };
-        self.write(1, false, ping).await
+        self.write(1, false, ping).await?;
+        self.health.prove(self).await
+    }
+
+    /// Moves everything into the one file and empties the write-ahead log: who copies only
+    /// `mainstay.db` of a stopped server has all of it.
+    async fn close(&self) -> Result<()> {
+        let path = self.path.clone();
+        let truncate = move || {
+            let connection = Connection::open(&path)?;
+            connection.busy_timeout(Duration::from_secs(5))?;
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        };
+        let busy: bool = tokio::task::spawn_blocking(truncate)
+            .await
+            .map_err(|e| Error::internal("closing the store", e))?
+            .map_err(failed)?;
+        if busy {
+            return Err(Error::unavailable("the write-ahead log", "a reader still uses it"));
+        }
+        Ok(())
     }
 
     fn wakeups(&self) -> &Wakeups {
