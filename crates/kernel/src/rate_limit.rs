@@ -78,6 +78,13 @@ impl<K: Eq + Hash> RateLimiter<K> {
         self.buckets.entry(who).or_insert(full).take(now, per_s, burst)
     }
 
+    /// Takes back a request of `who`.
+    pub(crate) fn give_back(&mut self, who: &K) {
+        let burst = self.burst;
+        let bucket = self.buckets.get_mut(who).unwrap_or(&mut self.shared);
+        bucket.tokens = (bucket.tokens + 1.0).min(burst);
+    }
+
     /// Removes full buckets, which are equivalent to missing ones.
     fn sweep(&mut self, now: Timestamp) {
         if self.swept.until(now).as_millis() < SWEEP_MS as u128 {
@@ -110,6 +117,17 @@ mod tests {
         let in_ten_seconds =
             (0..10_000).filter(|ms| limiter.take(1, after(1000 + ms)).is_ok()).count();
         assert!((99..=103).contains(&in_ten_seconds), "{in_ten_seconds}");
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let mut limiter = RateLimiter::new(1.0, 2);
+        for _ in 0..10 {
+            assert_eq!(limiter.take(1, START), Ok(()));
+            limiter.give_back(&1);
+            limiter.give_back(&1);
+        }
+        assert_eq!((0..5).filter(|_| limiter.take(1, START).is_ok()).count(), 2);
     }
 
     #[test]

@@ -116,7 +116,8 @@ impl World {
         // One attempt, so that each fetch is counted once.
         let outbound_config = kernel::outbound::Config { attempts_max: 1, ..Default::default() };
         let outbound = Outbound::new(outbound_config, ambient.clone(), Arc::new(|_| ())).unwrap();
-        let config = Config { issuers: vec![IssuerConfig::new(&url)], ..Config::default() };
+        let config =
+            Config { issuers: vec![IssuerConfig::new(&url, "mainstay")], ..Config::default() };
         let nowhere = std::path::Path::new("/nonexistent");
         let identity = Identity::start(change(config), nowhere, "http://us", ambient, &outbound);
         World { url, keys, up, fetches, clock, identity: identity.unwrap() }
@@ -138,7 +139,7 @@ impl World {
     fn claims(&self, other: Value) -> Value {
         let mut claims = json!({
             "iss": self.url, "sub": "s", "typ": "Bearer", "iat": self.now_s(),
-            "exp": self.now_s() + 300, "username": "alice", "org_id": "acme",
+            "exp": self.now_s() + 300, "username": "alice", "org_id": "acme", "aud": "mainstay",
         });
         for (name, value) in other.as_object().unwrap() {
             match value {
@@ -275,17 +276,15 @@ async fn every_truncation_and_every_changed_part_is_refused() {
 }
 
 #[tokio::test]
-async fn an_audience_that_is_configured_must_be_named() {
+async fn a_token_for_another_service_or_for_none_is_refused() {
     let key = Key::ec("k");
-    let world = World::configured(&[&key], |mut config| {
-        config.issuers[0].audience = Some(vec!["mainstay".into()]);
-        config
-    })
-    .await;
+    let world = World::with(&[&key]).await;
     let good = key.sign(&world.claims(json!({"aud": ["x", "mainstay"]})));
     assert!(world.take(&good).await.is_ok());
-    let other = key.sign(&world.claims(json!({"aud": "x"})));
-    assert!(world.refusal(&other).await.contains("`aud` must be mainstay"));
+    for audience in [json!("x"), json!([]), json!(null), json!("mainstay2")] {
+        let other = key.sign(&world.claims(json!({"aud": audience})));
+        assert!(world.refusal(&other).await.contains("`aud` must be mainstay"), "{audience}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

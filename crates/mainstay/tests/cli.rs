@@ -231,6 +231,7 @@ fn issuer(asked: &Asked) -> Answer {
             &json!({
                 "token_endpoint": format!("{base}/oauth/token"),
                 "device_authorization_endpoint": format!("{base}/oauth/device_authorization"),
+                "revocation_endpoint": format!("{base}/oauth/revoke"),
             }),
         ),
         "/oauth/device_authorization" => Answer::json(
@@ -240,6 +241,7 @@ fn issuer(asked: &Asked) -> Answer {
                 "expires_in": 60, "interval": 1,
             }),
         ),
+        "/oauth/revoke" => Answer::json(200, &json!({})),
         "/oauth/token" if asked.body.contains("refresh_token=off") => {
             Answer::json(200, &json!({"access_token": "acc3ss", "expires_in": 3600}))
         }
@@ -273,6 +275,8 @@ fn signing_in_with_a_device_is_remembered_and_refreshed() {
     let ran = mainstay(&["context"]).home(home.path()).run();
     assert!(ran.stdout.contains(&stage.url()) && !ran.stdout.contains("acc3ss"), "{}", ran.stdout);
     assert_eq!(mainstay(&["logout"]).home(home.path()).run().code, 0);
+    let reported = stage.asked().into_iter().find(|asked| asked.target == "/oauth/revoke").unwrap();
+    assert!(reported.body.contains("token=off&token_type_hint=refresh_token"), "{}", reported.body);
     let ran = mainstay(&["get", "widget/a", "--server", &stage.url()]).home(home.path()).run();
     assert_eq!(ran.code, 3, "the token is forgotten");
 }

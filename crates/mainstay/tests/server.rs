@@ -79,6 +79,16 @@ fn a_fresh_server_can_be_signed_in_to_asked_and_stopped() {
     let (code, _, said) = run(dir.path(), &args);
     assert_eq!(code, 0, "{said}");
     assert_eq!(run(dir.path(), &["list", "widget"]).0, 0);
+    let contexts = dir.path().join("config/mainstay/contexts.toml");
+    let contexts = std::fs::read_to_string(contexts).unwrap();
+    let (_, refresh) = contexts.split_once("[contexts.bob.refresh]").unwrap();
+    let copied = refresh.split('"').nth(1).unwrap();
+    assert_ne!(copied, offline.trim(), "it was traded for another");
+    assert_eq!(run(dir.path(), &["logout"]).0, 0);
+    let args = ["login", "--token", copied, "--server", address.trim(), "--context", "thief"];
+    let (code, _, said) = run(dir.path(), &args);
+    assert!(code == 3 && said.contains("session has ended"), "{said}");
+    assert_eq!(run(dir.path(), &["login", "--local"]).0, 0);
 
     let (code, _, said) = run(dir.path(), &["server", "--listen", "127.0.0.1:0"]);
     assert!(code == 6 && said.contains("in use"), "a second server on the same data: {said}");

@@ -156,7 +156,7 @@ impl AuthLayer {
         &self,
         UnverifiedCaller { token, context }: UnverifiedCaller,
     ) -> Result<()> {
-        let principal = self.app.identity.authenticate(&token).await?;
+        let principal = self.app.identity.authenticate_from(&token, context.origin).await?;
         self.authorize(principal, &context)
     }
 
@@ -215,11 +215,24 @@ pub(super) fn token(headers: &HeaderMap) -> Option<Token<'_>> {
     (!text.is_empty()).then_some(Token { text: text.as_bytes(), from_cookie: true })
 }
 
-/// Whether a page of another site sent the request. Browsers attach cookies to such requests, too.
+/// Whether a page of another site may have sent the request. Browsers attach cookies to such requests,
+/// too. A request that does not say where it comes from counts as one.
 fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
-    let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let site = headers.get("sec-fetch-site").and_then(|v| v.to_str().ok());
-    !safe && matches!(site, Some("cross-site" | "same-site"))
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return false;
+    }
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    match text("sec-fetch-site") {
+        Some(site) => !matches!(site, "same-origin" | "none"),
+        // Older browsers say only the origin of the page, and for these methods always.
+        None => match (text("origin"), text("host")) {
+            (Some(origin), Some(host)) => {
+                let of = |scheme| origin.strip_prefix(scheme) == Some(host);
+                !of("https://") && !of("http://")
+            }
+            _ => true,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -267,13 +280,36 @@ mod tests {
 
     #[test]
     fn a_page_of_another_site_cannot_write_with_a_cookie() {
-        let refused = |method: Method, site: &str| {
+        let refused = |method: Method, given: &[(&'static str, &str)]| {
             let mut headers = HeaderMap::new();
-            headers.insert("sec-fetch-site", site.parse().unwrap());
-            is_cross_site(&method, &headers)
+            headers.insert("host", "mainstay.example:8443".parse().unwrap());
+            headers.insert("cookie", "cs_jwt=abc".parse().unwrap());
+            for (name, value) in given {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            matches!(bearer(&method, &headers), Err(Error::Forbidden(_)))
         };
-        assert!(refused(Method::POST, "cross-site"));
-        assert!(!refused(Method::POST, "same-origin"));
-        assert!(!refused(Method::GET, "cross-site"));
+        let ours = ("origin", "https://mainstay.example:8443");
+        let site = |site: &'static str| ("sec-fetch-site", site);
+        for (given, expected) in [
+            (vec![site("same-origin")], false),
+            (vec![site("none")], false),
+            (vec![site("cross-site"), ours], true),
+            (vec![site("same-site")], true),
+            (vec![site("anything")], true),
+            (vec![], true),
+            (vec![ours], false),
+            (vec![("origin", "https://mainstay.example")], true),
+            (vec![("origin", "https://evil.example")], true),
+            (vec![("origin", "null")], true),
+        ] {
+            for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+                assert_eq!(refused(method, &given), expected, "{given:?}");
+            }
+            assert!(!refused(Method::GET, &given), "{given:?}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", "Bearer abc".parse().unwrap());
+        assert!(bearer(&Method::POST, &headers).is_ok(), "a header is never sent by itself");
     }
 }

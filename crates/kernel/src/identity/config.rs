@@ -26,7 +26,12 @@ pub struct Config {
     pub access_token_s: u64,
     pub refresh_token_s: u64,
     pub device_code_s: u64,
-    /// Programs that get tokens from the built-in issuer with a secret.
+    /// How many tokens and secrets of one address may be refused per second, on average, before its
+    /// next ones are not looked at. 0: any number.
+    pub refused_per_s: u32,
+    /// How many may be refused at once, after a pause.
+    pub refused_burst: u32,
+    /// Programs that get tokens from the built-in issuer: with a secret, or by sending people to it.
     pub clients: Vec<Client>,
 }
 
@@ -42,6 +47,8 @@ impl Default for Config {
             access_token_s: 3_600,
             refresh_token_s: 30 * 24 * 3_600,
             device_code_s: 600,
+            refused_per_s: 20,
+            refused_burst: 300,
             clients: Vec::new(),
         }
     }
@@ -91,9 +98,10 @@ pub struct IssuerConfig {
     /// issuer a prefix unless it speaks of the same people as the others.
     #[serde(default)]
     pub prefix: String,
-    /// A token must be meant for one of these. Not given: for anyone.
+    /// A token must be meant for one of these (`aud`). Required: without it, a token that the issuer
+    /// made for any other service would be accepted here.
     #[serde(default)]
-    pub audience: Option<Vec<String>>,
+    pub audience: Vec<String>,
     /// Where its keys are. Not given: as its discovery document says.
     #[serde(default)]
     pub jwks_url: Option<String>,
@@ -108,11 +116,11 @@ fn default_algorithms() -> Vec<Algorithm> {
 }
 
 impl IssuerConfig {
-    pub fn new(url: &str) -> IssuerConfig {
+    pub fn new(url: &str, audience: &str) -> IssuerConfig {
         IssuerConfig {
             url: url.into(),
             prefix: String::new(),
-            audience: None,
+            audience: vec![audience.into()],
             jwks_url: None,
             claims: ClaimNames::default(),
             algorithms: default_algorithms(),
@@ -128,6 +136,11 @@ impl IssuerConfig {
         }
         if self.jwks_url.as_deref().is_some_and(|url| !is_http(url)) {
             return Err(("jwks_url", "must be an http(s) URL".into()));
+        }
+        if self.audience.is_empty() || self.audience.iter().any(String::is_empty) {
+            let why = "must name what the issuer's tokens for this server have in `aud`, such as \
+                 [\"mainstay\"]: without it, tokens for other services would be accepted here";
+            return Err(("audience", why.into()));
         }
         if self.algorithms.is_empty() {
             return Err(("algorithms", "must name at least one, such as RS256".into()));
@@ -220,12 +233,30 @@ pub struct Client {
     pub roles: Vec<String>,
     /// The cluster whose agent it is.
     pub agent_of: Option<String>,
+    /// Where it may have people sent after they signed in, compared exactly. With these it needs no
+    /// secret: it is a program in a browser, for example.
+    pub redirect_uris: Vec<String>,
 }
 
 impl Client {
+    pub fn has_secret(&self) -> bool {
+        self.secret.is_some() || self.secret_sha256.is_some()
+    }
+
     fn check(&self) -> Result<(), (&'static str, String)> {
         if self.id.is_empty() || self.id.contains(':') {
             return Err(("id", "must be given, and must not contain a colon".into()));
+        }
+        let safe = |uri: &String| {
+            Url::parse(uri).is_ok_and(|url| {
+                let loopback = matches!(url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
+                let secure = url.scheme() == "https" || url.scheme() == "http" && loopback;
+                secure && url.fragment().is_none()
+            })
+        };
+        if let Some(uri) = self.redirect_uris.iter().find(|uri| !safe(uri)) {
+            let why = format!("{uri:?} must be an https URL without a fragment");
+            return Err(("redirect_uris", why));
         }
         match (&self.secret, &self.secret_sha256) {
             (Some(secret), None) if !secret.expose().is_empty() => Ok(()),
@@ -234,6 +265,7 @@ impl Client {
             {
                 Ok(())
             }
+            (None, None) if !self.redirect_uris.is_empty() => Ok(()),
             (None, Some(_)) => Err(("secret_sha256", "must be 64 hexadecimal digits".into())),
             _ => Err(("secret", "give a secret, or its hash in secret_sha256; not both".into())),
         }
@@ -248,7 +280,7 @@ mod tests {
     fn the_built_in_issuer_runs_when_there_is_no_other() {
         let mut config = Config::default();
         assert!(config.builtin());
-        config.issuers.push(IssuerConfig::new("https://sso.example/"));
+        config.issuers.push(IssuerConfig::new("https://sso.example/", "mainstay"));
         assert!(!config.builtin());
         config.builtin = Some(true);
         assert!(config.builtin());
@@ -262,6 +294,18 @@ mod tests {
         };
         let message = with(serde_json::json!({"issuers": [{"url": "sso"}]}));
         assert!(message.starts_with("identity.issuers[0].url:"), "{message}");
+        for issuer in [
+            serde_json::json!({"url": "https://sso.example"}),
+            serde_json::json!({"url": "https://sso.example", "audience": []}),
+            serde_json::json!({"url": "https://sso.example", "audience": [""]}),
+        ] {
+            let message = with(serde_json::json!({"issuers": [issuer]}));
+            assert!(message.starts_with("identity.issuers[0].audience:"), "{message}");
+            assert!(message.contains("[\"mainstay\"]"), "{message}");
+        }
+        let public = serde_json::json!({"id": "a", "redirect_uris": ["http://c.example/cb"]});
+        let message = with(serde_json::json!({"clients": [public]}));
+        assert!(message.starts_with("identity.clients[0].redirect_uris:"), "{message}");
         let message = with(serde_json::json!({"access_token_s": 0}));
         assert!(message.starts_with("identity.access_token_s:"), "{message}");
         let message = with(serde_json::json!({"clients": [{"id": "a"}]}));

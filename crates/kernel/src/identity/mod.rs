@@ -6,6 +6,7 @@
 //! own, for installs that have no other.
 
 mod action;
+mod attempts;
 pub mod builtin;
 mod cache;
 mod claims;
@@ -23,6 +24,7 @@ pub use principal::{ADMIN_ROLES, Principal, Visibility};
 pub use token::TokenProblem;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +33,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbound::Outbound;
-use crate::{Ambient, Result};
+use crate::{Ambient, Error, Result, Store};
+use attempts::Attempts;
 use builtin::Builtin;
 use cache::{Cache, token_hash};
 use claims::ClaimMapper;
@@ -39,12 +42,15 @@ use issuer::Issuer;
 use keys::Keys;
 use token::{TOKEN_BYTES_MAX, Unverified, refused};
 
+const SESSIONS_EVERY: Duration = Duration::from_secs(3600);
+
 /// Turns bearer tokens into principals.
 pub struct Identity {
     /// By URL without a trailing slash.
     issuers: HashMap<String, Arc<Issuer>>,
     builtin: Option<Builtin>,
     cache: Cache,
+    attempts: Attempts,
     clock_skew: Duration,
     keys_refresh: Duration,
     ambient: Ambient,
@@ -76,7 +82,7 @@ impl Identity {
                 };
                 let issuer = Issuer {
                     url: url.clone(),
-                    audience: issuer.audience.clone(),
+                    audience: Some(issuer.audience.clone()),
                     algorithms: issuer.algorithms.clone(),
                     keys,
                     reader,
@@ -96,6 +102,7 @@ impl Identity {
             issuers,
             builtin,
             cache: Cache::new(),
+            attempts: Attempts::new(config.refused_per_s, config.refused_burst),
             clock_skew: Duration::from_secs(config.clock_skew_s),
             keys_refresh: Duration::from_secs(config.keys_refresh_s.max(60)),
             ambient,
@@ -134,6 +141,25 @@ impl Identity {
         Ok(principal)
     }
 
+    /// The principal of a bearer token from this address. When too many tokens of the address were
+    /// refused, one that is not cached is refused before its signature is checked.
+    pub async fn authenticate_from(
+        &self,
+        bearer: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Principal>> {
+        if let Some(principal) = self.known(bearer) {
+            return Ok(principal);
+        }
+        self.attempts.begin(address, self.ambient.now())?;
+        let authenticated = self.authenticate(bearer).await;
+        // An issuer that is away says nothing about the token.
+        if !matches!(authenticated, Err(Error::Unauthenticated { .. })) {
+            self.attempts.forgive(address);
+        }
+        authenticated
+    }
+
     fn issuer_of(&self, token: &Unverified<'_>) -> Result<&Arc<Issuer>> {
         let claimed = token.issuer()?;
         self.issuers.get(claimed.trim_end_matches('/')).ok_or_else(|| {
@@ -167,6 +193,27 @@ impl Identity {
                 () = tokio::time::sleep(self.keys_refresh) => {}
             }
             self.refresh_keys().await;
+        }
+    }
+
+    /// Deletes expired sessions every hour until stopped, on one replica at a time.
+    pub async fn keep_sessions(&self, store: &dyn Store, name: &str, stop: CancellationToken) {
+        let Some(builtin) = &self.builtin else { return };
+        loop {
+            let now = self.ambient.now();
+            let round = async {
+                match store.lease("sessions", name, now, now.plus(SESSIONS_EVERY)).await? {
+                    Some(_) => builtin.remove_expired_sessions(store).await,
+                    None => Ok(0),
+                }
+            };
+            if let Err(error) = round.await {
+                tracing::warn!(%error, "removing expired sessions failed; will retry");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SESSIONS_EVERY) => {}
+            }
         }
     }
 

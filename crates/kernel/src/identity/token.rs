@@ -89,6 +89,11 @@ pub fn text<'a>(claims: &'a Claims, name: &str) -> Option<&'a str> {
     claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
+/// When the token was issued; the beginning of time if it does not say.
+pub fn issued_at(claims: &Claims) -> Timestamp {
+    Timestamp(claims.get("iat").and_then(Value::as_i64).unwrap_or(0).saturating_mul(1000))
+}
+
 /// When the token expires, if it is valid now.
 pub fn check_times(claims: &Claims, now: Timestamp, skew_s: i64) -> Result<Timestamp> {
     let now_s = now.seconds();

@@ -38,11 +38,14 @@ pub struct Context {
     pub ca_file: Option<PathBuf>,
 }
 
-#[derive(Clone, Serialize, Deserialize, PartialEq)]
+#[derive(Clone, Default, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Refresh {
     pub token: String,
     pub token_endpoint: String,
+    /// Where a sign-out is reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocation_endpoint: Option<String>,
     pub client_id: String,
 }
 
@@ -116,7 +119,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/contexts.toml");
         let refresh =
-            Refresh { token: "r".into(), token_endpoint: "e".into(), client_id: "c".into() };
+            Refresh { token: "r".into(), token_endpoint: "e".into(), ..Refresh::default() };
         let context = Context {
             server: "http://x".into(),
             token: Some("t".into()),

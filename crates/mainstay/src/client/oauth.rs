@@ -15,6 +15,7 @@ use crate::error::{Error, Result, class_of};
 pub struct Discovery {
     pub token_endpoint: String,
     pub device_authorization_endpoint: Option<String>,
+    pub revocation_endpoint: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +124,23 @@ pub async fn refresh(http: &reqwest::Client, refresh: &Refresh) -> Result<Grant>
     }
 }
 
+/// Revokes a refresh token, if the issuer offers that.
+pub async fn revoke(http: &reqwest::Client, refresh: &Refresh) -> Result<()> {
+    let Some(endpoint) = &refresh.revocation_endpoint else {
+        crate::output::say("the issuer offers no revocation: its token is good until it expires");
+        return Ok(());
+    };
+    let fields = [
+        ("token", refresh.token.as_str()),
+        ("token_type_hint", "refresh_token"),
+        ("client_id", refresh.client_id.as_str()),
+    ];
+    match form::<Value>(http, endpoint, &fields).await? {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into_error(endpoint)),
+    }
+}
+
 /// An error response of an issuer.
 struct OAuthError {
     error: String,
@@ -193,8 +211,7 @@ mod tests {
 
     #[test]
     fn a_refresh_keeps_its_token_unless_a_new_one_came() {
-        let old =
-            Refresh { token: "old".into(), token_endpoint: "e".into(), client_id: "c".into() };
+        let old = Refresh { token: "old".into(), token_endpoint: "e".into(), ..Refresh::default() };
         let mut context = Context { refresh: Some(old), ..Context::default() };
         let grant = |refresh: Option<&str>| Grant {
             access_token: "a".into(),

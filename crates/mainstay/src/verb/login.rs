@@ -73,6 +73,7 @@ impl Login {
         let refresh = |token: String| Refresh {
             token,
             token_endpoint: found.token_endpoint.clone(),
+            revocation_endpoint: found.revocation_endpoint.clone(),
             client_id: self.client_id.clone(),
         };
         let grant = match &self.token {
@@ -122,7 +123,8 @@ fn remember(name: &str, context: Context) -> Result<()> {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The server is not notified: a copied token stays valid until it expires.
+The server ends the session: its refresh token is not good any more. An access token that was copied
+stays valid until it expires.
 
 Examples:
   mainstay logout
@@ -134,10 +136,10 @@ pub struct Logout {
 }
 
 impl Logout {
-    pub fn run(self) -> Result<()> {
+    pub async fn run(self) -> Result<()> {
         let path = Contexts::path()?;
         let mut contexts = Contexts::read(&path)?;
-        let Some((name, _)) = contexts.pick(self.context.as_deref())? else {
+        let Some((name, context)) = contexts.pick(self.context.as_deref())? else {
             output::say("there is no context to remove");
             return Ok(());
         };
@@ -147,6 +149,10 @@ impl Logout {
         }
         contexts.write(&path)?;
         output::say(&format!("context `{name}` is removed"));
+        if let Some(refresh) = &context.refresh {
+            let http = client::http(context.ca_file)?;
+            oauth::revoke(&http, refresh).await?;
+        }
         Ok(())
     }
 }

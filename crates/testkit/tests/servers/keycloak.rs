@@ -15,10 +15,7 @@ use testkit::servers::http::{answer, try_answer};
 fn identity(realms: &[&Realm]) -> Identity {
     outbound::install_tls();
     let ambient = Ambient::system();
-    let issuer = |realm: &&Realm| IssuerConfig {
-        audience: Some(vec!["mainstay".into()]),
-        ..IssuerConfig::new(&realm.issuer())
-    };
+    let issuer = |realm: &&Realm| IssuerConfig::new(&realm.issuer(), "mainstay");
     let config = Config {
         issuers: realms.iter().map(issuer).collect(),
         clock_skew_s: 0,

@@ -246,7 +246,7 @@ impl<A: Api> MountedApi for RouteTable<A> {
             Err(error) => return respond(error),
         };
         Box::pin(async move {
-            match app.identity.authenticate(&token).await {
+            match app.identity.authenticate_from(&token, context.origin).await {
                 Ok(who) => {
                     let called = self.call_as(who, app, context, request, found);
                     called.unwrap_or_else(respond).await

@@ -1,20 +1,19 @@
 //! Device grants (RFC 8628): a program without a browser shows a short code, a person approves
 //! it elsewhere.
 //!
-//! Stored as command records, so that any replica can answer: a grant is begun, decided and
-//! redeemed, each at most once, and purged after a while. Anyone may begin one, so it must leave
-//! nothing permanent behind.
+//! A grant is begun, decided and redeemed, each at most once (`once`).
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::oauth::OAuthError;
-use crate::change::{AuditDraft, CommandRecord, CommandReply};
+use super::once;
+use crate::change::AuditDraft;
 use crate::identity::Principal;
-use crate::store::commit;
-use crate::{Ambient, Change, Error, Json, Refusal, Result, Store, Timestamp};
+use crate::{Ambient, Error, Result, Store, Timestamp};
 
 const KIND: &str = "device-grant";
 /// No vowels, so no words; no characters that look alike.
@@ -52,7 +51,7 @@ fn id_of(user_code: &str) -> String {
     sha256_hex(user_code)[..32].to_owned()
 }
 
-/// The transitions of a grant, each at most once. Command ids of callers cannot collide: they contain spaces.
+/// The transitions of a grant, each at most once.
 #[derive(Clone, Copy)]
 enum Step {
     Begun,
@@ -78,25 +77,12 @@ impl Step {
         what: &impl Serialize,
         audit: Option<AuditDraft>,
     ) -> Result<bool> {
-        let answer = CommandReply { status: 200, body: Json::encode(what) };
-        let command =
-            CommandRecord { id: self.command_id(id), digest: String::new(), reply: answer };
-        let change = Change { command: Some(command), audit, ..Change::default() };
-        match commit(store, change, now).await {
-            Ok(_) => Ok(true),
-            Err(Error::Refused(Refusal::Repeated { .. })) => Ok(false),
-            Err(error) => Err(error),
-        }
+        once::take(store, now, self.command_id(id), what, audit).await
     }
 
     /// The record of the transition.
-    async fn taken<T: serde::de::DeserializeOwned>(
-        self,
-        store: &dyn Store,
-        id: &str,
-    ) -> Result<Option<T>> {
-        let command = store.command(&self.command_id(id)).await?;
-        command.map(|command| command.reply.body.parse()).transpose()
+    async fn taken<T: DeserializeOwned>(self, store: &dyn Store, id: &str) -> Result<Option<T>> {
+        once::taken(store, &self.command_id(id)).await
     }
 }
 

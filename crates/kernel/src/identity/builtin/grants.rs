@@ -4,14 +4,16 @@ use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::code::Redeemed;
 use super::oauth::{ClientCredentials, Form, OAuthError};
-use super::{Builtin, CLI_CLIENT, Kind, device};
+use super::session::{Refreshed, family_of};
+use super::{Builtin, Kind, device};
 use crate::Store;
-use crate::identity::Principal;
-use crate::identity::token::{self, Unverified};
+use crate::identity::{Client, Principal};
 
 pub const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
-pub const GRANTS: [&str; 3] = ["client_credentials", "refresh_token", DEVICE_GRANT];
+pub const GRANTS: [&str; 4] =
+    ["authorization_code", "client_credentials", "refresh_token", DEVICE_GRANT];
 
 /// RFC 6749, section 5.1.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -21,6 +23,8 @@ pub struct Tokens {
     expires_in: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     refresh_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id_token: Option<String>,
 }
 
 impl Builtin {
@@ -33,13 +37,14 @@ impl Builtin {
         let client = ClientCredentials::read(headers, form)?;
         // A client with a secret must present it, for every grant.
         if let Some(credentials) = &client
-            && self.clients.find(&credentials.id).is_some()
+            && self.clients.find(&credentials.id).is_some_and(Client::has_secret)
         {
             self.clients.sign_in(credentials)?;
         }
         match form.need("grant_type")? {
             "client_credentials" => self.client_credentials(client).await,
-            "refresh_token" => self.refresh(form.need("refresh_token")?).await,
+            "authorization_code" => self.code(store, form, client).await,
+            "refresh_token" => self.refresh(store, form.need("refresh_token")?).await,
             DEVICE_GRANT => self.device(store, form.need("device_code")?, client).await,
             other => {
                 let other: String = other.chars().take(80).collect();
@@ -71,32 +76,44 @@ impl Builtin {
     }
 
     /// Any client may present a refresh token: it is a bearer token. The new token belongs to the
-    /// client of the refresh token.
-    async fn refresh(&self, refresh_token: &str) -> Result<Tokens, OAuthError> {
-        let (who, client) = self.refreshed(refresh_token).await?;
-        self.tokens(&who, &client, Some(refresh_token.to_owned()), &Map::new())
+    /// client of the session.
+    async fn refresh(&self, store: &dyn Store, token: &str) -> Result<Tokens, OAuthError> {
+        let Refreshed { who, client, refresh_token } = self.refresh_session(store, token).await?;
+        self.tokens(&who, &client, Some(refresh_token), &Map::new())
     }
 
-    /// The subject and client of a valid refresh token.
-    pub(super) async fn refreshed(
+    async fn code(
         &self,
-        refresh_token: &str,
-    ) -> Result<(Principal, String), OAuthError> {
-        let refused = |why: &str| OAuthError::new("invalid_grant", why);
-        let invalid = |error: crate::Error| refused(&error.to_string());
-        let token = Unverified::parse(refresh_token).map_err(invalid)?;
-        token::check_times(&token.claims, self.ambient.now(), self.clock_skew_s)
-            .map_err(invalid)?;
-        if token.issuer().map_err(invalid)?.trim_end_matches('/') != self.issuer.url {
-            return Err(refused("the refresh token is from another issuer"));
+        store: &dyn Store,
+        form: &Form,
+        client: Option<ClientCredentials>,
+    ) -> Result<Tokens, OAuthError> {
+        let client = client.ok_or_else(missing_client)?.id;
+        let Redeemed { id, request, who, signed_in_at } =
+            self.redeem_code(store, form, &client).await?;
+        let refresh = self.sign_in(store, &family_of(&id), &who, &client).await?;
+        let mut tokens = self.tokens(&who, &client, Some(refresh), &Map::new())?;
+        if request.wants_id_token() {
+            let nonce = request.nonce.as_deref();
+            let (life, access) = (self.access_token, &tokens.access_token);
+            let id_token = self.signer.id_token(&who, &client, life, nonce, signed_in_at, access);
+            tokens.id_token = Some(id_token?);
         }
-        if token.claims.get("typ").and_then(Value::as_str) != Some("Refresh") {
-            return Err(refused("this is not a refresh token"));
-        }
-        self.issuer.verify(&token).await.map_err(invalid)?;
-        let who = self.issuer.reader.principal(&self.issuer.url, &token.claims).map_err(invalid)?;
-        let client = token::text(&token.claims, "azp").unwrap_or(CLI_CLIENT);
-        Ok((who, client.to_owned()))
+        Ok(tokens)
+    }
+
+    /// Begins the session of someone who has just approved it. Returns its refresh token.
+    async fn sign_in(
+        &self,
+        store: &dyn Store,
+        family: &str,
+        who: &Principal,
+        client: &str,
+    ) -> Result<String, OAuthError> {
+        let expires_at = self.ambient.now().plus(self.refresh_token);
+        let token = self.begin_session(store, family, who, client, expires_at).await?;
+        let why = "a session of this name exists";
+        token.ok_or_else(|| crate::Error::internal("a new session", why).into())
     }
 
     async fn device(
@@ -105,8 +122,7 @@ impl Builtin {
         device_code: &str,
         client: Option<ClientCredentials>,
     ) -> Result<Tokens, OAuthError> {
-        let client =
-            client.ok_or_else(|| OAuthError::new("invalid_request", "`client_id` is missing"))?.id;
+        let client = client.ok_or_else(missing_client)?.id;
         let now = self.ambient.now();
         let asked = device::PendingGrant::find(store, device_code, &client).await?;
         if !self.device_polls.allow(asked.id(), now) {
@@ -114,7 +130,7 @@ impl Builtin {
         }
         let who = asked.redeem(store, now).await?;
         tracing::info!(subject = who.subject, client, "device signed in");
-        let refresh = self.signer.issue(&who, &client, self.refresh_token, Kind::Refresh)?;
+        let refresh = self.sign_in(store, &self.ambient.id(), &who, &client).await?;
         self.tokens(&who, &client, Some(refresh), &Map::new())
     }
 
@@ -131,6 +147,11 @@ impl Builtin {
             token_type: "Bearer",
             expires_in: self.access_token.as_secs(),
             refresh_token,
+            id_token: None,
         })
     }
+}
+
+fn missing_client() -> OAuthError {
+    OAuthError::new("invalid_request", "`client_id` is missing")
 }

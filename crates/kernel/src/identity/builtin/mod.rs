@@ -1,16 +1,21 @@
 //! The built-in issuer, for installations without another: one signing key, a discovery document,
-//! and the client-credentials, refresh-token and device grants.
+//! and the client-credentials, authorization-code, refresh-token and device grants.
 //!
-//! Its tokens are self-contained, so only pending device grants are stored. A
-//! refresh token cannot be revoked individually: a new signing key revokes all of them.
+//! Access tokens are self-contained. Refresh tokens are of a session in the store, which ends when
+//! the person signs out, when a token is used twice, and when it expires.
 
+mod account;
+mod authorize;
 mod clients;
+mod code;
 mod device;
 mod grants;
 mod key;
 mod oauth;
+mod once;
 mod page;
 mod routes;
+mod session;
 mod signer;
 #[cfg(test)]
 mod tests;

@@ -43,8 +43,16 @@ impl OAuthError {
 impl From<Error> for OAuthError {
     fn from(error: Error) -> OAuthError {
         match error.class() {
-            Class::Transient => OAuthError::new("temporarily_unavailable", "try again in a moment")
-                .with_status(StatusCode::SERVICE_UNAVAILABLE),
+            Class::Transient => {
+                let busy = matches!(error, Error::Busy { .. });
+                let why = if busy { error.to_string() } else { "try again in a moment".into() };
+                let status = if busy {
+                    StatusCode::TOO_MANY_REQUESTS
+                } else {
+                    StatusCode::SERVICE_UNAVAILABLE
+                };
+                OAuthError::new("temporarily_unavailable", why).with_status(status)
+            }
             Class::Terminal | Class::Conflict | Class::NotFound => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "an OAuth request failed");
@@ -89,6 +97,12 @@ impl Form {
         if !is_form {
             return Err(invalid("send a form: Content-Type: application/x-www-form-urlencoded"));
         }
+        Form::parse(body)
+    }
+
+    /// The fields of a form or a query.
+    pub fn parse(body: &[u8]) -> Result<Form, OAuthError> {
+        let invalid = |why: &str| OAuthError::new("invalid_request", why);
         if body.len() > FORM_BYTES_MAX {
             return Err(invalid("the form is too large"));
         }

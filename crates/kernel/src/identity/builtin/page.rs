@@ -1,4 +1,4 @@
-//! The page where a person approves a device. No scripts, no cookies: the person signs in with a
+//! The pages where a person approves a device or a program. No scripts, no cookies: the person signs in with a
 //! pasted token, so no other site can act for them.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
@@ -27,27 +27,52 @@ pub fn form(user_code: Option<&str>) -> Response {
     )
 }
 
+/// The form to let a program act for oneself. `fields` are the request's, and come back with it;
+/// `origin` is where the answer goes.
+pub fn authorize(client: &str, fields: &[(&str, &str)], origin: &str) -> Response {
+    let hidden: String = fields
+        .iter()
+        .map(|(name, value)| {
+            format!(r#"<input type="hidden" name="{name}" value="{}">"#, escape(value))
+        })
+        .collect();
+    let (client, shown) = (escape(client), escape(origin));
+    let body = format!(
+        r#"<p><b>{client}</b> asks to act for you. The answer goes to <b>{shown}</b>.</p>
+<form method="post">{hidden}
+<label>Your access token (<code>mainstay token</code>) <input name="token" type="password" autocomplete="off"></label>
+<button name="decision" value="approve">Approve</button> <button name="decision" value="deny">Deny</button>
+</form>"#
+    );
+    // Browsers apply `form-action` to the redirect that follows the form, too.
+    html_for(StatusCode::OK, &body, &format!("'self' {origin}"))
+}
+
 pub fn message(status: StatusCode, text: &str) -> Response {
     html(status, &format!("<p>{}</p>", escape(text)))
 }
 
 fn html(status: StatusCode, body: &str) -> Response {
+    html_for(status, body, "'self'")
+}
+
+fn html_for(status: StatusCode, body: &str, form_action: &str) -> Response {
     let page = format!(
         r#"<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Mainstay: device sign-in</title>
+<title>Mainstay: sign-in</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:3rem auto;padding:0 1rem}}label{{display:block;margin:1rem 0}}input{{display:block;width:100%;font:inherit;padding:.4rem}}button{{font:inherit;padding:.4rem 1rem}}</style>
-<h1>Device sign-in</h1>
+<h1>Sign-in</h1>
 {body}
 </html>"#
+    );
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; form-action {form_action}; frame-ancestors 'none'"
     );
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
         (REFERRER_POLICY, "no-referrer"),
-        (
-            CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
-        ),
+        (CONTENT_SECURITY_POLICY, policy.as_str()),
     ];
     (status, headers, page).into_response()
 }

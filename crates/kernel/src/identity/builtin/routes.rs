@@ -17,17 +17,19 @@ use utoipa_axum::routes;
 
 use super::grants::{GRANTS, Tokens};
 use super::oauth::{ClientCredentials, Form, OAuthError, private};
-use super::{Builtin, CLI_CLIENT, POLL_S, device, page};
+use super::{Builtin, CLI_CLIENT, POLL_S, account, authorize, device, page};
 use crate::http::{RequestContext, Routes};
-use crate::identity::Action;
+use crate::identity::attempts::network;
 use crate::identity::jwk::Jwk;
+use crate::identity::token::{self, Unverified};
+use crate::identity::{Action, Principal};
 use crate::{App, Error};
 
 /// The path prefix for clients that expect a Keycloak.
 const REALM: &str = "/auth/realms/mainstay";
 
 pub fn routes() -> Routes {
-    table().into_iter().fold(Routes::new(), |all, one| all.route(Action::Public, one))
+    table().into_iter().fold(account::routes(), |all, one| all.route(Action::Public, one))
 }
 
 pub fn table() -> Vec<UtoipaMethodRouter<App>> {
@@ -38,12 +40,14 @@ pub fn table() -> Vec<UtoipaMethodRouter<App>> {
         routes!(token),
         routes!(realm_token),
         routes!(realm_logout),
+        routes!(revoke),
+        routes!(authorize::authorize_page, authorize::authorize),
         routes!(device_authorization),
         routes!(device_page, device_decision),
     ]
 }
 
-fn builtin(app: &App) -> Result<&Builtin, OAuthError> {
+pub fn builtin(app: &App) -> Result<&Builtin, OAuthError> {
     let why = "this server issues no tokens; get one from an issuer that it trusts";
     let none = || OAuthError::new("invalid_request", why).with_status(StatusCode::NOT_FOUND);
     app.identity.builtin().ok_or_else(none)
@@ -54,7 +58,13 @@ fn builtin(app: &App) -> Result<&Builtin, OAuthError> {
     responses((status = 200, description = "What this issuer can do", body = Object)))]
 async fn discovery(State(app): State<App>) -> Result<Json<Value>, OAuthError> {
     let base = builtin(&app)?.signer().issuer();
-    Ok(Json(discovery_document(base, base, "/oauth/token")))
+    let mut document = discovery_document(base, base, "/oauth/token");
+    document["authorization_endpoint"] = format!("{base}/oauth/authorize").into();
+    document["response_types_supported"] = json!(["code"]);
+    document["response_modes_supported"] = json!(["query"]);
+    document["code_challenge_methods_supported"] = json!(["S256"]);
+    document["authorization_response_iss_parameter_supported"] = true.into();
+    Ok(Json(document))
 }
 
 /// OpenID Connect discovery, where Keycloak has it
@@ -72,6 +82,7 @@ fn discovery_document(issuer: &str, base: &str, token_path: &str) -> Value {
         "token_endpoint": format!("{base}{token_path}"),
         "device_authorization_endpoint": format!("{base}/oauth/device_authorization"),
         "jwks_uri": format!("{base}/oauth/jwks"),
+        "revocation_endpoint": format!("{base}/oauth/revoke"),
         "grant_types_supported": GRANTS,
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "id_token_signing_alg_values_supported": ["ES256"],
@@ -89,18 +100,26 @@ async fn keys(State(app): State<App>) -> Result<Json<Value>, OAuthError> {
     Ok(Json(json!({ "keys": [public] })))
 }
 
-/// Trade credentials, a refresh token or a device code for an access token
+/// Trade credentials, a code, a refresh token or a device code for an access token
 #[utoipa::path(post, path = "/oauth/token", tag = "oauth",
     request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
     responses((status = 200, body = Tokens), (status = 400, description = "RFC 6749, section 5.2")))]
 async fn token(
     State(app): State<App>,
+    context: RequestOrigin,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, OAuthError> {
+    let builtin = builtin(&app)?;
     let form = Form::read(&headers, &body)?;
-    let tokens = builtin(&app)?.grant(app.store.as_ref(), &headers, &form).await?;
-    Ok(private(StatusCode::OK, &tokens))
+    let (attempts, origin) = (&app.identity.attempts, origin(context));
+    attempts.begin(origin, app.ambient.now())?;
+    let granted = builtin.grant(app.store.as_ref(), &headers, &form).await;
+    let failed = |error: &OAuthError| ["invalid_client", "invalid_grant"].contains(&error.code);
+    if !granted.as_ref().is_err_and(failed) {
+        attempts.forgive(origin);
+    }
+    Ok(private(StatusCode::OK, &granted?))
 }
 
 /// As /oauth/token, where Keycloak has it
@@ -109,24 +128,69 @@ async fn token(
     responses((status = 200, body = Tokens), (status = 400, description = "RFC 6749, section 5.2")))]
 async fn realm_token(
     app: State<App>,
+    context: RequestOrigin,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, OAuthError> {
-    token(app, headers, body).await
+    token(app, context, headers, body).await
 }
 
-/// Sign out, where Keycloak has it: the client throws its tokens away
+/// Sign out, where Keycloak has it: ends the session of the refresh token
 #[utoipa::path(post, path = "/auth/realms/mainstay/protocol/openid-connect/logout", tag = "oauth",
     request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
     responses((status = 204), (status = 400, description = "RFC 6749, section 5.2")))]
 async fn realm_logout(
     State(app): State<App>,
+    context: RequestOrigin,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<StatusCode, OAuthError> {
+    let builtin = builtin(&app)?;
     let form = Form::read(&headers, &body)?;
-    builtin(&app)?.refreshed(form.need("refresh_token")?).await?;
+    let token = form.need("refresh_token")?;
+    let (attempts, origin) = (&app.identity.attempts, origin(context));
+    attempts.begin(origin, app.ambient.now())?;
+    let session = builtin.presented(token).await?;
+    attempts.forgive(origin);
+    builtin.end_session(app.store.as_ref(), session, "logout").await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Revoke a refresh token (RFC 7009): ends its session
+///
+/// Access tokens cannot be revoked; they expire.
+#[utoipa::path(post, path = "/oauth/revoke", tag = "oauth",
+    request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, description = "The token is not good any more, or never was"),
+        (status = 400, description = "RFC 7009, section 2.2.1")))]
+async fn revoke(
+    State(app): State<App>,
+    context: RequestOrigin,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, OAuthError> {
+    let builtin = builtin(&app)?;
+    let form = Form::read(&headers, &body)?;
+    let token = form.need("token")?;
+    let (attempts, origin) = (&app.identity.attempts, origin(context));
+    attempts.begin(origin, app.ambient.now())?;
+    if app.identity.authenticate(token).await.is_ok() {
+        let why = "an access token cannot be revoked; revoke the refresh token";
+        return Err(OAuthError::new("unsupported_token_type", why));
+    }
+    // A token that is not ours is not good here: RFC 7009 wants no error for it.
+    if let Ok(session) = builtin.presented(token).await {
+        attempts.forgive(origin);
+        builtin.end_session(app.store.as_ref(), session, "logout").await?;
+    }
+    Ok(private(StatusCode::OK, &json!({})))
+}
+
+/// The request's context; none in tests without a server.
+pub type RequestOrigin = Option<Extension<Arc<RequestContext>>>;
+
+pub fn origin(context: RequestOrigin) -> Option<IpAddr> {
+    context.and_then(|context| context.origin)
 }
 
 #[derive(Serialize, ToSchema)]
@@ -145,7 +209,7 @@ struct DeviceAuthorization {
     responses((status = 200, body = DeviceAuthorization), (status = 400, description = "RFC 8628")))]
 async fn device_authorization(
     State(app): State<App>,
-    context: Option<Extension<Arc<RequestContext>>>,
+    context: RequestOrigin,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, OAuthError> {
@@ -156,7 +220,7 @@ async fn device_authorization(
     if client.id != CLI_CLIENT {
         builtin.clients.sign_in(&client)?;
     }
-    let (now, origin) = (app.ambient.now(), context.map(|c| network(c.origin)));
+    let (now, origin) = (app.ambient.now(), origin(context).map(network));
     let each = |origin: String| builtin.device_starts_each.allow(&origin, now);
     if !origin.is_none_or(each) || !builtin.device_starts.allow("", now) {
         let why = "too many devices sign in at once; try again in a minute";
@@ -175,17 +239,6 @@ async fn device_authorization(
         interval: POLL_S,
     };
     Ok(private(StatusCode::OK, &answer))
-}
-
-/// Limits IPv6 clients by network: each has a whole one.
-fn network(address: Option<IpAddr>) -> String {
-    match address {
-        Some(IpAddr::V6(ip)) => {
-            ip.segments()[..4].iter().map(|part| format!("{part:x}:")).collect()
-        }
-        Some(IpAddr::V4(ip)) => ip.to_string(),
-        None => String::new(),
-    }
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -211,8 +264,13 @@ async fn device_page(
 #[utoipa::path(post, path = "/oauth/device", tag = "oauth",
     request_body(content = Object, content_type = "application/x-www-form-urlencoded"),
     responses((status = 200, description = "It was decided"), (status = 400, description = "RFC 6749, section 5.2")))]
-async fn device_decision(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
-    let decided = decide(&app, &headers, &body).await;
+async fn device_decision(
+    State(app): State<App>,
+    context: RequestOrigin,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let decided = decide(&app, &headers, &body, origin(context)).await;
     match (decided, page::is_wanted(&headers)) {
         (Ok((said, _)), true) => page::message(StatusCode::OK, &said),
         (Ok((_, body)), false) => private(StatusCode::OK, &body),
@@ -221,30 +279,49 @@ async fn device_decision(State(app): State<App>, headers: HeaderMap, body: Bytes
     }
 }
 
-async fn decide(
+/// The person whose access token came with the form, as a bearer token or in the field `token`. Their
+/// account is brought up to date.
+pub async fn person(
     app: &App,
     headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<(String, Value), OAuthError> {
+    form: &Form,
+    address: Option<IpAddr>,
+) -> Result<Arc<Principal>, OAuthError> {
     let builtin = builtin(app)?;
-    let form = Form::read(headers, body)?;
     let in_header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let in_header = in_header.and_then(|text| text.split_once(' ')).map(|(_, token)| token.trim());
     let bearer = match in_header {
         Some(token) => token,
         None => form.need("token")?,
     };
-    let who = app.identity.authenticate(bearer).await.map_err(|error| match error {
-        Error::Unauthenticated { message, .. } => {
-            OAuthError::new("invalid_token", message).with_status(StatusCode::UNAUTHORIZED)
-        }
-        other => other.into(),
-    })?;
-    if who.agent_of.is_some() {
-        return Err(OAuthError::new("access_denied", "an agent cannot approve devices"));
+    let who =
+        app.identity.authenticate_from(bearer, address).await.map_err(|error| match error {
+            Error::Unauthenticated { message, .. } => {
+                OAuthError::new("invalid_token", message).with_status(StatusCode::UNAUTHORIZED)
+            }
+            other => other.into(),
+        })?;
+    if who.agent_of.is_some() || !who.client.is_empty() {
+        let why = "a program cannot sign in for others; it gets its tokens with its own secret";
+        return Err(OAuthError::new("access_denied", why));
     }
-    let (person, now) = (format!("{} {}", who.issuer, who.subject), app.ambient.now());
-    if !builtin.device_decisions.allow(&person, now) {
+    let issued_at = Unverified::parse(bearer).map(|token| token::issued_at(&token.claims))?;
+    let ours = builtin.signer().issuer();
+    account::sign_in(app.store.as_ref(), &app.ambient, ours, &who, issued_at).await?;
+    Ok(who)
+}
+
+async fn decide(
+    app: &App,
+    headers: &HeaderMap,
+    body: &Bytes,
+    address: Option<IpAddr>,
+) -> Result<(String, Value), OAuthError> {
+    let builtin = builtin(app)?;
+    let form = Form::read(headers, body)?;
+    let who = person(app, headers, &form, address).await?;
+    let (name, now) = (format!("{} {}", who.issuer, who.subject), app.ambient.now());
+    if !builtin.device_decisions.allow(&name, now) {
         let error = OAuthError::new("slow_down", "too many codes tried; wait a minute");
         return Err(error.with_status(StatusCode::TOO_MANY_REQUESTS));
     }

@@ -3,15 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, Header};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::key::SigningKey;
 use crate::identity::Principal;
 use crate::identity::config::{ClaimNames, Config};
 use crate::identity::jwk::Jwk;
-use crate::{Ambient, Error, Result};
+use crate::{Ambient, Error, Result, Timestamp};
 
 /// The client that tokens of `mainstay token` and the device grant are for.
 pub const CLI_CLIENT: &str = "mainstay-cli";
@@ -21,8 +24,7 @@ pub const CLI_CLIENT: &str = "mainstay-cli";
 pub enum Kind {
     /// To call the API with.
     Access,
-    /// For getting access tokens at the token endpoint. Self-contained: usable
-    /// until it expires; only a new signing key revokes it earlier.
+    /// The first refresh token of a session, made without a server.
     Refresh,
 }
 
@@ -83,6 +85,64 @@ impl Signer {
         &self.key.public
     }
 
+    /// The refresh token of this number in a session. A JWT, because clients of Keycloaks read it.
+    pub(super) fn refresh_token(
+        &self,
+        session: &str,
+        number: i64,
+        who: &Principal,
+        client: &str,
+        expires_at: Timestamp,
+    ) -> Result<String> {
+        self.sign(&serde_json::json!({
+            "iss": self.issuer,
+            "sub": who.subject,
+            "azp": client,
+            "typ": "Refresh",
+            "iat": self.ambient.now().seconds(),
+            "exp": expires_at.seconds(),
+            "jti": self.ambient.id(),
+            "sid": session,
+            "num": number,
+        }))
+    }
+
+    /// An OpenID Connect ID token: says to `client` who signed in, and is not for calling the API.
+    pub(super) fn id_token(
+        &self,
+        who: &Principal,
+        client: &str,
+        lifetime: Duration,
+        nonce: Option<&str>,
+        signed_in_at: Timestamp,
+        access_token: &str,
+    ) -> Result<String> {
+        let now = self.ambient.now();
+        let mut claims = serde_json::json!({
+            "iss": self.issuer,
+            "sub": who.subject,
+            "aud": client,
+            "azp": client,
+            "typ": "ID",
+            "iat": now.seconds(),
+            "exp": now.plus(lifetime).seconds(),
+            "auth_time": signed_in_at.seconds(),
+            "jti": self.ambient.id(),
+            "at_hash": URL_SAFE_NO_PAD.encode(&Sha256::digest(access_token)[..16]),
+            "preferred_username": who.subject,
+        });
+        if let Some(nonce) = nonce {
+            claims["nonce"] = nonce.into();
+        }
+        self.sign(&claims)
+    }
+
+    fn sign(&self, claims: &Value) -> Result<String> {
+        let header = Header { kid: Some(self.key.kid.clone()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, claims, &self.key.encoding)
+            .map_err(|e| Error::internal("signing a token", e))
+    }
+
     /// A token for `who`, whose `issuer` is ignored. `client` is the program it is for.
     pub fn issue(
         &self,
@@ -135,8 +195,6 @@ impl Signer {
                 claims.entry(name).or_insert_with(|| value.clone());
             }
         }
-        let header = Header { kid: Some(self.key.kid.clone()), ..Header::new(Algorithm::ES256) };
-        jsonwebtoken::encode(&header, &claims, &self.key.encoding)
-            .map_err(|e| Error::internal("signing a token", e))
+        self.sign(&claims)
     }
 }

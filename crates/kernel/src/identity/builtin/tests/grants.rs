@@ -105,48 +105,6 @@ async fn a_client_that_a_domain_keeps_signs_in_and_its_tokens_say_what_it_says()
 }
 
 #[tokio::test]
-async fn an_offline_token_is_traded_for_access_tokens_until_it_expires() {
-    let server = Server::start();
-    let offline = server.alice(Kind::Refresh);
-    assert!(server.app.identity.authenticate(&offline).await.is_err(), "not for calling");
-    let fields = [
-        ("grant_type", "refresh_token"),
-        ("refresh_token", offline.as_str()),
-        ("client_id", "any"),
-    ];
-    for path in ["/oauth/token", "/auth/realms/mainstay/protocol/openid-connect/token"] {
-        let (status, tokens) = server.post(path, &fields).await;
-        assert_eq!(status, 200, "{tokens}");
-        assert_eq!(tokens["refresh_token"], offline.as_str());
-        let who = server.who(&tokens).await;
-        assert_eq!(
-            (who.subject.as_str(), who.org.as_str(), who.org_admin),
-            ("alice", "acme", true)
-        );
-        assert!(who.roles.contains("admin-write"));
-    }
-    let named = [fields[0], fields[1], ("client_id", "ci")];
-    assert_eq!(server.token_error(&named).await.1, "invalid_client", "it has a secret");
-    server.pass_s(660);
-    assert_eq!(server.token_error(&fields).await, (400, "invalid_grant".into()));
-}
-
-#[tokio::test]
-async fn signing_out_takes_a_refresh_token_of_ours() {
-    let server = Server::start();
-    let path = "/auth/realms/mainstay/protocol/openid-connect/logout";
-    let status = async |token: &str| {
-        let fields = [("client_id", "any"), ("refresh_token", token)];
-        server.post_with(path, &fields, &[]).await.0
-    };
-    assert_eq!(status(&server.alice(Kind::Refresh)).await, 204);
-    let stranger = Server::with(Config::default(), 2).alice(Kind::Refresh);
-    for other in [stranger.as_str(), &server.alice(Kind::Access), "x", ""] {
-        assert_eq!(status(other).await, 400);
-    }
-}
-
-#[tokio::test]
 async fn only_our_own_refresh_tokens_are_traded() {
     let server = Server::start();
     let stranger = Server::with(Config::default(), 2).alice(Kind::Refresh);

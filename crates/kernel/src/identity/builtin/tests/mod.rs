@@ -1,8 +1,9 @@
-//! The issuer's routes from end to end, without a network, over a store in memory.
+//! The issuer's routes from end to end, without a network.
 
+mod code;
 mod device;
 mod grants;
-mod memory;
+mod session;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,13 +19,14 @@ use crate::Timestamp;
 use crate::app::{App, AppState};
 use crate::identity::{Client, Identity, Principal};
 use crate::outbound::Outbound;
-use memory::Memory;
+use crate::store::Store as _;
+use crate::store::sqlite::Sqlite;
 
 /// A server without a network.
 struct Server {
     app: App,
     router: Router,
-    store: Arc<Memory>,
+    store: Arc<Sqlite>,
     clock: Arc<AtomicI64>,
     data_dir: tempfile::TempDir,
 }
@@ -61,7 +63,8 @@ impl Server {
         let public_url = format!("{URL}/");
         let identity =
             Identity::start(config, data_dir.path(), &public_url, ambient.clone(), &outbound);
-        let store = Arc::new(Memory::default());
+        let file = data_dir.path().join("mainstay.db");
+        let store = Arc::new(Sqlite::open(&file, crate::store::uncounted()).unwrap());
         let app = App::new(AppState {
             store: store.clone(),
             blobs: crate::blob::Blobs::new(&[7; 32], ambient.clone()),
@@ -80,6 +83,12 @@ impl Server {
 
     fn pass_s(&self, seconds: i64) {
         self.clock.fetch_add(seconds * 1000, Ordering::SeqCst);
+    }
+
+    /// Who did what, in order.
+    async fn audit(&self) -> Vec<String> {
+        let entries = self.store.audit(&Default::default(), 100).await.unwrap();
+        entries.iter().map(|e| format!("{} {}", e.entry.actor, e.entry.action)).collect()
     }
 
     async fn send(&self, request: Request<Body>) -> (StatusCode, HeaderMap, String) {

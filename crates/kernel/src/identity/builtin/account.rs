@@ -1,0 +1,166 @@
+//! Accounts: what a person who signed in may do now. Kept as objects, so that a role that was taken
+//! away ends at the next refresh and not when the refresh token expires.
+
+use std::collections::BTreeSet;
+
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::oauth::OAuthError;
+use crate::change::{EventDraft, Write};
+use crate::http::{Body, Caller, Context, Routes};
+use crate::identity::{Action, Principal};
+use crate::store::edit;
+use crate::{Ambient, App, Change, Error, Json, Key, Object, Result, Store, Timestamp};
+
+const KIND: &str = "account";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+struct Account {
+    subject: String,
+    /// Empty for the built-in issuer, whose name may change.
+    issuer: String,
+    org: String,
+    org_admin: bool,
+    roles: BTreeSet<String>,
+    /// Nobody signs in to it, and its sessions end at their next refresh.
+    disabled: bool,
+    /// When an admin last changed it. Tokens from before widen nothing.
+    changed_at: Timestamp,
+}
+
+fn key(issuer: &str, subject: &str) -> Key {
+    let hash = format!("{:x}", Sha256::digest(format!("{issuer}\n{subject}")));
+    Key::new(KIND, &hash[..32])
+}
+
+/// An issuer, as accounts name it.
+fn issuer_name<'a>(who: &'a Principal, ours: &str) -> &'a str {
+    if who.issuer == ours { "" } else { &who.issuer }
+}
+
+fn live(object: Option<&Object>) -> Result<Option<Account>> {
+    object.filter(|object| object.deleted_at.is_none()).map(|o| o.spec.parse()).transpose()
+}
+
+fn write(there: Option<&Object>, key: &Key, account: &Account, now: Timestamp) -> Change {
+    // No organisation and no owner: only admins see accounts.
+    let create = || Object::new(key.clone(), "", "", &account.subject, "active", now);
+    let mut object = there.cloned().unwrap_or_else(create);
+    object.phase = if account.disabled { "disabled" } else { "active" }.into();
+    object.spec = Json::encode(account);
+    object.generation += i64::from(there.is_some());
+    object.observed = object.generation;
+    let event =
+        EventDraft::for_object(&object, if there.is_some() { "changed" } else { "created" });
+    let write = if there.is_some() { Write::Update(object) } else { Write::Create(object) };
+    Change { write: Some(write), event: Some(event), ..Change::default() }
+}
+
+/// Notes what the token of a person who signs in allows. `issued_at` is the token's.
+pub async fn sign_in(
+    store: &dyn Store,
+    ambient: &Ambient,
+    ours: &str,
+    who: &Principal,
+    issued_at: Timestamp,
+) -> Result<(), OAuthError> {
+    let issuer = issuer_name(who, ours);
+    let key = key(issuer, &who.subject);
+    let disabled = edit(store, ambient, &key, |there, now| {
+        let before = live(there)?;
+        if before.as_ref().is_some_and(|account| account.disabled) {
+            return Ok((None, true));
+        }
+        let mut account = before.clone().unwrap_or_else(|| Account {
+            subject: who.subject.clone(),
+            issuer: issuer.to_owned(),
+            org: who.org.clone(),
+            org_admin: false,
+            roles: BTreeSet::new(),
+            disabled: false,
+            changed_at: Timestamp::default(),
+        });
+        if issued_at >= account.changed_at {
+            if issuer.is_empty() {
+                // The holder of the signing key chooses the roles of each token: one with fewer
+                // must not take any from the person's other sessions.
+                account.roles.extend(who.roles.iter().cloned());
+                account.org_admin |= who.org_admin;
+            } else {
+                account.roles = who.roles.clone();
+                account.org_admin = who.org_admin;
+            }
+            account.org = who.org.clone();
+        }
+        let changed = before.as_ref() != Some(&account);
+        Ok((changed.then(|| write(there, &key, &account, now)), false))
+    });
+    if disabled.await? {
+        return Err(OAuthError::new("access_denied", "the account is disabled"));
+    }
+    Ok(())
+}
+
+/// What `granted` is worth now; `None` if the account is disabled or gone.
+pub async fn current(
+    store: &dyn Store,
+    ours: &str,
+    granted: &Principal,
+) -> Result<Option<Principal>> {
+    let object = store.object(&key(issuer_name(granted, ours), &granted.subject)).await?;
+    let account = live(object.as_deref())?.filter(|account| !account.disabled);
+    Ok(account.map(|account| Principal {
+        roles: granted.roles.intersection(&account.roles).cloned().collect(),
+        org_admin: granted.org_admin && account.org_admin,
+        ..granted.clone()
+    }))
+}
+
+pub fn routes() -> Routes {
+    Routes::new().route(Action::AdminFull, routes!(change_account))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AccountPatch {
+    /// All roles that its sessions may have.
+    roles: Option<BTreeSet<String>>,
+    org_admin: Option<bool>,
+    disabled: Option<bool>,
+}
+
+/// Change what an account may do
+///
+/// Its sessions have it from their next refresh on; access tokens that were issued before keep their
+/// roles until they expire. `GET /api/v1/objects?kind=account` lists the accounts.
+#[utoipa::path(patch, path = "/api/v1/accounts/{id}", tag = "oauth", params(("id" = String, Path)),
+    request_body = AccountPatch, responses((status = 200, body = Account)))]
+async fn change_account(
+    State(app): State<App>,
+    Context(context): Context,
+    Caller(who): Caller,
+    Path(id): Path<String>,
+    Body { value: patch, .. }: Body<AccountPatch>,
+) -> Result<axum::Json<Account>> {
+    let key = Key::parse(&format!("{KIND}/{id}"))?;
+    let changed = edit(app.store.as_ref(), &app.ambient, &key, |there, now| {
+        let before = live(there)?.ok_or_else(|| Error::NotFound(key.to_string()))?;
+        let lower = |roles: &BTreeSet<String>| roles.iter().map(|r| r.to_lowercase()).collect();
+        let after = Account {
+            roles: patch.roles.as_ref().map_or_else(|| before.roles.clone(), lower),
+            org_admin: patch.org_admin.unwrap_or(before.org_admin),
+            disabled: patch.disabled.unwrap_or(before.disabled),
+            changed_at: now,
+            ..before.clone()
+        };
+        let mut audit = context.audit(&who, "account.change", key.as_str(), "");
+        (audit.before, audit.after) = (Json::encode(&before), Json::encode(&after));
+        let change = Change { audit: Some(audit), ..write(there, &key, &after, now) };
+        Ok((Some(change), after))
+    });
+    Ok(axum::Json(changed.await?))
+}
