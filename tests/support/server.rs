@@ -55,11 +55,11 @@ impl Plan {
         let dir = self.dir.join(name);
         std::fs::create_dir_all(&dir).expect("a directory");
         let twin = Plan { dir, ..self.elsewhere() };
-        twin.set("http.public_url", self.url()).set("identity.signing_key_file", self.key_file())
-    }
-
-    fn key_file(&self) -> String {
-        self.data().join("issuer-key.pem").display().to_string()
+        let key = |name: &str| self.data().join(name).display().to_string();
+        twin.set("http.public_url", self.url())
+            .set("identity.signing_key_file", key("issuer-key.pem"))
+            .set("fleet.key_file", key("fleet-key"))
+            .set("key_file", key("installation-key"))
     }
 
     pub fn data(&self) -> PathBuf {

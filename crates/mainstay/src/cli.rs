@@ -51,11 +51,15 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     Server(ConfigArgs),
     /// Migrate the database to this version's tables
     Migrate(verb::migrate::Migrate),
+    /// Copy the store and the keys into a directory, while the server runs
+    Backup(verb::backup::Backup),
+    /// Restore what `backup` wrote into an empty data directory or database
+    Restore(verb::backup::Restore),
     /// Make a token with the signing key in the data directory
     Token(verb::token::Token),
     /// Sign in to a server and remember it
     Login(verb::login::Login),
-    /// Remove a server and its tokens from the contexts
+    /// End the session, and remove the server and its tokens from the contexts
     Logout(verb::login::Logout),
     /// Show the known servers, or switch to another
     Context(verb::login::ContextVerb),
@@ -124,9 +128,11 @@ impl Cli {
         match self.verb {
             Verb::Server(args) => many_threads(server::run(args.load()?, domains)),
             Verb::Migrate(verb) => many_threads(verb.run()),
+            Verb::Backup(verb) => many_threads(verb.run()),
+            Verb::Restore(verb) => many_threads(verb.run()),
             Verb::Token(verb) => verb.run(),
             Verb::Login(verb) => one_thread(verb.run()),
-            Verb::Logout(verb) => verb.run(),
+            Verb::Logout(verb) => one_thread(verb.run()),
             Verb::Context(verb) => verb.run(),
             Verb::Config(verb) => verb.run(),
             Verb::Kafka(verb) => one_thread(verb.run("kafka")),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kernel::Ambient;
 use kernel::identity::Principal;
-use kernel::identity::builtin::{CLI_CLIENT, Kind, Signer};
+use kernel::identity::builtin::{CLI_CLIENT, KEY_FILE, Kind, Signer};
+use kernel::installation::KeyFile;
 use serde::{Deserialize, Serialize};
 
 use crate::client::context::Context;
@@ -20,10 +21,41 @@ const ADDRESS_FILE: &str = "address";
 
 /// Creates the directory, for its owner alone.
 pub fn make_data_dir(dir: &Path) -> Result<()> {
+    check_data_dir(dir)?;
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     let made = builder.recursive(true).create(dir);
     made.map_err(|e| Error::file(format!("data_dir: {} cannot be made", dir.display()), e))
+}
+
+/// Refuses a directory that cannot be meant, or that a restore did not finish.
+pub fn check_data_dir(dir: &Path) -> Result<()> {
+    if dir.starts_with("~") {
+        let why = "HOME is not set, so there is no directory `~`; say where the data is with --data-dir DIR";
+        return Err(kernel::Error::invalid("data_dir", why).into());
+    }
+    Ok(kernel::installation::check_data_dir(dir)?)
+}
+
+/// The key that sealed data is encrypted with.
+pub fn installation_key_file(config: &Config) -> PathBuf {
+    config.key_file.clone().unwrap_or_else(|| config.data_dir.join(INSTALLATION_KEY))
+}
+
+const INSTALLATION_KEY: &str = "installation-key";
+
+/// The keys that this configuration uses: tokens are signed with one, secrets derived from another,
+/// and data sealed with the third.
+pub fn key_files(config: &Config) -> Vec<KeyFile> {
+    let file = |configured: &Option<PathBuf>, name, setting| KeyFile {
+        name,
+        path: configured.clone().unwrap_or_else(|| config.data_dir.join(name)),
+        setting,
+    };
+    let issuer = || file(&config.identity.signing_key_file, KEY_FILE, "identity.signing_key_file");
+    let fleet = file(&config.fleet.key_file, "fleet-key", "fleet.key_file");
+    let sealing = file(&config.key_file, INSTALLATION_KEY, "key_file");
+    config.identity.builtin().then(issuer).into_iter().chain([fleet, sealing]).collect()
 }
 
 /// The server's URL for clients. Also the name of its issuer.

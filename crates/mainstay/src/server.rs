@@ -11,7 +11,7 @@ use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
-use kernel::{Ambient, App, AppState, Domain, Store};
+use kernel::{Ambient, App, AppState, Domain, Store, installation};
 
 use streams::reporting::api::StreamsDomain;
 use tokio::net::TcpListener;
@@ -56,6 +56,8 @@ async fn compose(
     let ambient = Ambient::system();
     let metrics = Arc::new(Metrics::new());
     let store = open_store(config, observe_commits(&metrics)).await?;
+    let keys = local::key_files(config);
+    installation::check_keys(store.as_ref(), &keys).await?;
     let outbound =
         Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
     let listener = bind(config.listen)?;
@@ -67,13 +69,24 @@ async fn compose(
         ambient.clone(),
         &outbound,
     )?;
-    let blobs = Blobs::open(&config.data_dir.join("installation-key"), ambient.clone())?;
-    let app = App::new(AppState { store, ambient, identity, outbound, metrics, blobs, url });
+    let blobs = Blobs::open(&local::installation_key_file(config), ambient.clone())?;
+    let app = App::new(AppState {
+        store: store.clone(),
+        ambient,
+        identity,
+        outbound,
+        metrics,
+        blobs,
+        url,
+    });
     let tasks = TaskTracker::new();
     let served = work_and_serve(config, app, domains, listener, &tasks, &stop).await;
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+    if let Err(error) = store.close().await {
+        say(&format!("closing the store failed, nothing is lost: {error}"));
+    }
     served
 }
 
@@ -87,6 +100,7 @@ async fn work_and_serve(
     stop: &CancellationToken,
 ) -> Result<()> {
     let (mut routes, mut workers) = (identity::routes(), Workers::new());
+    identity::kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
     for domain in domains {
         domain.kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
         match stop.run_until_cancelled(domain.start(&app, tasks, stop)).await {
@@ -98,10 +112,17 @@ async fn work_and_serve(
             None => return Ok(()),
         }
     }
+    // All keys are there by now: those that were missing have been created.
+    let keys = local::key_files(config);
+    installation::record_keys(app.store.as_ref(), &app.ambient, &keys).await?;
     routes.register_commands(&app)?;
     start_driver(config, &app, workers, tasks, stop);
     let (keys, keys_stop) = (app.clone(), stop.clone());
     tasks.spawn(async move { keys.identity.keep_keys_fresh(keys_stop).await });
+    let (sessions, name, sessions_stop) = (app.clone(), app.ambient.id(), stop.clone());
+    tasks.spawn(async move {
+        sessions.identity.keep_sessions(sessions.store.as_ref(), &name, sessions_stop).await;
+    });
 
     local::write_address(config, &app.url)?;
     app.metrics.set_started();

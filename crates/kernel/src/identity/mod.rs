@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::kind::{KindInfo, Presenter};
 use crate::outbound::Outbound;
 use crate::{Ambient, Error, Result, Store};
 use attempts::Attempts;
@@ -41,6 +42,16 @@ use claims::ClaimMapper;
 use issuer::Issuer;
 use keys::Keys;
 use token::{TOKEN_BYTES_MAX, Unverified, refused};
+
+/// The kinds that the kernel keeps for itself. For admins.
+pub fn kinds() -> Vec<KindInfo> {
+    let hidden = |name: &str, plural: &str| KindInfo::new(name, plural, Presenter::Hidden);
+    vec![
+        hidden("session", "sessions"),
+        hidden("account", "accounts"),
+        hidden("installation", "installations"),
+    ]
+}
 
 const SESSIONS_EVERY: Duration = Duration::from_secs(3600);
 

@@ -25,6 +25,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where it keeps its data, and its signing key.
     pub data_dir: PathBuf,
+    /// The key that sealed data is encrypted with; replicas must share it. Default: `installation-key`
+    /// in the data directory, created on first start.
+    pub key_file: Option<PathBuf>,
     /// Empty: SQLite in the data directory.
     pub database: Database,
     pub driver: kernel::driver::Config,
@@ -45,6 +48,7 @@ impl Default for Config {
         Config {
             listen: LISTEN_DEFAULT,
             data_dir: "~/.local/share/mainstay".into(),
+            key_file: None,
             database: Database::default(),
             driver: Default::default(),
             retention: Default::default(),

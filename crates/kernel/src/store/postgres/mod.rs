@@ -1,6 +1,7 @@
 //! The shared store: any number of replicas on one PostgreSQL. Everything is read and written in
 //! sets; each replica combines the requests of its callers into batches.
 
+pub(crate) mod backup;
 mod claim;
 mod commit;
 mod connect;

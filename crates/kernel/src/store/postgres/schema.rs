@@ -1,7 +1,7 @@
 //! The tables and their migrations. Forward only; several replicas may
 //! start at once.
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use super::failed;
 use crate::{Error, Result};
@@ -18,6 +18,37 @@ const SERVER_OLDEST: i32 = 150_000;
 /// An arbitrary number that all replicas share.
 const LOCK: i64 = 0x6d61_696e_7374_6179;
 
+// Suppresses the notice that the table exists.
+const META: &str = "SET LOCAL client_min_messages = warning;
+     CREATE TABLE IF NOT EXISTS meta (
+         id         integer PRIMARY KEY CHECK (id = 1),
+         version    bigint  NOT NULL,
+         event_seq  bigint  NOT NULL,
+         audit_seq  bigint  NOT NULL,
+         audit_hash text    NOT NULL
+     ) WITH (fillfactor = 10);
+     INSERT INTO meta VALUES (1, 0, 0, 0, repeat('0', 64)) ON CONFLICT DO NOTHING;";
+
+/// Excludes others that create or migrate the tables.
+pub async fn lock(transaction: &Transaction<'_>) -> Result<()> {
+    let locked = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await;
+    locked.map(|_| ()).map_err(failed)
+}
+
+/// Creates the tables of this version in an empty database.
+pub async fn create(transaction: &Transaction<'_>, version: i64) -> Result<()> {
+    let steps = usize::try_from(version).ok().and_then(|version| STEPS.get(..version));
+    let steps = steps.ok_or_else(|| {
+        Error::Conflict(format!(
+            "the backup has version {version} of the tables, this binary knows versions up to {VERSION}: use a newer binary"
+        ))
+    })?;
+    for step in std::iter::once(&META).chain(steps) {
+        transaction.batch_execute(step).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
 pub async fn migrate(client: &mut Client) -> Result<()> {
     let server: String =
         client.query_one("SHOW server_version_num", &[]).await.map_err(failed)?.get(0);
@@ -27,22 +58,8 @@ pub async fn migrate(client: &mut Client) -> Result<()> {
         )));
     }
     let transaction = client.transaction().await.map_err(failed)?;
-    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(failed)?;
-    transaction
-        .batch_execute(
-            // Suppresses the notice that the table exists.
-            "SET LOCAL client_min_messages = warning;
-             CREATE TABLE IF NOT EXISTS meta (
-                 id         integer PRIMARY KEY CHECK (id = 1),
-                 version    bigint  NOT NULL,
-                 event_seq  bigint  NOT NULL,
-                 audit_seq  bigint  NOT NULL,
-                 audit_hash text    NOT NULL
-             ) WITH (fillfactor = 10);
-             INSERT INTO meta VALUES (1, 0, 0, 0, repeat('0', 64)) ON CONFLICT DO NOTHING;",
-        )
-        .await
-        .map_err(failed)?;
+    lock(&transaction).await?;
+    transaction.batch_execute(META).await.map_err(failed)?;
     let found: i64 =
         transaction.query_one("SELECT version FROM meta", &[]).await.map_err(failed)?.get(0);
     if found > VERSION {

@@ -1,5 +1,6 @@
 //! The embedded store: one file, one writer thread with group commit, concurrent readers.
 
+pub(crate) mod backup;
 mod cache;
 mod checkpoint;
 mod claim;
