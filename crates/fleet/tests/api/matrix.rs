@@ -379,3 +379,21 @@ async fn without_a_token_every_route_of_the_domain_that_is_not_public_answers_40
         }
     }
 }
+
+/// The action that a route of the fleet's own API declares is all that decides about admins.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_is_denied_exactly_what_the_declared_action_denies() {
+    let stage = Stage::new().await;
+    let rules = stage.domain.routes().rules().into_iter();
+    let own = rules.filter(|rule| rule.path.starts_with("/api/v1/fleet/"));
+    let admins = [Action::AdminRead, Action::AdminWrite, Action::AdminFull];
+    let own: Vec<Rule> = own.filter(|rule| admins.contains(&rule.action)).collect();
+    assert!(own.len() >= 6, "{own:?}");
+    for rule in own {
+        for who in ["admin-read", "admin-write", "admin-full"] {
+            let answer = stage.call(who, &rule.method, &rule.path, &Value::Null).await;
+            let denied = answer.status == 403;
+            assert_eq!(denied, !rule.action.allows(&principal(who)), "{who}: {rule:?}");
+        }
+    }
+}
