@@ -3,13 +3,12 @@
 
 use axum::Json as Body;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use kernel::change::AuditDraft;
-use kernel::http::Routes;
+use axum::response::Response;
+use kernel::http::{Body as Sent, Routes, respond_to_command};
 use kernel::identity::Action;
 use kernel::queue::QueueRow;
 use kernel::store::WorkFilter;
-use kernel::{App, Error, Key, Result, Timestamp};
+use kernel::{App, Error, Json, Key, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -18,12 +17,12 @@ use utoipa_axum::routes;
 use crate::Fleet;
 use crate::api::access::FleetRequest;
 use crate::commands::catalogue_reload;
-use crate::commands::cluster_spec::edit_spec;
+use crate::commands::cluster::{ClusterChange, ClusterCommand, NewCluster, Verb};
 use crate::model::catalogue_load::Load;
-use crate::model::cluster::{self, Cluster, Provider, Spec, Status};
+use crate::model::cluster::{self, Cluster, Spec, Status};
 use crate::model::instance::Phase;
 use crate::model::kind::Summary;
-use crate::store::{access, clusters};
+use crate::store::access;
 
 pub fn routes() -> Routes {
     Routes::new()
@@ -185,88 +184,11 @@ async fn clusters(State(app): State<App>) -> Result<Body<Vec<ClusterView>>> {
     Ok(Body(fleet.index.clusters().iter().map(|cluster| cluster_view(&fleet, cluster)).collect()))
 }
 
-/// A data plane to register.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewCluster {
-    id: String,
-    #[serde(default)]
-    name: String,
-    /// `agent` (an agent will report), `standalone` (a kubeconfig context) or `terraform`.
-    #[serde(default)]
-    #[schema(value_type = String)]
-    provider: Option<Provider>,
-    #[serde(default)]
-    cloud_provider: String,
-    #[serde(default)]
-    region: String,
-    #[serde(default)]
-    dns_name: String,
-    #[serde(default)]
-    external_id: String,
-    /// Units that it may hold; none: as many as its agent says.
-    limit: Option<i64>,
-    #[serde(default)]
-    kinds: Vec<String>,
-    #[serde(default)]
-    instance_types: Vec<String>,
-}
-
 /// Registers a data plane. Its agent's parameters are under `…/parameters`.
 #[utoipa::path(post, path = "/api/v1/fleet/clusters", tag = "fleet", request_body = NewCluster,
     responses((status = 202, body = ClusterView)))]
-async fn register(
-    FleetRequest { fleet, context, who, .. }: FleetRequest,
-    body: kernel::http::Body<NewCluster>,
-) -> Result<(StatusCode, Body<ClusterView>)> {
-    let new = body.value;
-    Key::parse(&format!("{}/{}", cluster::KIND, new.id))
-        .map_err(|_| Error::invalid("id", "must be letters, digits and '-'"))?;
-    check_limit(new.limit)?;
-    let now = fleet.ambient.now();
-    let cluster = clusters::NewCluster {
-        id: &new.id,
-        owner: &who.subject,
-        name: if new.name.is_empty() { &new.id } else { &new.name },
-        spec: Spec {
-            provider: new.provider.unwrap_or(Provider::Agent),
-            cloud_provider: new.cloud_provider,
-            region: new.region,
-            multi_az: true,
-            schedulable: true,
-            limit: new.limit,
-            kinds: new.kinds,
-            instance_types: new.instance_types,
-            dns_name: new.dns_name,
-            external_id: new.external_id,
-            ..Spec::default()
-        },
-        ..Default::default()
-    };
-    let (object, mut change) = cluster.register(None, now);
-    let audit = context.audit(&who, "cluster.create", object.key.as_str(), "");
-    change.audit = Some(AuditDraft { after: object.spec.clone(), ..audit });
-    fleet.commit(change, now).await?;
-    let view = cluster_view(&fleet, &Cluster::from_object(&object)?);
-    Ok((StatusCode::ACCEPTED, Body(view)))
-}
-
-fn check_limit(limit: Option<i64>) -> Result<()> {
-    match limit {
-        Some(..0) => Err(Error::invalid("limit", "must not be negative")),
-        _ => Ok(()),
-    }
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ClusterChange {
-    /// Whether it takes new instances.
-    schedulable: Option<bool>,
-    limit: Option<i64>,
-    /// Gives its agent a new secret.
-    #[serde(default)]
-    rotate: bool,
+async fn register(request: FleetRequest, body: Sent<Json>) -> Result<Response> {
+    execute(&request, Verb::Create, None, body.value).await
 }
 
 /// Changes a data plane.
@@ -276,23 +198,9 @@ struct ClusterChange {
 async fn change(
     request: FleetRequest,
     Path(id): Path<String>,
-    body: kernel::http::Body<ClusterChange>,
-) -> Result<Body<ClusterView>> {
-    let (patch, fleet) = (body.value, &request.fleet);
-    check_limit(patch.limit)?;
-    fleet.index.catch_up().await?;
-    // Units are counted elsewhere without a limit, so existing ones would not be counted.
-    let unlimited = fleet.index.cluster(&id).is_some_and(|cluster| cluster.spec.limit.is_none());
-    if patch.limit.is_some() && unlimited && !fleet.index.on_cluster(&id).is_empty() {
-        let why = "can be added only while nothing is on the cluster; lower what its agent offers";
-        return Err(Error::invalid("limit", why));
-    }
-    edit(&request, &id, "cluster.update", |spec| {
-        spec.schedulable = patch.schedulable.unwrap_or(spec.schedulable);
-        spec.limit = patch.limit.or(spec.limit);
-        spec.rotation += i64::from(patch.rotate);
-    })
-    .await
+    body: Sent<Json>,
+) -> Result<Response> {
+    execute(&request, Verb::Update, Some(&id), body.value).await
 }
 
 /// How a data plane is deleted.
@@ -310,33 +218,28 @@ async fn remove(
     request: FleetRequest,
     Path(id): Path<String>,
     Query(params): Query<DeleteParams>,
-) -> Result<Body<ClusterView>> {
-    edit(&request, &id, "cluster.delete", |spec| {
-        spec.deleting = true;
-        spec.force |= params.force;
-        spec.schedulable = false;
-    })
-    .await
+) -> Result<Response> {
+    let body = Json::encode(&json!({ "force": params.force }));
+    execute(&request, Verb::Delete, Some(&id), body).await
 }
 
-async fn edit(
-    FleetRequest { fleet, context, who, .. }: &FleetRequest,
-    id: &str,
-    action: &str,
-    change: impl Fn(&mut Spec),
-) -> Result<Body<ClusterView>> {
-    let key = Key::parse(&format!("{}/{id}", cluster::KIND))?;
-    let audit = context.audit(who, action, key.as_str(), "");
-    let cluster = edit_spec(fleet, id, "updated", Some(audit), |spec| {
-        change(spec);
-        true
-    })
-    .await?;
+/// Carries out a command about a cluster, and responds with the cluster after it.
+async fn execute(
+    FleetRequest { fleet, sender, .. }: &FleetRequest,
+    verb: Verb,
+    id: Option<&str>,
+    body: Json,
+) -> Result<Response> {
+    let key = |id: &str| Key::parse(&format!("{}/{id}", cluster::KIND));
+    let command = ClusterCommand { fleet: fleet.clone(), verb };
+    let mut answer = sender.execute(&command, id.map(key).transpose()?, body).await?;
     // A request that follows the response must find the index up to date.
     if let Err(error) = fleet.index.catch_up().await {
         tracing::warn!(%error, "the index did not catch up after a cluster was changed");
     }
-    Ok(Body(cluster_view(fleet, &cluster)))
+    let cluster = Cluster::from_object(&answer.reply.body.parse()?)?;
+    answer.reply.body = Json::encode(&cluster_view(fleet, &cluster));
+    Ok(respond_to_command(answer))
 }
 
 /// What a data plane's agent is started with. Holds its secret.

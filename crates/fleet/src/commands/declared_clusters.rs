@@ -140,5 +140,5 @@ async fn remove_undeclared(fleet: &Fleet, cluster: &Cluster) -> Result<()> {
         spec.schedulable = false;
         !std::mem::replace(&mut spec.deleting, true)
     };
-    edit_spec(fleet, &cluster.id, "deleting", None, delete).await.map(drop)
+    edit_spec(fleet, &cluster.id, "deleting", delete).await
 }

@@ -4,6 +4,7 @@
 pub mod account;
 pub mod agent_report;
 pub mod catalogue_reload;
+pub mod cluster;
 pub mod cluster_spec;
 pub mod declared_clusters;
 pub mod instance;

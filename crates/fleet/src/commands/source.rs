@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kernel::command::{AnyCommand, CommandSource};
 
-use super::account::{AccountCommand, Verb};
+use super::account::{self, AccountCommand};
+use super::cluster::{self, ClusterCommand};
 use super::instance::InstanceCommand;
 use crate::Fleet;
 
@@ -12,14 +13,19 @@ pub struct FleetCommands(pub Arc<Fleet>);
 
 impl CommandSource for FleetCommands {
     fn find(&self, name: &str) -> Option<Arc<dyn AnyCommand>> {
-        if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.name() == name) {
-            return Some(Arc::new(AccountCommand { fleet: self.0.clone(), verb }));
+        let fleet = self.0.clone();
+        if let Some(verb) = account::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+            return Some(Arc::new(AccountCommand { fleet, verb }));
+        }
+        if let Some(verb) = cluster::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+            return Some(Arc::new(ClusterCommand { fleet, verb }));
         }
         Some(Arc::new(InstanceCommand::find(&self.0, name)?))
     }
 
     fn names(&self) -> Vec<String> {
-        let accounts = Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
-        InstanceCommand::names(&self.0).into_iter().chain(accounts).collect()
+        let accounts = account::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
+        let clusters = cluster::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
+        InstanceCommand::names(&self.0).into_iter().chain(accounts).chain(clusters).collect()
     }
 }

@@ -384,7 +384,7 @@ async fn without_a_token_every_route_of_the_domain_that_is_not_public_answers_40
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admin_is_denied_exactly_what_the_declared_action_denies() {
     let stage = Stage::new().await;
-    let rules = stage.domain.routes().rules().into_iter();
+    let rules = stage.routes().rules().into_iter();
     let own = rules.filter(|rule| rule.path.starts_with("/api/v1/fleet/"));
     let admins = [Action::AdminRead, Action::AdminWrite, Action::AdminFull];
     let own: Vec<Rule> = own.filter(|rule| admins.contains(&rule.action)).collect();

@@ -8,7 +8,7 @@ use serde_json::error::Category;
 use crate::{Error, Result};
 
 /// Parses a JSON body.
-pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let body = |message: String| Error::invalid("body", message);
     let text = std::str::from_utf8(bytes)
         .map_err(|e| body(format!("is not UTF-8 from byte {}", e.valid_up_to())))?;

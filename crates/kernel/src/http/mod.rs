@@ -33,7 +33,7 @@ pub use deferred::Deferred;
 pub use event_stream::{EventSource, encode as encode_event, event_stream};
 pub use extract::{Body, NAME_CHARS_MAX, Params, PathId, PathKey, valid_name};
 pub use failure::{ErrorMapper, status};
-pub(crate) use input_errors::json as parse_json;
+pub use input_errors::json as parse_json;
 pub use mount::{Api, Call, Mount, Operation, Route, RouteTable};
 pub use router::router;
 pub use routes::{Routes, Rule};

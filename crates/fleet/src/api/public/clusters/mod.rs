@@ -6,21 +6,22 @@ mod wire;
 use std::sync::Arc;
 
 use axum::response::Response;
-use kernel::change::AuditDraft;
+use kernel::command::Answer;
 use kernel::identity::Principal;
-use kernel::{Error, Refusal, Result};
+use kernel::{Json, Key, Result};
 
 use self::check::{ClusterRegistration, check};
 use crate::api::kind_api::Call;
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
-use crate::commands::cluster_spec::edit_spec;
+use crate::commands::cluster::{
+    ClusterCommand, Registration, Verb, is_own, missing, require_org_admin,
+};
 use crate::commands::instance_create::granted_by_ams;
-use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
+use crate::model::cluster::{Cluster, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};
 use crate::model::settings::QuotaType;
-use crate::store::clusters::NewCluster;
 
 pub async fn list(call: Call, who: Arc<Principal>) -> Result<Response> {
     check_quota(&call, &who).await?;
@@ -54,47 +55,20 @@ pub async fn create(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let body = read_payload(&mut call).await?;
     let registration = check(&body)?;
     require_org_admin(&who)?;
-    let fleet = &call.fleet;
-    let now = fleet.ambient.now();
-    let key = cluster::key(&registration.id);
-    let taken = || {
-        ErrorCode::ClusterTaken
-            .error(format!("cluster id {} is already registered", registration.id))
-    };
-    let before = fleet.store.object(&key).await?;
-    if before.as_ref().is_some_and(|before| before.deleted_at.is_none()) {
-        return Err(taken());
-    }
-    // A deregistered cluster may be registered again, with another secret.
-    let rotation = match &before {
-        Some(before) => before.spec.parse::<Spec>()?.rotation + 1,
-        None => 0,
-    };
-    // Where clients are kept in another system, the worker registers the agent's client there
-    // before anything waits for it; its secret is known already.
-    let phase = if fleet.ports.sso_is_external { Phase::Accepted } else { Phase::Waiting };
-    let new = NewCluster {
-        id: &registration.id,
-        org: &who.org,
-        owner: &who.subject,
-        name: &registration.id,
-        phase,
-        spec: registered_spec(&call, &registration, rotation),
-        ..NewCluster::default()
-    };
-    let (object, mut change) = new.register(before.as_deref(), now);
-    let audit = call.context.audit(&who, "cluster.create", key.as_str(), &who.org);
-    change.audit = Some(AuditDraft { after: object.spec.clone(), ..audit });
-    let made = fleet.commit(change, now).await;
-    made.map_err(|error| match error {
-        Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. }) => taken(),
-        error => error,
-    })?;
-    Ok(reply::json(200, &wire::registration(&call, &Cluster::from_object(&object)?)))
+    let spec = registered_spec(&call, &registration);
+    let body = Json::encode(&Registration { id: registration.id, spec });
+    let answer = execute(&call, Verb::Register, None, body).await?;
+    let cluster = Cluster::from_object(&answer.reply.body.parse()?)?;
+    Ok(reply::of(&answer, |status, _| reply::json(status, &wire::registration(&call, &cluster))))
+}
+
+async fn execute(call: &Call, verb: Verb, subject: Option<Key>, body: Json) -> Result<Answer> {
+    let command = ClusterCommand { fleet: call.fleet.clone(), verb };
+    call.sender()?.execute(&command, subject, body).await
 }
 
 /// Returns the spec of a registered cluster.
-fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i64) -> Spec {
+fn registered_spec(call: &Call, registration: &ClusterRegistration) -> Spec {
     let own = own_cluster_billing(call).map(|(of, _)| of.id.clone());
     let mut instance_types: Vec<String> = own.collect();
     instance_types.dedup();
@@ -109,7 +83,6 @@ fn registered_spec(call: &Call, registration: &ClusterRegistration, rotation: i6
         dns_name: registration.dns_name.clone(),
         private_network: registration.private_network,
         node_count: nodes,
-        rotation,
         ..Spec::default()
     }
 }
@@ -133,17 +106,8 @@ pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
         );
         return Err(ErrorCode::Forbidden.error(why));
     }
-    let audit = call.context.audit(&who, "cluster.delete", cluster.key().as_str(), &cluster.org);
-    // The worker deletes it once it is empty.
-    edit_spec(&call.fleet, id, "deleting", Some(audit), |spec| {
-        !std::mem::replace(&mut spec.deleting, true)
-    })
-    .await?;
-    Ok(reply::json(202, &wire::deleted(&call, &cluster)))
-}
-
-fn is_own(cluster: &Cluster, who: &Principal) -> bool {
-    cluster.org == who.org && cluster.spec.provider == Provider::Enterprise
+    let answer = execute(&call, Verb::Deregister, Some(cluster.key()), Json::default()).await?;
+    Ok(reply::of(&answer, |status, _| reply::json(status, &wire::deleted(&call, &cluster))))
 }
 
 /// Returns the cluster of the path, if it belongs to the caller's organisation.
@@ -152,18 +116,6 @@ async fn own(call: &Call, who: &Principal) -> Result<Arc<Cluster>> {
     let id = call.param("id");
     let cluster = call.fleet.index.cluster(id).filter(|cluster| is_own(cluster, who));
     cluster.ok_or_else(|| missing(id, who))
-}
-
-fn missing(id: &str, who: &Principal) -> Error {
-    ErrorCode::NotFound.error(format!(
-        "enterprise data plane cluster with id='{id}' not found within organization: {}",
-        who.org
-    ))
-}
-
-fn require_org_admin(who: &Principal) -> Result<()> {
-    let why = "non admin user not authorized to perform this action";
-    if who.org_admin { Ok(()) } else { Err(ErrorCode::Unauthorized.error(why)) }
 }
 
 /// Returns the types and billing models that run on an organisation's own cluster.
