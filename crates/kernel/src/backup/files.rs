@@ -11,7 +11,7 @@ use super::{FileEntry, damaged};
 use crate::{Error, Result};
 
 pub fn failed(path: &Path, what: &str, error: io::Error) -> Error {
-    Error::unavailable(format!("{} cannot {what} ({error}); it", path.display()), error)
+    Error::Transient(format!("{} cannot {what}: {error}", path.display()))
 }
 
 pub fn make_dir(path: &Path) -> Result<()> {

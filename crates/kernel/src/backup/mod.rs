@@ -10,6 +10,7 @@ mod manifest;
 mod restore;
 
 pub use manifest::{FileEntry, Manifest, SequenceEntry, StoreKind, TableEntry};
+pub(crate) use restore::newer;
 pub use restore::{Restored, restore};
 
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use crate::telemetry::build::VERSION;
 use crate::{Ambient, Error, Result, Timestamp};
 
 pub(crate) use copy_text::file_name as copy_file_name;
-pub(crate) use files::{create as create_file, is_file_name, make_dir};
+pub(crate) use files::{create as create_file, failed as file_failed, is_file_name, make_dir};
 
 /// Where an installation has its state.
 pub struct Installation {

@@ -28,6 +28,9 @@ pub async fn restore(into: &Installation, dir: &Path, ambient: &Ambient) -> Resu
             let from = dir.join(STORE_DIR);
             postgres::backup::restore(url, &from, &manifest, now, keys).await?
         }
+        (None, StoreKind::Sqlite) if manifest.schema > sqlite::VERSION => {
+            return Err(newer(manifest.schema, sqlite::VERSION));
+        }
         (None, StoreKind::Sqlite) => {
             let (target, source) = (into.data_dir.clone(), dir.join(STORE_DIR).join(SQLITE_FILE));
             blocking(move || restore_files(&target, &source, &keys, now)).await?;
@@ -43,6 +46,13 @@ pub async fn restore(into: &Installation, dir: &Path, ambient: &Ambient) -> Resu
         }
     };
     Ok(Restored { manifest, skipped })
+}
+
+/// The error for a backup of a later version.
+pub(crate) fn newer(schema: i64, known: i64) -> Error {
+    Error::Conflict(format!(
+        "the backup has version {schema} of the tables, this binary knows versions up to {known}: use a newer binary"
+    ))
 }
 
 /// A server refuses the directory until the mark is gone, which is the last step.

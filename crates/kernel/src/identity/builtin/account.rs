@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use axum::extract::{Path, State};
+use async_trait::async_trait;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
@@ -11,10 +12,11 @@ use utoipa_axum::routes;
 
 use super::oauth::OAuthError;
 use crate::change::{EventDraft, Write};
-use crate::http::{Body, Caller, Context, Routes};
+use crate::command::{AuditFields, Command, CommandContext, Decided};
+use crate::http::{CommandRequest, PathId, Routes};
 use crate::identity::{Action, Principal};
 use crate::store::edit;
-use crate::{Ambient, App, Change, Error, Json, Key, Object, Result, Store, Timestamp};
+use crate::{Ambient, Change, Error, Json, Key, Object, Result, Store, Timestamp};
 
 const KIND: &str = "account";
 
@@ -121,8 +123,11 @@ pub async fn current(
 }
 
 pub fn routes() -> Routes {
-    Routes::new().route(Action::AdminFull, routes!(change_account))
+    Routes::new().command(ChangeAccount, routes!(change_account))
 }
+
+/// Changes what an account may do.
+struct ChangeAccount;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -133,34 +138,45 @@ struct AccountPatch {
     disabled: Option<bool>,
 }
 
+#[async_trait]
+impl Command for ChangeAccount {
+    const NAME: &'static str = "account.change";
+    const ACTION: Action = Action::AdminFull;
+    type Body = AccountPatch;
+    type Reply = Account;
+
+    async fn decide(
+        &self,
+        cx: &CommandContext<'_>,
+        patch: AccountPatch,
+    ) -> Result<Decided<Account>> {
+        let object = cx.subject()?;
+        let missing = || Error::NotFound(object.key.to_string());
+        let before = live(Some(object))?.ok_or_else(missing)?;
+        let lower = |roles: BTreeSet<String>| roles.iter().map(|r| r.to_lowercase()).collect();
+        let after = Account {
+            roles: patch.roles.map_or_else(|| before.roles.clone(), lower),
+            org_admin: patch.org_admin.unwrap_or(before.org_admin),
+            disabled: patch.disabled.unwrap_or(before.disabled),
+            changed_at: cx.now,
+            ..before.clone()
+        };
+        let change = write(Some(object), &object.key, &after, cx.now);
+        let audit = AuditFields {
+            before: Json::encode(&before),
+            after: Json::encode(&after),
+            ..AuditFields::of(object)
+        };
+        Ok(Decided::new(200, after, audit).change(change))
+    }
+}
+
 /// Change what an account may do
 ///
 /// Its sessions have it from their next refresh on; access tokens that were issued before keep their
 /// roles until they expire. `GET /api/v1/objects?kind=account` lists the accounts.
 #[utoipa::path(patch, path = "/api/v1/accounts/{id}", tag = "oauth", params(("id" = String, Path)),
     request_body = AccountPatch, responses((status = 200, body = Account)))]
-async fn change_account(
-    State(app): State<App>,
-    Context(context): Context,
-    Caller(who): Caller,
-    Path(id): Path<String>,
-    Body { value: patch, .. }: Body<AccountPatch>,
-) -> Result<axum::Json<Account>> {
-    let key = Key::parse(&format!("{KIND}/{id}"))?;
-    let changed = edit(app.store.as_ref(), &app.ambient, &key, |there, now| {
-        let before = live(there)?.ok_or_else(|| Error::NotFound(key.to_string()))?;
-        let lower = |roles: &BTreeSet<String>| roles.iter().map(|r| r.to_lowercase()).collect();
-        let after = Account {
-            roles: patch.roles.as_ref().map_or_else(|| before.roles.clone(), lower),
-            org_admin: patch.org_admin.unwrap_or(before.org_admin),
-            disabled: patch.disabled.unwrap_or(before.disabled),
-            changed_at: now,
-            ..before.clone()
-        };
-        let mut audit = context.audit(&who, "account.change", key.as_str(), "");
-        (audit.before, audit.after) = (Json::encode(&before), Json::encode(&after));
-        let change = Change { audit: Some(audit), ..write(there, &key, &after, now) };
-        Ok((Some(change), after))
-    });
-    Ok(axum::Json(changed.await?))
+async fn change_account(PathId(id): PathId, command: CommandRequest) -> Result<Response> {
+    command.execute(ChangeAccount::NAME, Some(Key::parse(&format!("{KIND}/{id}"))?)).await
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{connect, failed, schema};
 use crate::backup::{
     Manifest, SequenceEntry, StoreBackup, StoreKind, TableEntry, copy_file_name, create_file,
-    damaged, fence_after_restore, is_file_name, make_dir,
+    damaged, fence_after_restore, file_failed, is_file_name, make_dir,
 };
 use crate::installation::KEYS_OBJECT;
 use crate::store::sql;
@@ -100,7 +100,7 @@ fn columns(table: &TableEntry) -> String {
 
 /// Returns the number of rows.
 async fn copy_out(snapshot: &Transaction<'_>, table: &TableEntry, to: &Path) -> Result<u64> {
-    let cannot = |e: std::io::Error| Error::unavailable(to.display().to_string(), e);
+    let cannot = |e: std::io::Error| file_failed(to, "be written", e);
     let mut file = tokio::fs::File::from_std(create_file(to)?);
     // The logs are verified in their order, which is not that of the file.
     let is_log = table.columns.iter().any(|column| column == "seq");
@@ -171,7 +171,7 @@ pub async fn restore(
 
 /// Returns the number of rows.
 async fn copy_in(transaction: &Transaction<'_>, table: &TableEntry, from: &Path) -> Result<u64> {
-    let cannot = |e: std::io::Error| Error::unavailable(from.display().to_string(), e);
+    let cannot = |e: std::io::Error| file_failed(from, "be read", e);
     let name = &table.name;
     // The schema's first row of `meta`.
     let empty = format!("DELETE FROM \"{name}\"");

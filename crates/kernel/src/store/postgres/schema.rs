@@ -38,11 +38,7 @@ pub async fn lock(transaction: &Transaction<'_>) -> Result<()> {
 /// Creates the tables of this version in an empty database.
 pub async fn create(transaction: &Transaction<'_>, version: i64) -> Result<()> {
     let steps = usize::try_from(version).ok().and_then(|version| STEPS.get(..version));
-    let steps = steps.ok_or_else(|| {
-        Error::Conflict(format!(
-            "the backup has version {version} of the tables, this binary knows versions up to {VERSION}: use a newer binary"
-        ))
-    })?;
+    let steps = steps.ok_or_else(|| crate::backup::newer(version, VERSION))?;
     for step in std::iter::once(&META).chain(steps) {
         transaction.batch_execute(step).await.map_err(failed)?;
     }

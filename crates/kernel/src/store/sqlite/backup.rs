@@ -29,7 +29,7 @@ pub fn write(file: &Path, to: &Path) -> Result<StoreBackup> {
     let source = open_read_only(file)?;
     source.execute("VACUUM INTO ?1", [copy.to_string_lossy()]).map_err(failed)?;
     let synced = std::fs::File::open(&copy).and_then(|file| file.sync_all());
-    synced.map_err(|e| Error::unavailable(copy.display().to_string(), e))?;
+    synced.map_err(|e| crate::backup::file_failed(&copy, "be synced", e))?;
 
     let copied = open_read_only(&copy)?;
     let fingerprints = copied
@@ -98,7 +98,7 @@ pub fn verify(file: &Path, manifest: &Manifest) -> Result<()> {
 
 /// Puts the copy in its place, without the claims of the server that it was taken from.
 pub fn restore(source: &Path, target: &Path, now: Timestamp) -> Result<()> {
-    let cannot = |e: std::io::Error| Error::unavailable(target.display().to_string(), e);
+    let cannot = |e: std::io::Error| crate::backup::file_failed(target, "be written", e);
     std::fs::copy(source, target).map_err(cannot)?;
     let connection = Connection::open(target).map_err(failed)?;
     let release = format!(
