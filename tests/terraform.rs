@@ -56,17 +56,17 @@ fn plan(dir: &Path) -> Option<Plan> {
 }
 
 /// The phase of the cluster, and why it is not further.
-fn cluster(plan: &Plan) -> (String, String) {
-    let listed = plan.run(&["cluster", "list", "-o", "json"]);
+fn cluster(plan: &Plan, server: &Plan) -> (String, String) {
+    let listed = plan.run(&["cluster", "list", "-o", "json", "--server", &server.url()]);
     let found = listed.json();
     let cluster = found.as_array().unwrap().iter().find(|cluster| cluster["id"] == "one").cloned();
     let text = |name: &str| cluster.as_ref().map_or(String::new(), |it| it[name].to_string());
     (text("status"), found.to_string())
 }
 
-async fn until_created(plan: &Plan) {
+async fn until_created(plan: &Plan, server: &Plan) {
     wait_for("the cluster is created", async || {
-        cluster(plan).0.contains("waiting_for_kas_fleetshard_operator")
+        cluster(plan, server).0.contains("waiting_for_kas_fleetshard_operator")
     })
     .await;
 }
@@ -88,8 +88,7 @@ async fn a_run_ends_with_its_server_and_the_next_one_creates_the_cluster() {
     kill_in_the_middle(dir.path(), plan.start().await).await;
     module(dir.path(), 0);
     let _server = plan.start().await;
-    assert_eq!(plan.run(&["login", "--local"]).code, 0);
-    until_created(&plan).await;
+    until_created(&plan, &plan).await;
     let made = log(dir.path()).iter().filter(|line| *line == "made").count();
     assert_eq!(made, 1, "{:?}", log(dir.path()));
 }
@@ -101,20 +100,23 @@ async fn another_replica_waits_for_the_state_of_the_killed_one_and_says_so() {
     module(dir.path(), 600);
     let Some(plan) = plan(dir.path()) else { return };
     let first = plan.database(database.url());
-    let key = first.data().join("fleet-key");
-    let second = first.replica("second").set("fleet.key_file", key.display());
+    let second = first.replica("second");
     kill_in_the_middle(dir.path(), first.start().await).await;
     module(dir.path(), 0);
+    // Replicas share their keys, and nothing else.
+    std::fs::create_dir_all(second.data()).unwrap();
+    for key in ["fleet-key", "installation-key"] {
+        std::fs::copy(first.data().join(key), second.data().join(key)).unwrap();
+    }
     let _second = second.start().await;
     wait_for("the other replica says what it waits for", async || {
-        second.run(&["login", "--local"]);
-        cluster(&second).1.contains("did not hand in its state")
+        cluster(&first, &second).1.contains("did not hand in its state")
     })
     .await;
     assert_eq!(log(dir.path()).len(), 1, "it must not create the cluster: {:?}", log(dir.path()));
 
     let _first = first.start().await;
-    until_created(&second).await;
+    until_created(&first, &second).await;
     let made = log(dir.path()).iter().filter(|line| *line == "made").count();
     assert_eq!(made, 1, "{:?}", log(dir.path()));
 }

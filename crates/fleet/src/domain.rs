@@ -12,7 +12,7 @@ use kernel::driver::Workers;
 use kernel::event_tail::EventTail;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
-use kernel::kind::KindInfo;
+use kernel::kind::{KindInfo, Presenter};
 use kernel::leash::Leash;
 use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Running, Store, Timestamp};
 use parking_lot::RwLock;
@@ -39,7 +39,7 @@ use crate::model::instance::Instance;
 use crate::model::kind::Kind;
 use crate::model::sso::canary_client_id;
 use crate::model::template_scope::{AgentSecrets, InstanceScope};
-use crate::model::{account, catalogue_load, cluster};
+use crate::model::{account, catalogue_load, cluster, recheck};
 use crate::ports::ams::{self, Ams};
 use crate::ports::dns::{Dns, Route53};
 use crate::ports::prometheus::{Metrics, Prometheus};
@@ -343,7 +343,8 @@ impl Domain for FleetDomain {
     }
 
     fn kinds(&self) -> Vec<KindInfo> {
-        Vec::new()
+        let hidden = |(name, plural)| KindInfo::new(name, plural, Presenter::Hidden);
+        [(recheck::KIND, "rechecks"), (catalogue_load::KIND, "catalogues")].map(hidden).into()
     }
 
     async fn start(
@@ -375,7 +376,13 @@ impl Domain for FleetDomain {
             app.ambient.clone(),
             self.leash_argv.clone().map_or_else(Leash::own_argv, Ok)?,
         );
-        let clusters = ClusterWorker::start(&fleet, terraform, &app.outbound, tasks, stop);
+        let clusters = ClusterWorker::start(
+            &fleet,
+            (terraform, app.blobs.clone()),
+            &app.outbound,
+            tasks,
+            stop,
+        );
         declared_clusters::sync(&fleet).await?;
         if self.is_data_plane() {
             agent::start(&fleet, self.data_dir.join("instances"), tasks, stop).await?;

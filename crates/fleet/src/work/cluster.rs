@@ -47,7 +47,7 @@ impl ClusterWorker {
     /// Its background task belongs to `tasks` and ends with `stop`.
     pub fn start(
         fleet: &Arc<Fleet>,
-        terraform: Terraform,
+        (terraform, blobs): (Terraform, Blobs),
         outbound: &Outbound,
         tasks: &TaskTracker,
         stop: &CancellationToken,
@@ -71,7 +71,7 @@ impl ClusterWorker {
         ClusterWorker {
             fleet: fleet.clone(),
             terraform,
-            blobs: Blobs::new(&fleet.secrets.blob_key(), fleet.ambient.clone()),
+            blobs,
             outbound: outbound.clone(),
             drift: DriftWatcher::new(sender, tasks.clone(), stop.clone()),
             clients: Mutex::default(),

@@ -174,11 +174,13 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     );
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
-    let clusters = ClusterWorker::start(&fleet, terraform, &outbound, &tasks, &stop);
+    let blobs = kernel::blob::Blobs::new(&[7; 32], ambient.clone());
+    let runs = (terraform, blobs.clone());
+    let clusters = ClusterWorker::start(&fleet, runs, &outbound, &tasks, &stop);
     let app = App::new(AppState {
         store: store.clone(),
         ambient: ambient.clone(),
-        blobs: kernel::blob::Blobs::new(&[7; 32], ambient.clone()),
+        blobs,
         identity: identity(&ambient, &outbound),
         outbound,
         metrics: Arc::new(Metrics::new()),

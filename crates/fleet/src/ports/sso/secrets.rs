@@ -63,13 +63,6 @@ impl Secrets {
         URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
     }
 
-    /// The key that seals blobs.
-    pub fn blob_key(&self) -> [u8; KEY_BYTES] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
-        mac.update(b"blobs");
-        mac.finalize().into_bytes().into()
-    }
-
     /// Whether it is the client's secret, in constant time.
     pub fn verify(&self, client: &str, rotation: i64, offered: &str) -> bool {
         let Ok(offered) = URL_SAFE_NO_PAD.decode(offered) else { return false };
