@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use crate::Fleet;
 use crate::api::access::FleetRequest;
-use crate::commands::catalogue_reload;
+use crate::commands::catalogue_reload::{self, ReloadCommand};
 use crate::commands::cluster::{ClusterChange, ClusterCommand, NewCluster, Verb};
 use crate::model::catalogue_load::Load;
 use crate::model::cluster::{self, Cluster, Spec, Status};
@@ -261,9 +261,12 @@ async fn parameters(
 /// changes nothing. Says which replicas have loaded the files by now.
 #[utoipa::path(post, path = "/api/v1/fleet/reload", tag = "fleet",
     responses((status = 200, body = Object)))]
-async fn reload(FleetRequest { fleet, context, who, .. }: FleetRequest) -> Result<Body<Value>> {
-    let audit = context.audit(&who, "fleet.reload", "fleet", "");
-    let (generation, status) = catalogue_reload::request(&fleet, audit).await?;
+async fn reload(FleetRequest { fleet, sender, .. }: FleetRequest) -> Result<Response> {
+    let command = ReloadCommand(fleet.clone());
+    let mut answer = sender.execute(&command, None, Json::default()).await?;
+    let requested: Value = answer.reply.body.parse()?;
+    let generation = requested["generation"].as_i64().unwrap_or_default();
+    let status = catalogue_reload::followed(&fleet, generation).await?;
     let kinds: Vec<String> = fleet.catalogue().kinds.keys().cloned().collect();
     let replica = |(name, load): (&String, &Load)| {
         let state = match (load.generation >= generation, load.error.is_empty()) {
@@ -274,5 +277,6 @@ async fn reload(FleetRequest { fleet, context, who, .. }: FleetRequest) -> Resul
         json!({ "name": name, "state": state, "error": load.error })
     };
     let replicas: Vec<Value> = status.replicas.iter().map(replica).collect();
-    Ok(Body(json!({ "kinds": kinds, "replicas": replicas })))
+    answer.reply.body = Json::encode(&json!({ "kinds": kinds, "replicas": replicas }));
+    Ok(respond_to_command(answer))
 }

@@ -2,10 +2,14 @@
 //! them. A request is a new generation of one object that every replica follows, and in whose status
 //! each records what it loaded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::{AuditDraft, EventDraft, Write};
-use kernel::{Change, Error, Object, Result, Timestamp, files};
+use async_trait::async_trait;
+use kernel::change::{EventDraft, Write};
+use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
+use kernel::identity::Action;
+use kernel::{Change, Error, Json, Object, Result, Timestamp, files};
 use tokio_util::sync::CancellationToken;
 
 use super::{declared_clusters, local_cluster};
@@ -38,19 +42,39 @@ pub async fn reload(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Has every replica read the files. An error of this one's files requests nothing. Returns what
-/// each replica has loaded, and the generation of the request: older loads are those of replicas
-/// that have not followed it yet.
-pub async fn request(fleet: &Fleet, audit: AuditDraft) -> Result<(i64, Status)> {
-    reload(fleet).await?;
-    let generation = write(fleet, Some(audit), |object, status, now| {
-        status.drop_gone(object.generation);
-        object.generation += 1;
-        object.observed = object.generation;
-        let load = Load { generation: object.generation, at: now, error: String::new() };
-        status.replicas.insert(fleet.replica.clone(), load);
-    })
-    .await?;
+/// The command that has every replica read the files. An error of this one's files requests nothing.
+pub struct ReloadCommand(pub Arc<Fleet>);
+
+pub const RELOAD: &str = "fleet.reload";
+
+#[async_trait]
+impl AnyCommand for ReloadCommand {
+    fn name(&self) -> &str {
+        RELOAD
+    }
+
+    fn action(&self) -> Action {
+        Action::AdminFull
+    }
+
+    async fn decide(&self, cx: &CommandContext<'_>, _: &Json) -> Result<Decided<Json>> {
+        let files = self.0.config.catalogue_files();
+        files::blocking(move || files.read()).await?;
+        let stored = cx.app.store.object(&key()).await?;
+        let (change, generation) = change(stored.as_deref(), cx.now, |object, status, _| {
+            status.drop_gone(object.generation);
+            object.generation += 1;
+            object.observed = object.generation;
+        })?;
+        let audit = AuditFields { target: "fleet".into(), ..AuditFields::default() };
+        let reply = Json::encode(&serde_json::json!({ "generation": generation }));
+        Ok(Decided::new(200, reply, audit).change(change))
+    }
+}
+
+/// Waits until all replicas have followed a request, for a short time. Returns what each has loaded:
+/// older loads are those of replicas that have not followed it yet.
+pub async fn followed(fleet: &Fleet, generation: i64) -> Result<Status> {
     let deadline = tokio::time::Instant::now() + REPLICAS_TIMEOUT;
     let mut events = fleet.store.wakeups().events();
     loop {
@@ -58,7 +82,7 @@ pub async fn request(fleet: &Fleet, audit: AuditDraft) -> Result<(i64, Status)> 
         let status = stored(fleet).await?;
         let all = status.replicas.values().all(|load| load.generation >= generation);
         if all || tokio::time::timeout_at(deadline, events.changed()).await.is_err() {
-            return Ok((generation, status));
+            return Ok(status);
         }
     }
 }
@@ -72,7 +96,7 @@ async fn stored(fleet: &Fleet) -> Result<Status> {
 /// all other records are of processes that have ended. Else a request may have come since the files
 /// were read, so this replica counts as one that has followed none.
 pub async fn register(fleet: &Fleet, alone: bool) -> Result<()> {
-    let registered = write(fleet, None, |object, status, now| {
+    let registered = write(fleet, |object, status, now| {
         if alone {
             status.replicas.clear();
         }
@@ -80,7 +104,7 @@ pub async fn register(fleet: &Fleet, alone: bool) -> Result<()> {
         let load = Load { generation, at: now, error: String::new() };
         status.replicas.insert(fleet.replica.clone(), load);
     });
-    registered.await.map(drop)
+    registered.await
 }
 
 /// Follows the requests until `stop`, and removes the record of this replica then.
@@ -93,7 +117,7 @@ pub async fn follow_requests(fleet: &Fleet, stop: &CancellationToken) {
             break;
         }
     }
-    let removed = write(fleet, None, |_, status, _| drop(status.replicas.remove(&fleet.replica)));
+    let removed = write(fleet, |_, status, _| drop(status.replicas.remove(&fleet.replica)));
     if let Err(error) = removed.await {
         tracing::debug!(%error, "removing the record of this replica failed");
     }
@@ -127,36 +151,39 @@ async fn follow_once(fleet: &Fleet, requested: i64) -> Result<()> {
             error
         }
     };
-    let recorded = write(fleet, None, |_, status, now| {
+    let recorded = write(fleet, |_, status, now| {
         let load = Load { generation: requested, at: now, error: error.clone() };
         status.replicas.insert(fleet.replica.clone(), load);
     });
-    recorded.await.map(drop)
+    recorded.await
 }
 
-/// Edits the object, which is created if there is none. Returns its generation.
-async fn write(
-    fleet: &Fleet,
-    audit: Option<AuditDraft>,
-    edit: impl Fn(&mut Object, &mut Status, Timestamp),
-) -> Result<i64> {
-    let edited = |stored: Option<&Object>, now: Timestamp| {
-        let new = || Object::new(key(), "", "mainstay", "the fleet's catalogue", "loaded", now);
-        let mut object = stored.cloned().unwrap_or_else(new);
-        let mut status = if stored.is_some() { Status::of(&object)? } else { Status::default() };
-        edit(&mut object, &mut status, now);
-        status.write_to(&mut object, now);
-        let generation = object.generation;
-        let change = Change {
-            audit: audit.clone(),
-            event: Some(EventDraft::for_object(&object, "loaded")),
-            write: Some(match stored {
-                Some(_) => Write::Update(object),
-                None => Write::Create(object),
-            }),
-            ..Change::default()
-        };
-        Ok((Some(change), generation))
-    };
+/// Edits the object, which is created if there is none.
+async fn write(fleet: &Fleet, edit: impl Fn(&mut Object, &mut Status, Timestamp)) -> Result<()> {
+    let edited =
+        |stored: Option<&Object>, now: Timestamp| Ok((Some(change(stored, now, &edit)?.0), ()));
     fleet.edit(&key(), edited).await
+}
+
+/// The change that edits the object, and its generation after that.
+fn change(
+    stored: Option<&Object>,
+    now: Timestamp,
+    edit: impl Fn(&mut Object, &mut Status, Timestamp),
+) -> Result<(Change, i64)> {
+    let new = || Object::new(key(), "", "mainstay", "the fleet's catalogue", "loaded", now);
+    let mut object = stored.cloned().unwrap_or_else(new);
+    let mut status = if stored.is_some() { Status::of(&object)? } else { Status::default() };
+    edit(&mut object, &mut status, now);
+    status.write_to(&mut object, now);
+    let generation = object.generation;
+    let change = Change {
+        event: Some(EventDraft::for_object(&object, "loaded")),
+        write: Some(match stored {
+            Some(_) => Write::Update(object),
+            None => Write::Create(object),
+        }),
+        ..Change::default()
+    };
+    Ok((change, generation))
 }

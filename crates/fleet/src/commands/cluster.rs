@@ -187,6 +187,19 @@ impl ClusterCommand {
         }))
     }
 
+    async fn check_empty(&self, key: &Key) -> Result<()> {
+        self.fleet.index.catch_up().await?;
+        let held = self.fleet.index.on_cluster(key.id());
+        let Some(first) = held.first() else { return Ok(()) };
+        let kind = &first.instance.kind;
+        let catalogue = self.fleet.catalogue();
+        let plural = catalogue.kind(kind).map_or(kind, |kind| &kind.file.plural);
+        let (id, count) = (key.id(), held.len());
+        Err(ErrorCode::Forbidden.error(format!(
+            "unable to deregister cluster {id}: {count} {plural} are on it; delete every {kind} first"
+        )))
+    }
+
     fn edit(
         &self,
         cx: &CommandContext<'_>,
@@ -257,7 +270,8 @@ impl AnyCommand for ClusterCommand {
                 if self.verb == Verb::Register {
                     return self.register(cx, read(body)?).await;
                 }
-                // The worker deletes it once it is empty.
+                self.check_empty(&cx.subject()?.key).await?;
+                // The worker deletes it.
                 self.edit(cx, 202, "deleting", |spec| !std::mem::replace(&mut spec.deleting, true))
             }
         }

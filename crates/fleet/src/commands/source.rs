@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kernel::command::{AnyCommand, CommandSource};
 
 use super::account::{self, AccountCommand};
+use super::catalogue_reload::{RELOAD, ReloadCommand};
 use super::cluster::{self, ClusterCommand};
 use super::instance::InstanceCommand;
 use crate::Fleet;
@@ -17,6 +18,9 @@ impl CommandSource for FleetCommands {
         if let Some(verb) = account::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
             return Some(Arc::new(AccountCommand { fleet, verb }));
         }
+        if name == RELOAD {
+            return Some(Arc::new(ReloadCommand(fleet)));
+        }
         if let Some(verb) = cluster::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
             return Some(Arc::new(ClusterCommand { fleet, verb }));
         }
@@ -26,6 +30,7 @@ impl CommandSource for FleetCommands {
     fn names(&self) -> Vec<String> {
         let accounts = account::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
         let clusters = cluster::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
-        InstanceCommand::names(&self.0).into_iter().chain(accounts).chain(clusters).collect()
+        let others = accounts.chain(clusters).chain([RELOAD.to_owned()]);
+        InstanceCommand::names(&self.0).into_iter().chain(others).collect()
     }
 }

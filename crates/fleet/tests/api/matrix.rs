@@ -397,3 +397,84 @@ async fn an_admin_is_denied_exactly_what_the_declared_action_denies() {
         }
     }
 }
+
+/// Those that write nothing but an audit entry, or that are the same however often they are sent.
+const NO_COMMAND: [(&str, &str); 2] = [
+    ("POST", "/v1/obs-proxy-verification/{id}"),
+    ("POST", "/v1/admin/{plural}/{id}/revoke_tls_certificate"),
+];
+
+async fn send_with_key(
+    stage: &Stage,
+    (who, method, path): (&str, &str, &str),
+    key: &str,
+    body: &Value,
+) -> crate::stage::Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let request = stage.request(who, method, path).header("content-type", "application/json");
+    stage.send(request.header("idempotency-key", key).body(body.into()).unwrap()).await
+}
+
+/// Sends a request twice: the second time it is answered as the first time, and changes nothing.
+async fn is_carried_out_once(stage: &Stage, call: (&str, &str, &str), key: &str, body: &Value) {
+    let first = send_with_key(stage, call, key, body).await;
+    assert!((200..300).contains(&first.status), "{call:?}: {}", first.text);
+    let changes = || async {
+        let audit = stage.store.audit(&Default::default(), 10_000).await.unwrap();
+        // Those of requests, not of workers.
+        let entries = audit.into_iter().map(|entry| entry.entry);
+        entries.filter(|it| it.outcome == "done" && !it.request_id.is_empty()).count()
+    };
+    let before = changes().await;
+    let again = send_with_key(stage, call, key, body).await;
+    // The id of an operation is that of its request.
+    let shown = |answer: &crate::stage::Answer| {
+        let mut body = answer.body.clone();
+        body.as_object_mut().map(|body| body.remove("operation_id"));
+        (answer.status, body)
+    };
+    assert_eq!(shown(&again), shown(&first), "{call:?}");
+    assert_eq!(changes().await, before, "{call:?} was carried out twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_holds_on_every_route_that_writes() {
+    let mut matrix = Matrix::new(KAFKA).await;
+    let (rows, mut count) = (expected(), 0);
+    let writes = |method: &str| ["POST", "PATCH", "DELETE"].contains(&method);
+    for (route, action) in matrix.actions(KAFKA) {
+        let (method, path) = (route.0.as_str(), route.1.as_str());
+        if !writes(method) || NO_COMMAND.contains(&(method, path)) {
+            continue;
+        }
+        let allowed =
+            COLUMNS.iter().zip(&rows[&route][1..]).find(|(_, cell)| cell.starts_with('2'));
+        let who = allowed.unwrap_or_else(|| panic!("nobody may {action:?}")).0;
+        let (path, body) = matrix.request(method, path).await;
+        let path = format!("{}{path}", KAFKA.prefix);
+        count += 1;
+        let key = format!("key-{count}");
+        is_carried_out_once(&matrix.stage, (*who, method, &path), &key, &body).await;
+    }
+    assert!(count >= 10, "{count}");
+    // The fleet's own API, and the compatible ones.
+    let stage = &matrix.stage;
+    let accounts = "/auth/realms/mainstay/apis/service_accounts/v1";
+    let made = stage.call("alice", "POST", accounts, &json!({ "name": "x" })).await;
+    let account = format!("{accounts}/{}", made.body["id"].as_str().unwrap());
+    let clusters = "/api/v1/fleet/clusters";
+    for (n, (who, method, path, body)) in [
+        ("admin-full", "POST", clusters.to_owned(), json!({ "id": "once" })),
+        ("admin-full", "PATCH", format!("{clusters}/once"), json!({ "schedulable": false })),
+        ("admin-full", "DELETE", format!("{clusters}/once"), Value::Null),
+        ("admin-full", "POST", "/api/v1/fleet/reload".to_owned(), Value::Null),
+        ("alice", "POST", accounts.to_owned(), json!({ "name": "once" })),
+        ("alice", "POST", format!("{account}/resetSecret"), Value::Null),
+        ("alice", "DELETE", account.clone(), Value::Null),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        is_carried_out_once(stage, (who, method, &path), &format!("own-{n}"), &body).await;
+    }
+}

@@ -33,14 +33,14 @@ pub async fn get(call: Call, who: Arc<Principal>) -> Result<Response> {
 pub async fn patch(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let (body, payload) = instances::read(&mut call).await?;
     let patch = AdminPatch::from_payload(&call.kind, &payload)?;
-    audited_instance(&call, &who, "patch", &patch.audit_entry()).await?;
+    record_about(&call, &who, "patch", &patch.audit_entry()).await?;
     let answer = instances::execute(&call, Verb::AdminPatch, body).await?;
     Ok(reply::of(&answer, reply::json_line))
 }
 
 pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
     require_async(&call)?;
-    audited_instance(&call, &who, "delete", &Value::Null).await?;
+    record_about(&call, &who, "delete", &Value::Null).await?;
     let answer = instances::execute(&call, Verb::AdminDelete, Json::default()).await?;
     Ok(reply::of(&answer, reply::json_line))
 }
@@ -75,13 +75,24 @@ async fn audited_instance(
     action: &str,
     asked: &Value,
 ) -> Result<Arc<Row>> {
-    call.fleet.index.catch_up().await?;
-    let id = call.param("id");
-    let row = call.fleet.index.get(call.kind.name(), id);
-    record(call, who, action, row.as_deref(), asked).await?;
+    let row = record_about(call, who, action, asked).await?;
     row.ok_or_else(|| {
-        ErrorCode::NotFound.error(format!("{} with id='{id}' not found", call.kind.file.resource))
+        let (resource, id) = (&call.kind.file.resource, call.param("id"));
+        ErrorCode::NotFound.error(format!("{resource} with id='{id}' not found"))
     })
+}
+
+/// Audits a call about the instance of the path, and returns the instance if there is one.
+async fn record_about(
+    call: &Call,
+    who: &Principal,
+    action: &str,
+    asked: &Value,
+) -> Result<Option<Arc<Row>>> {
+    call.fleet.index.catch_up().await?;
+    let row = call.fleet.index.get(call.kind.name(), call.param("id"));
+    record(call, who, action, row.as_deref(), asked).await?;
+    Ok(row)
 }
 
 async fn record(

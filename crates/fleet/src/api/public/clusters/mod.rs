@@ -18,7 +18,7 @@ use crate::commands::cluster::{
     ClusterCommand, Registration, Verb, is_own, missing, require_org_admin,
 };
 use crate::commands::instance_create::granted_by_ams;
-use crate::model::cluster::{Cluster, Provider, Spec};
+use crate::model::cluster::{self, Cluster, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Billing, InstanceType};
 use crate::model::settings::QuotaType;
@@ -91,22 +91,9 @@ pub async fn delete(call: Call, who: Arc<Principal>) -> Result<Response> {
     check_quota(&call, &who).await?;
     require_async(&call)?;
     require_org_admin(&who)?;
-    call.fleet.index.catch_up().await?;
-    let id = call.param("id");
-    let cluster = call.fleet.index.cluster(id).ok_or_else(|| missing(id, &who))?;
-    if !is_own(&cluster, &who) {
-        let why = "unable to deregister cluster from different organization";
-        return Err(ErrorCode::Forbidden.error(why));
-    }
-    let held = call.fleet.index.on_cluster(id).len();
-    if held > 0 {
-        let (plural, kind) = (&call.kind.file.plural, call.kind.name());
-        let why = format!(
-            "unable to deregister cluster {id}: {held} {plural} are on it; delete every {kind} first"
-        );
-        return Err(ErrorCode::Forbidden.error(why));
-    }
-    let answer = execute(&call, Verb::Deregister, Some(cluster.key()), Json::default()).await?;
+    let key = cluster::key(call.param("id"));
+    let answer = execute(&call, Verb::Deregister, Some(key), Json::default()).await?;
+    let cluster = Cluster::from_object(&answer.reply.body.parse()?)?;
     Ok(reply::of(&answer, |status, _| reply::json(status, &wire::deleted(&call, &cluster))))
 }
 
