@@ -12,7 +12,7 @@ use kernel::driver::Workers;
 use kernel::event_tail::EventTail;
 use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
-use kernel::kind::{KindInfo, Presenter};
+use kernel::kind::{KindInfo, Kinds, Presenter};
 use kernel::leash::Leash;
 use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Running, Store, Timestamp};
 use parking_lot::RwLock;
@@ -62,6 +62,8 @@ pub struct Fleet {
     pub index: Index,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
+    /// The kinds of all domains: a file may not take their names.
+    pub kinds: Kinds,
     pub secrets: Secrets,
     pub ports: Ports,
     pub tls_cert: String,
@@ -91,7 +93,7 @@ impl Fleet {
     pub fn new(
         config: Config,
         catalogue: Catalogue,
-        (store, ambient): (Arc<dyn Store>, Ambient),
+        (store, ambient, kinds): (Arc<dyn Store>, Ambient, Kinds),
         secrets: Secrets,
         ports: Ports,
         (tls_cert, tls_key): (String, String),
@@ -112,6 +114,7 @@ impl Fleet {
             index: Index::default(),
             store,
             ambient,
+            kinds,
             secrets,
             ports,
             tls_cert,
@@ -353,14 +356,13 @@ impl Domain for FleetDomain {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Result<Running> {
-        let files = self.config.catalogue_files();
-        let catalogue = kernel::files::blocking(move || files.read()).await?;
+        let catalogue = self.config.catalogue_files().load(app.kinds()).await?;
         let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
         let secrets = Secrets::open(&key, &app.ambient)?;
         let fleet = Arc::new(Fleet::new(
             self.config.clone(),
             catalogue,
-            (app.store.clone(), app.ambient.clone()),
+            (app.store.clone(), app.ambient.clone(), app.kinds().clone()),
             secrets,
             self.ports(app)?,
             self.tls()?,

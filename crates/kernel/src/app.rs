@@ -16,7 +16,7 @@ use crate::driver::Workers;
 use crate::event_tail::EventTail;
 use crate::http::Routes;
 use crate::identity::Identity;
-use crate::kind::{KindInfo, Kinds};
+use crate::kind::{KindInfo, Kinds, Presenter};
 use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
 use crate::{Ambient, Error, Result, Store};
@@ -47,10 +47,18 @@ pub struct AppState {
     pub url: String,
 }
 
+/// The kernel's own kinds, which are for admins.
+const KERNEL_KINDS: [(&str, &str); 3] =
+    [("command", "commands"), ("installation", "installations"), ("session", "sessions")];
+
 impl App {
     pub fn new(state: AppState) -> App {
         let tail = EventTail::new(state.store.clone());
-        let (commands, kinds, shared) = Default::default();
+        let (commands, kinds, shared): (_, Kinds, _) = Default::default();
+        for (name, plural) in KERNEL_KINDS {
+            let added = kinds.add(KindInfo::new(name, plural, Presenter::Hidden));
+            debug_assert!(added.is_ok(), "{name} is there twice");
+        }
         App(Arc::new(Inner { state, commands, kinds, tail, shared }))
     }
 

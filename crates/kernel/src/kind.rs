@@ -72,6 +72,11 @@ impl Kinds {
         registry.kinds.get(name).cloned().or_else(computed)
     }
 
+    /// Whether a domain has this kind for good. Kinds that come and go may not take its name.
+    pub fn is_reserved(&self, name: &str) -> bool {
+        self.0.read().kinds.contains_key(name)
+    }
+
     /// Returns what the caller is shown of an object, if anything.
     pub fn present<'o>(&self, object: &'o Object, who: &Principal) -> Option<Cow<'o, Object>> {
         if !can_see(who, object) {

@@ -101,8 +101,9 @@ async fn work_and_serve(
 ) -> Result<()> {
     let (mut routes, mut workers) = (identity::routes(), Workers::new());
     identity::kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
+    let mut kinds = domains.iter().flat_map(|domain| domain.kinds());
+    kinds.try_for_each(|kind| app.kinds().add(kind))?;
     for domain in domains {
-        domain.kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
         match stop.run_until_cancelled(domain.start(&app, tasks, stop)).await {
             Some(started) => {
                 let started = started?;

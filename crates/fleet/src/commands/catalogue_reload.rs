@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use kernel::change::{EventDraft, Write};
 use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
 use kernel::identity::Action;
-use kernel::{Change, Error, Json, Object, Result, Timestamp, files};
+use kernel::{Change, Error, Json, Object, Result, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::{declared_clusters, local_cluster};
@@ -25,8 +25,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads the files, all or none, and reconciles the instances and clusters that they concern.
 pub async fn reload(fleet: &Fleet) -> Result<()> {
-    let files = fleet.config.catalogue_files();
-    let next = files::blocking(move || files.read()).await?;
+    let next = fleet.config.catalogue_files().load(&fleet.kinds).await?;
     let now = fleet.ambient.now();
     let wakes: Vec<_> =
         Recheck::between(&fleet.catalogue(), &next).iter().map(|it| it.wake(now)).collect();
@@ -58,8 +57,7 @@ impl AnyCommand for ReloadCommand {
     }
 
     async fn decide(&self, cx: &CommandContext<'_>, _: &Json) -> Result<Decided<Json>> {
-        let files = self.0.config.catalogue_files();
-        files::blocking(move || files.read()).await?;
+        self.0.config.catalogue_files().load(&self.0.kinds).await?;
         let stored = cx.app.store.object(&key()).await?;
         let (change, generation) = change(stored.as_deref(), cx.now, |object, status, _| {
             status.drop_gone(object.generation);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kernel::kind::Kinds;
 use kernel::{Error, Result};
 use serde::de::DeserializeOwned;
 
@@ -12,6 +13,7 @@ use crate::model::catalogue::Catalogue;
 use crate::model::kind::Kind;
 use crate::model::providers::{ClusterFile, Providers};
 use crate::model::quota::{AccessRules, QuotaList};
+use crate::model::{account, cluster};
 
 /// The kinds that are built in.
 const EMBEDDED: [(&str, &str); 2] = [
@@ -54,6 +56,20 @@ impl CatalogueFiles {
             providers,
             clusters: clusters.clusters,
         })
+    }
+
+    /// Reads them on a thread for blocking calls. A kind whose name is taken is an error.
+    pub async fn load(self, taken: &Kinds) -> Result<Catalogue> {
+        let catalogue = kernel::files::blocking(move || self.read()).await?;
+        let reserved =
+            |name: &str| [cluster::KIND, account::KIND].contains(&name) || taken.is_reserved(name);
+        match catalogue.kinds.keys().find(|name| reserved(name)) {
+            Some(name) => Err(Error::invalid(
+                format!("kinds: {name}"),
+                "is the name of a kind of Mainstay's own; choose another",
+            )),
+            None => Ok(catalogue),
+        }
     }
 
     /// The modification time of each file.

@@ -20,6 +20,7 @@ mod golden;
 mod matrix;
 mod metrics;
 mod openapi;
+mod presented;
 mod prometheus;
 mod recorded;
 mod shape;

@@ -153,7 +153,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     let fleet = Arc::new(Fleet::new(
         config.clone(),
         catalogue(&config),
-        (store.clone(), ambient.clone()),
+        (store.clone(), ambient.clone(), Default::default()),
         Secrets::from_key(vec![7; 32]),
         ports,
         Default::default(),

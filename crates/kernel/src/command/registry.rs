@@ -88,7 +88,7 @@ impl Commands {
     }
 
     /// Records that a command from the bus was refused, so that a redelivery is refused too: its
-    /// sender has been told.
+    /// sender has the refusal.
     pub async fn reject(
         &self,
         app: &App,

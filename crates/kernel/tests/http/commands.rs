@@ -83,7 +83,7 @@ async fn a_rejected_command_stays_rejected(fresh: &Fresh) {
     let create = envelope("k", "widget.create", None, json!({ "name": "a" }));
     let why = Error::invalid("name", "must not be a");
     server.app.commands().reject(&server.app, sender, &create, &why).await.unwrap();
-    // Redelivered, it would succeed now; its sender was told otherwise.
+    // Redelivered, it would succeed now; its sender has the refusal.
     let (reply, replayed) = over_bus(&server, &create).await.unwrap();
     assert_eq!((&reply["message"], replayed), (&"name: must not be a".into(), true));
     let events = server.store.events(0, &EventFilter::default(), 9).await.unwrap();

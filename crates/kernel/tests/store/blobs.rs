@@ -1,4 +1,4 @@
-//! Blobs: what is written is read back, whole, by whoever has the key, and goes with its owner.
+//! Blobs: what is written is read back, whole, by those who have the key, and goes with its owner.
 
 use kernel::Ambient;
 use kernel::blob::{BLOB_BYTES_MAX, Blobs};
