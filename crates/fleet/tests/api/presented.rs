@@ -74,6 +74,7 @@ async fn a_kind_file_cannot_take_the_name_of_another_kind() {
     let kafka = include_str!("../../../../kinds/kafka.yaml");
     for taken in ["session", "catalogue", "installation"] {
         let text = kafka.replacen("kind: kafka", &format!("kind: {taken}"), 1);
+        let text = text.replace("kafkas_mgmt", "others_mgmt").replace("KAFKAS-MGMT", "OTHERS-MGMT");
         assert_ne!(text, kafka);
         std::fs::write(kinds.path().join("taken.yaml"), text).unwrap();
         let refused = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null).await;
