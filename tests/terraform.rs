@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use support::{Plan, wait_for};
+use support::{Client, Plan, wait_for};
 use testkit::postgres::Database;
 
 /// A module whose resource takes as many seconds as the file `pause` says, and logs its process.
@@ -56,17 +56,16 @@ fn plan(dir: &Path) -> Option<Plan> {
 }
 
 /// The phase of the cluster, and why it is not further.
-fn cluster(plan: &Plan, server: &Plan) -> (String, String) {
-    let listed = plan.run(&["cluster", "list", "-o", "json", "--server", &server.url()]);
-    let found = listed.json();
+async fn cluster(client: &Client) -> (String, String) {
+    let found = client.read("/api/v1/fleet/clusters").await;
     let cluster = found.as_array().unwrap().iter().find(|cluster| cluster["id"] == "one").cloned();
     let text = |name: &str| cluster.as_ref().map_or(String::new(), |it| it[name].to_string());
     (text("status"), found.to_string())
 }
 
-async fn until_created(plan: &Plan, server: &Plan) {
+async fn until_created(client: &Client) {
     wait_for("the cluster is created", async || {
-        cluster(plan, server).0.contains("waiting_for_kas_fleetshard_operator")
+        cluster(client).await.0.contains("waiting_for_kas_fleetshard_operator")
     })
     .await;
 }
@@ -88,7 +87,7 @@ async fn a_run_ends_with_its_server_and_the_next_one_creates_the_cluster() {
     kill_in_the_middle(dir.path(), plan.start().await).await;
     module(dir.path(), 0);
     let _server = plan.start().await;
-    until_created(&plan, &plan).await;
+    until_created(&plan.client()).await;
     let made = log(dir.path()).iter().filter(|line| *line == "made").count();
     assert_eq!(made, 1, "{:?}", log(dir.path()));
 }
@@ -109,14 +108,15 @@ async fn another_replica_waits_for_the_state_of_the_killed_one_and_says_so() {
         std::fs::copy(first.data().join(key), second.data().join(key)).unwrap();
     }
     let _second = second.start().await;
+    let client = first.client().at(&second.url());
     wait_for("the other replica says what it waits for", async || {
-        cluster(&first, &second).1.contains("did not hand in its state")
+        cluster(&client).await.1.contains("did not hand in its state")
     })
     .await;
     assert_eq!(log(dir.path()).len(), 1, "it must not create the cluster: {:?}", log(dir.path()));
 
     let _first = first.start().await;
-    until_created(&first, &second).await;
+    until_created(&client).await;
     let made = log(dir.path()).iter().filter(|line| *line == "made").count();
     assert_eq!(made, 1, "{:?}", log(dir.path()));
 }

@@ -325,7 +325,8 @@ impl Plan<'_> {
         let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
         if in_grace && runs && instance.is_on_data_plane() {
             let (change, _) = self.transition(&next, Event::Suspend);
-            return Some(Decision { steps: Vec::new(), change, requeue: self.recheck_after() });
+            // At once: its cluster may be gone as well.
+            return Some(at_once(change));
         }
         None
     }

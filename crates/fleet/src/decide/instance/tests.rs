@@ -182,7 +182,9 @@ fn an_ended_quota_starts_the_grace_period_and_suspends_and_a_restored_one_revert
     let end = NOW.plus(Duration::from_secs(4 * 86_400));
     assert_eq!(expiring.spec.expires_at, Some(end));
     let in_grace = object(Phase::Ready, |spec, _| spec.expires_at = Some(end));
-    assert_eq!(after(&decided(&in_grace, &lapsed, NOW)).unwrap().phase, Phase::Suspending);
+    let suspends = decided(&in_grace, &lapsed, NOW);
+    assert_eq!(after(&suspends).unwrap().phase, Phase::Suspending);
+    assert_eq!(suspends.requeue, Requeue::After(Duration::ZERO), "its cluster may be gone");
     let back = after(&decided(&in_grace, &observed(), NOW)).unwrap();
     assert_eq!((back.spec.expires_at, back.phase), (None, Phase::Ready));
     assert_eq!(after(&decided(&in_grace, &lapsed, end)).unwrap().phase, Phase::Deprovision);
