@@ -4,6 +4,7 @@
 pub mod ams;
 pub mod chaos;
 pub mod memory;
+pub mod replay;
 pub mod servers;
 pub mod sim;
 pub mod stores;

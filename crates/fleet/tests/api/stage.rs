@@ -132,6 +132,7 @@ impl Stage {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let alone = !matches!(place.fresh.place, stores::Place::Database(_));
         let domain = FleetDomain::new(config, dir.path().into(), alone);
+        domain.kinds().into_iter().for_each(|kind| app.kinds().add(kind).expect("a new kind"));
         let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
         let router = http::router(app.clone(), running.routes, &http).expect("a router");

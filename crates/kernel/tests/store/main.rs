@@ -9,8 +9,10 @@ mod changes;
 mod informer;
 mod logs;
 mod migrations;
+mod purging;
 mod queue;
 mod reads;
+mod replay;
 
 use kernel::change::{AuditDraft, EventDraft, Wake, Write};
 use kernel::{Change, Key, Lane, Object, Store, Timestamp};
