@@ -6,6 +6,7 @@ mod fleet;
 mod fleet_data;
 mod load;
 mod server;
+mod sse;
 mod streams;
 mod streams_world;
 mod transitions;
@@ -58,6 +59,9 @@ fn kernel(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
     }
     if wanted("rest") {
         runtime.block_on(server::rest(figures))?;
+    }
+    if wanted("sse") {
+        runtime.block_on(sse::run(figures))?;
     }
     if wanted("get") {
         runtime.block_on(server::get_one(figures))?;
