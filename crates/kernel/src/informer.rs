@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event_tail::{EventReader, EventTail, Page};
 use crate::log::EventFilter;
+use crate::store::KindFilter;
 use crate::{Error, Key, Object, ObjectQuery, Result};
 
 /// An update of the copy.
@@ -29,9 +30,6 @@ pub enum CacheUpdate {
 /// Applies an update to the copy. The number is the event's, or the newest one before the list.
 /// Runs on the informer's task, so it must be quick.
 pub type OnUpdate = Arc<dyn Fn(CacheUpdate, i64) + Send + Sync>;
-
-/// Selects the kinds to keep.
-pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 pub struct Informer {
     tail: EventTail,
@@ -73,9 +71,9 @@ impl Informer {
         stop.run_until_cancelled(self.run_forever()).await;
     }
 
-    /// Returns when everything committed before this call has been applied.
+    /// Returns when everything of these kinds that was committed before this call has been applied.
     pub async fn catch_up(&self) -> Result<()> {
-        let newest = self.tail.store().newest_event().await?;
+        let newest = self.tail.store().newest_event_of(&self.kinds_filter).await?;
         if self.seq() >= newest {
             return Ok(());
         }

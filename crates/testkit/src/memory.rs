@@ -11,7 +11,7 @@ use kernel::change::{Change, CommandRecord, CursorMove, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
-use kernel::store::{Purge, Store, Wakeups, WorkCount, WorkFilter};
+use kernel::store::{KindFilter, Purge, Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
@@ -449,6 +449,12 @@ impl Store for Memory {
 
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.tables.lock().head.event_seq)
+    }
+
+    async fn newest_event_of(&self, kinds: &KindFilter) -> Result<i64> {
+        let tables = self.tables.lock();
+        let newest = tables.events.iter().rev().find(|event| kinds(event.subject.kind()));
+        Ok(newest.map_or(0, |event| event.seq))
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {

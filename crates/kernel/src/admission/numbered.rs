@@ -3,6 +3,7 @@
 use super::written;
 use crate::change::Verdict;
 use crate::log::{AuditEntry, Effects, Event, LogHeads};
+use crate::store::NewestByKind;
 use crate::{Change, Json, Timestamp};
 
 /// The events and audit entries of the admitted changes, with their sequence numbers.
@@ -13,6 +14,18 @@ pub struct NumberedLogs {
 }
 
 impl NumberedLogs {
+    /// The number of the newest event of each kind that has one.
+    pub fn newest_by_kind(&self) -> NewestByKind {
+        let mut newest = NewestByKind::new();
+        for event in &self.events {
+            match newest.get_mut(event.subject.kind()) {
+                Some(seq) => *seq = event.seq,
+                None => drop(newest.insert(event.subject.kind().into(), event.seq)),
+            }
+        }
+        newest
+    }
+
     /// Assigns sequence numbers to the admitted changes and, for the audit log, hashes.
     pub fn add(
         &mut self,

@@ -5,6 +5,7 @@ pub mod postgres;
 mod sql;
 pub mod sqlite;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +79,11 @@ pub trait Store: Send + Sync + 'static {
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.head().await?.event_seq)
     }
+    /// The same over the events of some kinds: a reader of those need not wait for others.
+    async fn newest_event_of(&self, kinds: &KindFilter) -> Result<i64> {
+        let _ = kinds;
+        self.newest_event().await
+    }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
@@ -136,6 +142,18 @@ pub struct WorkCount {
 pub struct Wakeups {
     work: Arc<Notifier>,
     events: watch::Sender<i64>,
+}
+
+/// Selects kinds.
+pub type KindFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The number of the newest event of each kind.
+pub type NewestByKind = BTreeMap<String, i64>;
+
+/// The newest of the kinds that are selected.
+fn newest_of(newest: &NewestByKind, kinds: &KindFilter) -> i64 {
+    let wanted = newest.iter().filter(|(kind, _)| kinds(kind));
+    wanted.map(|(_, seq)| *seq).max().unwrap_or(0)
 }
 
 /// Wakes waiters in the order in which they subscribed; the simulator needs a defined order.

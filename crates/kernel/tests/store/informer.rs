@@ -20,6 +20,7 @@ on_every_store!(
     a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted,
     a_writer_finds_its_write_in_the_copy_at_once,
     what_went_while_events_were_forgotten_is_gone_from_the_copy,
+    a_reader_does_not_wait_for_events_of_other_kinds,
 );
 
 /// A copy, the way a domain keeps one.
@@ -77,6 +78,23 @@ fn gadget(id: &str) -> Change {
     let mut object = widget(id, "acme");
     object.key = Key::new("gadget", id);
     create(object)
+}
+
+async fn a_reader_does_not_wait_for_events_of_other_kinds(fresh: &Fresh) {
+    let store = &fresh.store;
+    commit(&**store, create(widget("a", "acme"))).await.unwrap();
+    let copy = Copy::default();
+    // Nobody runs it: it stays where it is.
+    let informer = copy.load(store).await;
+    for n in 0..10 {
+        commit(&**store, gadget(&n.to_string())).await.unwrap();
+    }
+    informer.catch_up().await.expect("nothing of its own kinds is new");
+    assert_eq!(informer.seq(), 1);
+    let other = copy.load(store).await;
+    commit(&**store, create(widget("b", "acme"))).await.unwrap();
+    let behind = tokio::time::timeout(Duration::from_millis(50), other.catch_up()).await;
+    assert!(behind.is_err(), "it waits for an event of its own kind");
 }
 
 async fn a_copy_is_complete_when_it_is_loaded_and_follows_what_is_wanted(fresh: &Fresh) {

@@ -28,7 +28,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::commit_health::CommitHealth;
 use super::sql::{self, Row as _, Select};
-use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
+use super::{
+    KindFilter, OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, newest_of, parts,
+};
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
 use crate::change::{Change, CommandRecord, CursorMove, Verdict};
@@ -240,7 +242,11 @@ impl Store for Postgres {
     }
 
     async fn newest_event(&self) -> Result<i64> {
-        ask(&self.newest, |reply| reply).await
+        Ok(ask(&self.newest, |reply| reply).await?.seq)
+    }
+
+    async fn newest_event_of(&self, kinds: &KindFilter) -> Result<i64> {
+        Ok(newest_of(&ask(&self.newest, |reply| reply).await?.kinds, kinds))
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {

@@ -1,7 +1,5 @@
 //! Writes the result of a batch with one statement per table and kind of write.
 
-use std::collections::BTreeMap;
-
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Statement};
@@ -297,8 +295,7 @@ pub async fn logs(
         list(&audit, |audit| audit.entry.after.text()),
         list(&audit, |audit| audit.hash.as_str()),
     ];
-    let newest: BTreeMap<&str, i64> =
-        events.iter().map(|event| (event.subject.kind(), event.seq)).collect();
+    let newest = numbered.newest_by_kind();
     let newest = serde_json::to_string(&newest).expect("a map of numbers serialises");
     let head = columns![head.event_seq, head.audit_seq, head.audit_hash.as_str(), newest];
     futures::try_join!(

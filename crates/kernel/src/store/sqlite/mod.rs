@@ -18,14 +18,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use tokio::sync::mpsc;
 
 use super::commit_health::CommitHealth;
 use super::sql::{self, Select};
-use super::{OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask, parts};
+use super::{
+    KindFilter, NewestByKind, OnCommit, Purge, Store, Wakeups, WorkCount, WorkFilter, ask,
+    newest_of, parts,
+};
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
 use crate::change::{Change, CommandRecord, CursorMove, Verdict};
@@ -53,6 +56,7 @@ pub struct Sqlite {
     readers: Arc<Readers>,
     cache: Arc<Cache>,
     wakeups: Arc<Wakeups>,
+    newest: Arc<RwLock<NewestByKind>>,
     health: CommitHealth,
 }
 
@@ -67,7 +71,9 @@ impl Sqlite {
         let (ops, waiting) = mpsc::channel(WAITING_MAX);
         let checkpointer = Checkpointer::start(path, &connection)?;
         let parts = (connection, checkpointer, lock);
-        let writer = Writer::new(parts, cache.clone(), wakeups.clone(), on_commit)?;
+        let newest = Arc::<RwLock<NewestByKind>>::default();
+        let (woken, known) = (wakeups.clone(), newest.clone());
+        let writer = Writer::new(parts, cache.clone(), woken, known, on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
@@ -75,7 +81,7 @@ impl Sqlite {
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
         let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
         let health = CommitHealth::default();
-        Ok(Sqlite { path, ops, writer, readers, cache, wakeups, health })
+        Ok(Sqlite { path, ops, writer, readers, cache, wakeups, newest, health })
     }
 
     fn ops(&self) -> &mpsc::Sender<Op> {
@@ -339,6 +345,10 @@ impl Store for Sqlite {
     /// Exact: this process is the only writer, and the writer notifies before it replies.
     async fn newest_event(&self) -> Result<i64> {
         Ok(self.wakeups.newest_event())
+    }
+
+    async fn newest_event_of(&self, kinds: &KindFilter) -> Result<i64> {
+        Ok(newest_of(&self.newest.read(), kinds))
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,7 +17,7 @@ use crate::admission::{Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::LogHeads;
 use crate::queue::FairnessCursor;
-use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, OnCommit, Wakeups};
+use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, NewestByKind, OnCommit, Wakeups};
 use crate::{Error, Key, Result, Timestamp};
 
 type Reply<T> = oneshot::Sender<Result<T>>;
@@ -85,6 +86,7 @@ pub struct Writer {
     _lock: File,
     cache: Arc<Cache>,
     wakeups: Arc<Wakeups>,
+    newest: Arc<RwLock<NewestByKind>>,
     on_commit: OnCommit,
     head: LogHeads,
     fence: i64,
@@ -98,12 +100,15 @@ impl Writer {
         (connection, checkpointer, lock): (Connection, Checkpointer, File),
         cache: Arc<Cache>,
         wakeups: Arc<Wakeups>,
+        kinds: Arc<RwLock<NewestByKind>>,
         on_commit: OnCommit,
     ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
         let indexed = log_index::indexed(&connection).map_err(failed)?;
         wakeups.notify_event(head.event_seq);
+        *kinds.write() = newest_by_kind(&connection).map_err(failed)?;
         Ok(Writer {
+            newest: kinds,
             connection,
             checkpointer,
             _lock: lock,
@@ -191,10 +196,10 @@ impl Writer {
 
     fn transact(&mut self, batch: &mut Batch) -> rusqlite::Result<Vec<Vec<Verdict>>> {
         self.set_sync(batch.sync)?;
-        let Writer { connection, head, fence, fairness, wakeups, cache, .. } = self;
+        let Writer { connection, head, fence, fairness, wakeups, cache, newest, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (verdicts, effects) = decide(&transaction, &batch.commits, head)?;
-        let Effects { woke, written } = effects;
+        let Effects { woke, written, kinds } = effects;
         let mut session = Session { connection: &transaction, fence, fairness, written };
         for task in &mut batch.tasks {
             task.run(&mut session)?;
@@ -204,6 +209,14 @@ impl Writer {
         drop(writing);
         committed?;
         // Before the replies: a caller whose commit was acknowledged finds its events.
+        let mut newest = newest.write();
+        for (kind, seq) in kinds {
+            match newest.get_mut(kind.as_str()) {
+                Some(known) => *known = seq,
+                None => drop(newest.insert(kind, seq)),
+            }
+        }
+        drop(newest);
         wakeups.notify_event(head.event_seq);
         if woke {
             wakeups.notify_work();
@@ -248,6 +261,11 @@ fn heads(connection: &Connection) -> rusqlite::Result<(LogHeads, i64)> {
     Ok((load::head(connection)?, fence + FENCE_SKIP))
 }
 
+fn newest_by_kind(connection: &Connection) -> rusqlite::Result<NewestByKind> {
+    let mut statement = connection.prepare("SELECT kind, max(seq) FROM events GROUP BY kind")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
 /// Callers whose batch completed come back together, but one is always first. Waits for the others,
 /// much shorter than a commit takes. A single caller does not wait.
 fn coalesce(waiting: &mpsc::Receiver<Op>, last: usize) {
@@ -271,6 +289,8 @@ const COALESCE_ROUNDS_MAX: usize = 5;
 struct Effects {
     woke: bool,
     written: Vec<Key>,
+    /// The newest event of each kind that has one.
+    kinds: NewestByKind,
 }
 
 /// Decides all changes of all callers against one set of rows.
@@ -295,7 +315,8 @@ fn decide(
     save::rows(connection, &rows, now)?;
     save::logs(connection, &numbered, head)?;
     let woke = rows.woke();
-    Ok((all, Effects { woke, written: rows.writes.into_keys().collect() }))
+    let kinds = numbered.newest_by_kind();
+    Ok((all, Effects { woke, written: rows.writes.into_keys().collect(), kinds }))
 }
 
 pub fn lease(
