@@ -11,7 +11,7 @@ use kernel::change::{Change, CommandRecord, CursorMove, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
-use kernel::store::{KindFilter, Purge, Store, Wakeups, WorkCount, WorkFilter};
+use kernel::store::{KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
@@ -30,6 +30,8 @@ pub struct Tables {
     pub events: Vec<Event>,
     pub audit: Vec<AuditEntry>,
     pub head: LogHeads,
+    /// The newest event of each kind.
+    pub newest: NewestByKind,
     fence: i64,
     last_org: [String; 2],
 }
@@ -323,6 +325,7 @@ impl Store for Memory {
         numbered.add(&changes, &mut verdicts, &mut tables.head, now);
         let woke = rows.woke();
         tables.save(rows, now);
+        tables.newest.extend(numbered.newest_by_kind());
         tables.events.extend(numbered.events);
         if self.bug == Some(Bug::LoseEvents) && tables.events.len() % 7 == 3 {
             tables.events.pop();
@@ -453,8 +456,8 @@ impl Store for Memory {
 
     async fn newest_event_of(&self, kinds: &KindFilter) -> Result<i64> {
         let tables = self.tables.lock();
-        let newest = tables.events.iter().rev().find(|event| kinds(event.subject.kind()));
-        Ok(newest.map_or(0, |event| event.seq))
+        let wanted = tables.newest.iter().filter(|(kind, _)| kinds(kind));
+        Ok(wanted.map(|(_, seq)| *seq).max().unwrap_or(0))
     }
 
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>> {
