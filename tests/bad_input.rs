@@ -98,7 +98,7 @@ async fn bad_bodies_are_refused_by_their_field() {
     let many =
         json!({"name": "n", "depends_on": vec![format!("widget/{}", world.id); 33]}).to_string();
     let table: [(&str, &[u8], Right); 31] = [
-        ("nothing", b"", (400, Some("body"), "is empty")),
+        ("nothing", b"", (400, Some("name"), "is missing")),
         ("no JSON", b"hello", (400, Some("body"), "is not JSON")),
         ("cut off", br#"{"name": "a"#, (400, Some("body"), "is cut off")),
         ("two values", br#"{"name":"a"} {}"#, (400, Some("body"), "has more after")),

@@ -304,8 +304,12 @@ impl Change {
         }
         let counters = self.takes.first().map(|take| &take.counter);
         let counters = counters.or(self.releases.first().map(|release| &release.counter));
-        let subject = self.command.as_ref().map(|command| &command.digest).or(counters)?;
-        Some(plain("mainstay.command.executed", Key::new("command", subject), ""))
+        let command = self.command.as_ref().map(|command| match command.digest.as_str() {
+            "" => &command.id,
+            _ => &command.digest,
+        });
+        let subject = Key::new("command", command.or(counters)?);
+        Some(plain("mainstay.command.executed", subject, ""))
     }
 }
 

@@ -156,15 +156,15 @@ impl EventReader {
         if last.is_none_or(|last| newest > last) || std::mem::take(&mut self.overdue) {
             self.tail.fill(last).await?;
         }
-        let found = self.from_ring(max);
+        let found = self.read_ring(max);
         match found {
             Some(page) => Ok(page),
-            None => self.from_store(max).await,
+            None => self.read_store(max).await,
         }
     }
 
     /// `None` if the ring does not reach back to this reader.
-    fn from_ring(&mut self, max: usize) -> Option<Page> {
+    fn read_ring(&mut self, max: usize) -> Option<Page> {
         let ring = self.tail.0.ring.read();
         if !ring.covers(self.after) {
             return None;
@@ -185,7 +185,7 @@ impl EventReader {
         Some(Page::Events { events, more })
     }
 
-    async fn from_store(&mut self, max: usize) -> Result<Page> {
+    async fn read_store(&mut self, max: usize) -> Result<Page> {
         let store = &self.tail.0.store;
         let first = store.first_event().await?;
         // Read before the events: every event up to this number is in the log by then.

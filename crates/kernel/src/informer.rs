@@ -21,7 +21,7 @@ use crate::{Error, Key, Object, ObjectQuery, Result};
 pub enum CacheUpdate {
     /// The current object, which may be a deleted one. After a resync an older revision may come once
     /// more: the higher revision wins.
-    Upsert(Object),
+    Upsert(Box<Object>),
     /// The store was listed, at the start or because unread events were purged. Only these keys
     /// still exist.
     Resync(HashSet<Key>),
@@ -121,7 +121,7 @@ impl Informer {
                 let page = store.find(&find).await?;
                 for object in page.objects {
                     there.insert(object.key.clone());
-                    (self.on_update)(CacheUpdate::Upsert(object), seq);
+                    (self.on_update)(CacheUpdate::Upsert(Box::new(object)), seq);
                 }
                 find.after = page.next;
                 if find.after.is_none() {
@@ -147,7 +147,7 @@ impl Informer {
         };
         let events = events.iter().map(|event| &event.event);
         for event in events.filter(|event| (self.kinds_filter)(event.subject.kind())) {
-            if let Ok(object) = event.data.parse::<Object>() {
+            if let Ok(object) = event.data.parse::<Box<Object>>() {
                 (self.on_update)(CacheUpdate::Upsert(object), event.seq);
             }
         }

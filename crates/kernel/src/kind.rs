@@ -27,8 +27,11 @@ pub enum Presenter {
     /// Nothing: the kind is for admins.
     Hidden,
     /// A part of it, or nothing.
-    With(Arc<dyn Fn(&Object, &Principal) -> Option<Object> + Send + Sync>),
+    With(Arc<Present>),
 }
+
+/// Returns what the caller is shown; nothing if they may not see it after all.
+pub type Present = dyn Fn(&Object, &Principal) -> Option<Object> + Send + Sync;
 
 /// Kinds that a domain computes: they come and go while the server runs.
 pub trait KindSource: Send + Sync {

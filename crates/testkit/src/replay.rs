@@ -48,11 +48,12 @@ async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change
             own_cause = None;
         }
         object.revision -= i64::from(there.is_some());
-        write = new.then(|| match (&there, &own_cause) {
+        let written = match (&there, &own_cause) {
             (None, _) => Write::Create(object),
             (Some(_), None) => Write::Update(object),
             (Some(_), Some(_)) => Write::Transition(object),
-        });
+        };
+        write = new.then_some(written);
     }
     let mut writes = Vec::new();
     for blob in blobs {

@@ -92,9 +92,7 @@ impl AccountCommand {
         object.generation += 1;
         object.updated_at = cx.now;
         let (status, change) = match self.verb {
-            Verb::Delete if !self.fleet.ports.sso_is_external => {
-                (204, deleted(&mut object, cx.now))
-            }
+            Verb::Delete if !self.fleet.ports.sso_is_external => (204, deleted(&object, cx.now)),
             Verb::Delete => {
                 object.phase = account::DELETING.into();
                 object.spec = Json::encode(&Spec { deleting: true, ..account.spec });

@@ -165,7 +165,7 @@ impl Draft {
                 detail: Json::encode(&n),
                 fence,
             }),
-            cause: (n % 2 == 0).then(|| Cause { command: Some(n.to_string()), trace: None }),
+            cause: n.is_multiple_of(2).then(|| Cause { command: Some(n.to_string()), trace: None }),
         }
     }
 }
@@ -188,7 +188,7 @@ fn blob(how: u8, key: Key, name: u8, n: usize) -> BlobWrite {
         0 => put(None),
         1 => put(Some(0)),
         2 => put(Some(1)),
-        _ => BlobWrite::Remove { name: (n % 2 == 0).then(|| name.clone()), key },
+        _ => BlobWrite::Remove { name: n.is_multiple_of(2).then(|| name.clone()), key },
     }
 }
 

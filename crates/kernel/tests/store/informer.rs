@@ -37,7 +37,7 @@ impl Copy {
                 CacheUpdate::Upsert(object) => {
                     let there = objects.get(&object.key);
                     if there.is_none_or(|there| there.revision <= object.revision) {
-                        objects.insert(object.key.clone(), object);
+                        objects.insert(object.key.clone(), *object);
                     }
                 }
             }

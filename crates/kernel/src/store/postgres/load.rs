@@ -72,11 +72,10 @@ pub async fn rows(
     Ok(rows)
 }
 
-fn fill(
-    rows: &mut BatchState,
-    objects: Vec<Row>,
-    others: (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>),
-) -> Result<(), Error> {
+/// Rows of the queue, allotments, leases, commands, blobs and cursors.
+type Others = (Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>, Vec<Row>);
+
+fn fill(rows: &mut BatchState, objects: Vec<Row>, others: Others) -> Result<(), Error> {
     let (queued, allotted, leased, commanded, blobs, cursors) = others;
     for row in &objects {
         rows.objects.insert(row.key(0)?, Tracked::loaded(row.value(1)?));
