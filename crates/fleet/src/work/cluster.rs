@@ -258,7 +258,7 @@ impl Worker for ClusterWorker {
             }
             _ => None,
         };
-        let force = deleting && cluster.spec.force;
+        let force = deleting && cluster.spec.force || attempt.object.deleted_at.is_some();
         let instances = if deleting || cluster.spec.dynamic {
             // A stale index must not decide what cannot be undone.
             fleet.index.catch_up().await?;

@@ -13,7 +13,12 @@ mod outside;
 mod replica;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use fleet::model::instance::{Phase, Spec, Status};
+use fleet::model::sso::canary_client_id;
+use kernel::change::{EventDraft, Wake, Write};
+use kernel::{Change, Json, Key, Object, Store as _};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use testkit::sim::{Broken, REST, TROUBLE, World, at_rest, clock_jumps};
@@ -90,6 +95,48 @@ fn after_any_faults_every_instance_settles_and_nothing_is_orphaned() {
         }
     }
     assert!(instances > 0, "nothing was ever created");
+}
+
+/// A process that was paused in the middle of a step may create a client or a name again after the
+/// deletion: the second clean-up, which the driver calls, removes it.
+#[test]
+fn what_came_back_after_a_deletion_is_removed_once_more() {
+    testkit_tls();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(async {
+        let world = Arc::new(World::new(&mut StdRng::seed_from_u64(1), None, check::always));
+        world.calm.cancel();
+        let now = world.now();
+        let (outside, ledger) = (Outside::default(), client::Ledger::default());
+        let sim = Arc::new(Sim { outside, replicas: Replicas::default(), ledger, world });
+        let key = Key::new("kafka", "k1");
+        let label = Phase::Deleting.label();
+        let mut object = Object::new(key.clone(), "acme", "alice", "demo", label, now);
+        object.deleted_at = Some(now);
+        object.spec = Json::encode(&Spec::default());
+        object.status =
+            Json::encode(&Status { names: ["demo.example".into()].into(), ..Status::default() });
+        let change = Change {
+            wakes: vec![Wake::for_object(&object, now.plus(Duration::from_secs(600)))],
+            event: Some(EventDraft::for_object(&object, "deleted")),
+            write: Some(Write::Create(object)),
+            ..Change::default()
+        };
+        sim.world.memory.commit_all(vec![change], now).await.unwrap();
+        sim.outside.clients.lock().insert(canary_client_id("k1"), "secret".into());
+        sim.outside.records.lock().insert("demo.example".into(), "router".into());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(replica::run(sim.clone(), 0, 1));
+        let done = async {
+            while sim.world.memory.look(|tables| tables.queue.contains_key(&key)) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(REST, done).await.expect("the clean-up ends");
+        assert!(sim.outside.clients.lock().is_empty(), "the client is an orphan");
+        assert!(sim.outside.records.lock().is_empty(), "the record is an orphan");
+    });
 }
 
 fn testkit_tls() {

@@ -130,9 +130,12 @@ pub async fn run_attempt(
     context: &Context,
 ) -> AttemptResult {
     let decided = match (&attempt, worker) {
-        // The object was deleted: nothing to reconcile.
-        (None, _) => Ok((Change::default(), Requeue::Never)),
         (Some(attempt), Some(worker)) => with_panic_and_lease(&*worker, attempt).await,
+        // There is no object, or a deleted one of a kind that nobody knows any more.
+        (None, _) => Ok((Change::default(), Requeue::Never)),
+        (Some(attempt), None) if attempt.object.deleted_at.is_some() => {
+            Ok((Change::default(), Requeue::Never))
+        }
         (Some(_), None) => {
             let kind = claim.key.kind();
             Err(Error::Transient(format!("no worker is registered for kind `{kind}`")))

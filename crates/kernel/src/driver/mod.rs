@@ -168,11 +168,8 @@ impl Driver {
             .await?;
         let keys: Vec<Key> = claimed.claims.iter().map(|claim| claim.key.clone()).collect();
         let found = if keys.is_empty() { Vec::new() } else { self.store.get(&keys).await? };
-        let mut found: BTreeMap<Key, Object> = found
-            .into_iter()
-            .filter(|object| object.deleted_at.is_none())
-            .map(|object| (object.key.clone(), object))
-            .collect();
+        let mut found: BTreeMap<Key, Object> =
+            found.into_iter().map(|object| (object.key.clone(), object)).collect();
         let with_object = claimed.claims.into_iter().map(|claim| {
             let object = found.remove(&claim.key);
             (claim, object)

@@ -10,7 +10,8 @@ use super::Attempt;
 use crate::{Change, Error, Object, Result, Timestamp};
 
 /// The three parts of an attempt. There is no separate logic for create, update and delete: the
-/// same three handle every state, also the one after a crash between any two steps.
+/// same three handle every state, also the one after a crash between any two steps, and deleted
+/// objects, of which something may be left outside.
 #[async_trait]
 pub trait Worker: Send + Sync + 'static {
     /// The observed state; "unknown" is a legal observation.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use kernel::change::{Wake, Write};
+use kernel::change::Write;
 use kernel::driver::{Attempt, AttemptResult, Decision, Requeue, Worker, backoff};
 use kernel::log::EventFilter;
 use kernel::queue::State;
@@ -31,7 +31,8 @@ on_every_store!(
     a_change_that_is_always_stale_does_not_spin,
     a_limit_that_is_reached_is_tried_again_later,
     an_unknown_kind_is_retried_with_a_clear_reason,
-    what_is_deleted_or_was_never_there_is_not_looked_at,
+    a_deleted_object_is_reconciled_until_its_worker_is_done_with_it,
+    what_was_never_there_is_not_looked_at,
 );
 
 async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
@@ -350,18 +351,44 @@ async fn an_unknown_kind_is_retried_with_a_clear_reason(fresh: &Fresh) {
     assert!(row.due > stage.now());
 }
 
-async fn what_is_deleted_or_was_never_there_is_not_looked_at(fresh: &Fresh) {
+/// A worker may have left something outside, and asked to clean up once more.
+async fn a_deleted_object_is_reconciled_until_its_worker_is_done_with_it(fresh: &Fresh) {
     let stage = Stage::on(fresh);
-    let mut object = stage.object(KIND, "gone", "acme");
-    object.deleted_at = Some(stage.now());
-    stage.commit(stage.creation(object, Lane::Normal)).await;
-    let due = stage.now();
-    let wake = Wake { key: key("never"), org: "acme".into(), lane: Lane::Normal, due };
-    stage.commit(Change { wakes: vec![wake], ..Change::default() }).await;
+    stage.create("a").await;
+    // Nobody knows its kind any more.
+    let mut foreign = stage.object("gadget", "gone", "acme");
+    foreign.deleted_at = Some(stage.now());
+    stage.commit(stage.creation(foreign, Lane::Normal)).await;
+    let again = Duration::from_secs(600);
+    let seen = Arc::default();
+    let worker = player(&seen, move |attempt| {
+        let mut gone = attempt.object.clone();
+        async move {
+            if gone.deleted_at.is_some() {
+                return Ok((Change::default(), Requeue::Never));
+            }
+            gone.deleted_at = Some(attempt.now());
+            let change = Change { write: Some(Write::Update(gone)), ..Change::default() };
+            Ok((change, Requeue::After(again)))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("d", worker, config(4));
+    stage.row_in(&key("a"), State::Waiting, 0).await;
+    assert_eq!(seen.count(), 1);
+    stage.pass(again);
+    stage.gone(&key("a")).await;
+    assert_eq!(seen.count(), 2, "once more after the deletion");
+    stage.gone(&Key::new("gadget", "gone")).await;
+    driver.stopped().await;
+}
+
+async fn what_was_never_there_is_not_looked_at(fresh: &Fresh) {
+    let stage = Stage::on(fresh);
+    stage.wake("never").await;
     let seen = Arc::default();
     let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let driver = stage.driver("d", worker, config(4));
-    stage.gone(&key("gone")).await;
     stage.gone(&key("never")).await;
     driver.stopped().await;
     assert_eq!(seen.count(), 0);

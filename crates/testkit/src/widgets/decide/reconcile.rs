@@ -30,6 +30,9 @@ pub enum Step {
 }
 
 pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp) -> Decision<Step> {
+    if object.deleted_at.is_some() {
+        return Decision::idle(Requeue::Never);
+    }
     if spec.deleting {
         return delete(object, observed, now);
     }
