@@ -58,7 +58,15 @@ impl World {
         let (store, database, replicas): (Arc<dyn Store>, _, _) = match on {
             On::Sqlite => {
                 let file = dir.path().join("mainstay.db");
-                (Arc::new(Sqlite::open(&file, kernel::store::uncounted())?), None, 1)
+                (
+                    Arc::new(Sqlite::open(
+                        &file,
+                        kernel::Ambient::system(),
+                        kernel::store::uncounted(),
+                    )?),
+                    None,
+                    1,
+                )
             }
             On::Postgres { replicas } => {
                 let database = testkit::postgres::Database::create().await;

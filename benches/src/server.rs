@@ -151,7 +151,11 @@ fn object(n: usize, ambient: &Ambient) -> Object {
 }
 
 async fn fill(data: &Path) -> anyhow::Result<()> {
-    let store = Sqlite::open(&data.join("mainstay.db"), kernel::store::uncounted())?;
+    let store = Sqlite::open(
+        &data.join("mainstay.db"),
+        kernel::Ambient::system(),
+        kernel::store::uncounted(),
+    )?;
     let ambient = Ambient::system();
     let due = ambient.now().plus(Duration::from_secs(24 * 3600));
     for chunk in (0..OBJECTS).collect::<Vec<_>>().chunks(500) {
@@ -225,7 +229,11 @@ pub async fn get_one(figures: &mut Figures) -> anyhow::Result<()> {
     let binary = binary("MAINSTAY_E2E_BIN")?;
     let dir = tempfile::tempdir_in(".")?;
     {
-        let store = Sqlite::open(&dir.path().join("mainstay.db"), kernel::store::uncounted())?;
+        let store = Sqlite::open(
+            &dir.path().join("mainstay.db"),
+            kernel::Ambient::system(),
+            kernel::store::uncounted(),
+        )?;
         let object = object(1, &Ambient::system());
         let change = Change { write: Some(Write::Create(object)), ..Change::default() };
         store.commit_all(vec![change], Ambient::system().now()).await?;

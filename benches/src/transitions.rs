@@ -100,7 +100,8 @@ async fn ours(stores: Vec<Arc<dyn Store>>, in_flight: usize) -> anyhow::Result<f
 pub async fn sqlite(figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let path = dir.path().join("mainstay.db");
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path, kernel::store::uncounted())?);
+    let store: Arc<dyn Store> =
+        Arc::new(Sqlite::open(&path, kernel::Ambient::system(), kernel::store::uncounted())?);
     fill(&*store).await?;
     let mut rates = Vec::new();
     for in_flight in [64, IN_FLIGHT, 512] {

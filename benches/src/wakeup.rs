@@ -96,6 +96,7 @@ pub async fn sqlite(figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let samples = measure(Arc::new(Sqlite::open(
         &dir.path().join("mainstay.db"),
+        kernel::Ambient::system(),
         kernel::store::uncounted(),
     )?))
     .await?;

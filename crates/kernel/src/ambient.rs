@@ -30,6 +30,14 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(by_ms))
     }
 
+    /// The same time by another clock, which shows `there` when this one shows `here`.
+    pub fn translated(self, here: Timestamp, there: Timestamp) -> Timestamp {
+        if self == Timestamp::MAX {
+            return self;
+        }
+        Timestamp(self.0.saturating_add(there.0.saturating_sub(here.0)))
+    }
+
     /// How long from `self` until `later`; zero if it has passed.
     pub fn until(self, later: Timestamp) -> Duration {
         Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))

@@ -1,6 +1,8 @@
 //! Changes are values: a [`Change`] names everything that one decision writes. The store admits or
 //! refuses it as a whole.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -95,11 +97,11 @@ impl Write {
 /// What a worker or an admin does to a queue row.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Extends the lease until then.
+    /// Extends the lease: it ends that long after the commit, by the store's clock.
     RenewLease {
         key: Key,
         fence: i64,
-        until: Timestamp,
+        ttl: Duration,
     },
     /// Ends the attempt.
     Complete {

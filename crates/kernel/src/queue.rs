@@ -1,4 +1,5 @@
-//! A queue row and its transitions. Pure: every store applies the same functions.
+//! A queue row and its transitions. Pure: every store applies the same functions, with the times of
+//! its own clock.
 //!
 //! A row says only which key to reconcile, never what changed. There is one row per key, so a key
 //! is never reconciled twice at once; the lane is its priority.
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::change::{Lane, Outcome, Wake};
+use crate::change::{Lane, Outcome};
 use crate::{Key, Timestamp};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -119,22 +120,21 @@ impl QueueRow {
         if self.attempt == 0 {
             self.reason.clear();
         }
-        let (key, org, lane) = (self.key.clone(), self.org.clone(), self.lane);
-        self.wake(&Wake { key, org, lane, due: now }, now);
+        self.wake(self.lane, now, now);
     }
 
-    pub fn wake(&mut self, wake: &Wake, now: Timestamp) {
-        self.lane = self.lane.min(wake.lane);
+    pub fn wake(&mut self, lane: Lane, due: Timestamp, now: Timestamp) {
+        self.lane = self.lane.min(lane);
         match self.state {
             State::Running => {
-                self.woken = Some(self.woken.map_or(wake.due, |at| at.min(wake.due)));
+                self.woken = Some(self.woken.map_or(due, |at| at.min(due)));
             }
             State::Ready => {}
-            State::Waiting => self.at(self.due.min(wake.due), now),
+            State::Waiting => self.at(self.due.min(due), now),
             State::Stopped => {
                 self.clear_reason();
                 self.attempt = 0;
-                self.at(wake.due, now);
+                self.at(due, now);
             }
         }
     }
@@ -202,8 +202,8 @@ pub struct ClaimRequest {
     pub slots: usize,
     /// How many of them may be of the normal lane.
     pub slots_normal: usize,
-    pub now: Timestamp,
-    pub lease: Duration,
+    /// How long the leases are.
+    pub ttl: Duration,
 }
 
 /// The organisation that was served last, by lane.
@@ -225,6 +225,8 @@ pub struct Claim {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClaimBatch {
+    /// The time of the claim, by the store's clock, as all times here.
+    pub now: Timestamp,
     pub claims: Vec<Claim>,
     /// When the next row is due, as far as the store knows; sooner if a wake-up comes.
     pub next_due: Option<Timestamp>,
@@ -236,8 +238,8 @@ mod tests {
 
     use super::*;
     use crate::Change;
-    use crate::admission::{BatchState, Tracked};
-    use crate::change::Work;
+    use crate::admission::{BatchState, Clocks, Tracked};
+    use crate::change::{Wake, Work};
 
     const NOW: Timestamp = Timestamp(1000);
     const LATER: Timestamp = Timestamp(5000);
@@ -248,8 +250,8 @@ mod tests {
         row
     }
 
-    fn wake(due: Timestamp) -> Wake {
-        Wake { key: Key::new("widget", "a"), org: "acme".into(), lane: Lane::Normal, due }
+    fn wake(row: &mut QueueRow, due: Timestamp) {
+        row.wake(Lane::Normal, due, NOW);
     }
 
     #[test]
@@ -262,7 +264,7 @@ mod tests {
         ];
         for outcome in outcomes {
             let mut row = running();
-            row.wake(&wake(NOW), NOW);
+            wake(&mut row, NOW);
             let row = row.complete(&outcome, NOW).expect("the row stays");
             assert_eq!((row.state, row.due), (State::Ready, NOW), "after {outcome:?}");
         }
@@ -277,7 +279,7 @@ mod tests {
     fn a_stopped_row_starts_again_when_something_changes() {
         let mut row = running().complete(&Outcome::Stopped { reason: "bad".into() }, NOW).unwrap();
         assert_eq!(row.state, State::Stopped);
-        row.wake(&wake(NOW), NOW);
+        wake(&mut row, NOW);
         assert_eq!((row.state, row.reason.as_str()), (State::Ready, ""));
     }
 
@@ -291,16 +293,16 @@ mod tests {
     #[test]
     fn an_earlier_wake_up_wins_and_a_later_one_does_not_delay() {
         let mut row = running().complete(&Outcome::RequeueAt { at: LATER }, NOW).unwrap();
-        row.wake(&wake(Timestamp(9000)), NOW);
+        wake(&mut row, Timestamp(9000));
         assert_eq!(row.due, LATER);
-        row.wake(&wake(Timestamp(3000)), NOW);
+        wake(&mut row, Timestamp(3000));
         assert_eq!((row.state, row.due), (State::Waiting, Timestamp(3000)));
     }
 
     #[test]
     fn an_urgent_wake_up_during_work_stays_urgent() {
         let mut row = running();
-        row.wake(&Wake { lane: Lane::Urgent, ..wake(NOW) }, NOW);
+        row.wake(Lane::Urgent, NOW, NOW);
         let row = row.complete(&Outcome::Done, NOW).expect("the row stays");
         assert_eq!((row.state, row.lane), (State::Ready, Lane::Urgent));
         let mut row = row;
@@ -315,7 +317,7 @@ mod tests {
         (row.paused, row.reason) = (true, "new disk".into());
         let mut row = row.complete(&Outcome::Done, NOW).expect("the pause is kept");
         assert_eq!(row.reason, "new disk");
-        row.wake(&wake(NOW), NOW);
+        wake(&mut row, NOW);
         assert_eq!(row.reason, "new disk");
         row.resume(NOW);
         assert_eq!((row.paused, row.reason.as_str(), row.state), (false, "", State::Ready));
@@ -358,7 +360,7 @@ mod tests {
         let mut rows = BatchState::default();
         rows.queue.extend(row.map(|row| (row.key.clone(), Tracked::loaded(row))));
         let change = Change { work, wakes, ..Change::default() };
-        let _ = rows.admit(&[change], now);
+        let _ = rows.admit(&[change], Clocks { caller: now, store: now });
         rows
     }
 
@@ -374,7 +376,7 @@ mod tests {
                     Act::Wake { due_in } => {
                         let due = Timestamp(now.0 + due_in);
                         wanted = Some(wanted.map_or(due, |wanted| wanted.min(due)));
-                        Some((None, vec![wake(due)]))
+                        Some((None, vec![Wake::new(key.clone(), "acme", due)]))
                     }
                     Act::Settle(outcome) => {
                         let (key, outcome) = (key.clone(), outcome.clone());

@@ -159,7 +159,7 @@ fn start_driver(
 pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
     let database = Some(config.database.expose()).filter(|url| !url.is_empty());
-    let opened = kernel::store::open(database, &config.data_dir, on_commit);
+    let opened = kernel::store::open(database, &config.data_dir, Ambient::system(), on_commit);
     Ok(with_progress("opening the store", opened).await?)
 }
 

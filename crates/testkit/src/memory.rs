@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
-use kernel::admission::{BatchState, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind};
+use kernel::admission::{
+    BatchState, Clocks, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind,
+};
 use kernel::blob::{BlobInfo, StoredBlob};
 use kernel::change::{Change, CommandRecord, CursorMove, Verdict, Work};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
 use kernel::store::{KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter};
-use kernel::{Key, Lane, Object, Result, Timestamp};
+use kernel::{Ambient, Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
 /// What the real stores keep in their tables.
@@ -46,19 +49,36 @@ pub enum Bug {
     IgnoreLimits,
     LoseEvents,
     IgnoreRevisions,
+    TrustCallersClocks,
 }
 
-#[derive(Default)]
 pub struct Memory {
     tables: Mutex<Tables>,
     wakeups: Wakeups,
+    clock: Ambient,
     bug: Option<Bug>,
     wakes_max: AtomicUsize,
 }
 
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new(Ambient::system(), None)
+    }
+}
+
 impl Memory {
-    pub fn with_bug(bug: Option<Bug>) -> Memory {
-        Memory { bug, ..Memory::default() }
+    pub fn new(clock: Ambient, bug: Option<Bug>) -> Memory {
+        Memory { tables: Mutex::default(), wakeups: Wakeups::default(), clock, bug, wakes_max: AtomicUsize::new(0) }
+    }
+
+    /// The time by the store's clock; with the bug, by the clock of whoever calls.
+    fn now(&self, caller: Timestamp) -> Timestamp {
+        if self.bug == Some(Bug::TrustCallersClocks) { caller } else { self.clock.now() }
+    }
+
+    /// A claim by a process whose clock shows `caller`.
+    pub fn claim_from(&self, ask: &ClaimRequest, caller: Timestamp) -> ClaimBatch {
+        self.tables.lock().claim(ask, self.now(caller))
     }
 
     /// The most wake-ups that any change had.
@@ -181,22 +201,22 @@ impl Tables {
         }
     }
 
-    fn claim(&mut self, ask: &ClaimRequest) -> ClaimBatch {
+    fn claim(&mut self, ask: &ClaimRequest, now: Timestamp) -> ClaimBatch {
         for row in self.queue.values_mut() {
-            if row.due <= ask.now {
-                row.promote(ask.now);
+            if row.due <= now {
+                row.promote(now);
             }
         }
-        let mut claims = self.take(ask, Lane::Urgent, ask.slots);
+        let mut claims = self.take(ask, now, Lane::Urgent, ask.slots);
         let normal = ask.slots_normal.min(ask.slots - claims.len());
-        claims.extend(self.take(ask, Lane::Normal, normal));
+        claims.extend(self.take(ask, now, Lane::Normal, normal));
         let waiting =
             self.queue.values().filter(|row| matches!(row.state, State::Waiting | State::Running));
-        ClaimBatch { claims, next_due: waiting.map(|row| row.due).min() }
+        ClaimBatch { now, claims, next_due: waiting.map(|row| row.due).min() }
     }
 
     /// One of each organisation in turn, beginning after the one that was served last.
-    fn take(&mut self, ask: &ClaimRequest, lane: Lane, slots: usize) -> Vec<Claim> {
+    fn take(&mut self, ask: &ClaimRequest, now: Timestamp, lane: Lane, slots: usize) -> Vec<Claim> {
         let mut by_org: BTreeMap<String, Vec<(Timestamp, Key)>> = BTreeMap::new();
         for row in self.queue.values() {
             if row.state == State::Ready && !row.paused && row.lane == lane {
@@ -216,7 +236,7 @@ impl Tables {
             self.fence += 1;
             let row = self.queue.get_mut(&key).expect("it was just there");
             let due = row.due;
-            row.claim(&ask.worker, self.fence, ask.now.plus(ask.lease));
+            row.claim(&ask.worker, self.fence, now.plus(ask.ttl));
             let (org, attempt) = (row.org.clone(), row.attempt);
             claims.push(Claim { key, org, lane, fence: self.fence, attempt, due });
         }
@@ -266,7 +286,7 @@ impl Tables {
                             self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
                     }
                 }
-                Bug::ReleaseTwice | Bug::LoseEvents => {}
+                Bug::ReleaseTwice | Bug::LoseEvents | Bug::TrustCallersClocks => {}
             }
         }
     }
@@ -309,7 +329,8 @@ impl Store for Memory {
         let mut touched = RowSet::default();
         touched.add(&changes);
         let mut rows = tables.load(&touched);
-        let mut verdicts = rows.admit(&changes, now);
+        let clocks = Clocks { caller: now, store: self.now(now) };
+        let mut verdicts = rows.admit(&changes, clocks);
         if self.bug == Some(Bug::ReleaseTwice) {
             for release in changes.iter().flat_map(|change| &change.releases) {
                 if let Some(counter) = rows
@@ -339,18 +360,13 @@ impl Store for Memory {
     }
 
     async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
-        Ok(self.tables.lock().claim(&ask))
+        Ok(self.claim_from(&ask, self.clock.now()))
     }
 
-    async fn lease(
-        &self,
-        name: &str,
-        holder: &str,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<Option<Lease>> {
+    async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Option<Lease>> {
         let tables = &mut *self.tables.lock();
-        let next = kernel::admission::take_lease(tables.leases.get(name), holder, now, until);
+        let now = self.clock.now();
+        let next = kernel::admission::take_lease(tables.leases.get(name), holder, now, ttl);
         if let Some(lease) = &next {
             tables.leases.insert(name.into(), lease.clone());
         }

@@ -1,11 +1,12 @@
 //! A fresh store of each kind for a test, gone when the test is over.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use kernel::store::Purge;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
-use kernel::{Store, Timestamp};
+use kernel::{Ambient, Store, Timestamp};
 
 use crate::Memory;
 use crate::postgres::Database;
@@ -14,6 +15,7 @@ use crate::postgres::Database;
 pub struct Fresh {
     pub store: Arc<dyn Store>,
     pub place: Place,
+    clock: Clock,
 }
 
 pub enum Place {
@@ -22,15 +24,38 @@ pub enum Place {
     Database(Database),
 }
 
+/// The clock of a process: the system's, until it is set.
+#[derive(Clone, Default)]
+pub struct Clock(Arc<AtomicI64>);
+
+impl Clock {
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.millis(), Ordering::SeqCst);
+    }
+
+    pub fn ambient(&self) -> Ambient {
+        let (set, system) = (self.0.clone(), Ambient::system());
+        let now = move || match set.load(Ordering::SeqCst) {
+            0 => system.now(),
+            now => Timestamp(now),
+        };
+        Ambient::seeded(now, 7)
+    }
+}
+
 pub async fn memory() -> Option<Fresh> {
-    Some(Fresh { store: Arc::new(Memory::default()), place: Place::Memory })
+    let clock = Clock::default();
+    let store = Arc::new(Memory::new(clock.ambient(), None));
+    Some(Fresh { store, place: Place::Memory, clock })
 }
 
 pub async fn sqlite() -> Option<Fresh> {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let store = Sqlite::open(&dir.path().join("mainstay.db"), kernel::store::uncounted())
+    let clock = Clock::default();
+    let file = dir.path().join("mainstay.db");
+    let store = Sqlite::open(&file, clock.ambient(), kernel::store::uncounted())
         .expect("a fresh SQLite store");
-    Some(Fresh { store: Arc::new(store), place: Place::Directory(dir) })
+    Some(Fresh { store: Arc::new(store), place: Place::Directory(dir), clock })
 }
 
 /// `None` without a PostgreSQL server.
@@ -39,10 +64,26 @@ pub async fn postgres() -> Option<Fresh> {
     let store = Postgres::open(database.url(), kernel::store::uncounted())
         .await
         .expect("a fresh PostgreSQL store");
-    Some(Fresh { store: Arc::new(store), place: Place::Database(database) })
+    let place = Place::Database(database);
+    Some(Fresh { store: Arc::new(store), place, clock: Clock::default() })
 }
 
 impl Fresh {
+    /// Stops the store's clock, and sets it.
+    pub async fn set_clock(&self, now: Timestamp) {
+        self.clock.set(now);
+        if let Place::Database(database) = &self.place {
+            let sql = format!(
+                "CREATE TABLE IF NOT EXISTS clock AS SELECT 0::bigint AS ms;
+                 CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
+                     AS 'SELECT ms FROM clock';
+                 UPDATE clock SET ms = {}",
+                now.millis()
+            );
+            database.client().await.batch_execute(&sql).await.expect("its clock is set");
+        }
+    }
+
     /// Another process's view of the same store, where there can be one.
     pub async fn replica(&self) -> Option<Arc<dyn Store>> {
         match &self.place {

@@ -40,4 +40,5 @@ finds! {
     an_ignored_limit_is_found: IgnoreLimits,
     a_lost_event_is_found: LoseEvents,
     an_ignored_revision_is_found: IgnoreRevisions,
+    trust_in_the_callers_clocks_is_found: TrustCallersClocks,
 }

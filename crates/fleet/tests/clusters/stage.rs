@@ -41,7 +41,14 @@ pub fn agent_secret(dir: &Path, cluster: &str) -> (String, String) {
 
 /// A new store.
 pub fn store(dir: &Path) -> Arc<dyn Store> {
-    Arc::new(Sqlite::open(&dir.join("mainstay.db"), kernel::store::uncounted()).unwrap())
+    Arc::new(
+        Sqlite::open(
+            &dir.join("mainstay.db"),
+            kernel::Ambient::system(),
+            kernel::store::uncounted(),
+        )
+        .unwrap(),
+    )
 }
 
 impl Stage {

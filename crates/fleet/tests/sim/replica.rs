@@ -123,7 +123,7 @@ pub async fn run(sim: Arc<Sim>, number: usize, seed: u64) {
     loop {
         starts += 1;
         let store = Arc::new(Flaky::new(sim.world.clone()));
-        let clock = sim.world.clone();
+        let clock = store.clone();
         let ambient = Ambient::seeded(move || clock.now(), seed.wrapping_add(starts));
         let mut process = JoinSet::new();
         process.spawn(process_life(sim.clone(), number, store.clone(), ambient));

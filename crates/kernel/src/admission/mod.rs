@@ -13,14 +13,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blob::{BlobWrite, StoredBlob};
 use crate::change::{
-    Accepted, Change, CommandRecord, CursorMove, OBJECT_BYTES_MAX, Refusal, Verdict, Wake, Work,
-    Write,
+    Accepted, Change, CommandRecord, CursorMove, OBJECT_BYTES_MAX, Outcome, Refusal, Verdict, Wake,
+    Work, Write,
 };
 use crate::queue::{QueueRow, State};
 use crate::{Key, Lane, Object, Timestamp};
 
 pub use numbered::NumberedLogs;
 pub use rows::{Counter, Lease, RowSet, Tracked, take_lease};
+
+/// The time of a commit by two clocks. Those of callers on different machines differ, so leases and
+/// due times are kept and judged by the store's alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Clocks {
+    pub caller: Timestamp,
+    pub store: Timestamp,
+}
+
+impl Clocks {
+    fn by_store(self, at: Timestamp) -> Timestamp {
+        at.translated(self.caller, self.store)
+    }
+}
 
 /// A row as the changes admitted before left it.
 fn current<'a, K, Q, T>(rows: &'a BTreeMap<K, Tracked<T>>, key: &Q) -> Option<&'a T>
@@ -68,11 +82,12 @@ pub enum WriteKind {
 }
 
 impl BatchState {
-    /// Decides the changes in order, each against the state that the earlier ones left.
-    pub fn admit(&mut self, changes: &[Change], now: Timestamp) -> Vec<Verdict> {
+    /// Decides the changes in order, each against the state that the earlier ones left. Due times
+    /// are by the caller's clock; the queue has those of the store's.
+    pub fn admit(&mut self, changes: &[Change], clocks: Clocks) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(changes.len());
         for group in changes.chunk_by(|_, next| next.follows) {
-            match self.admit_group(group, now) {
+            match self.admit_group(group, clocks) {
                 Ok(accepted) => verdicts.extend(accepted.into_iter().map(Ok)),
                 Err(refusal) => verdicts.extend(group.iter().map(|_| Err(refusal.clone()))),
             }
@@ -81,7 +96,7 @@ impl BatchState {
     }
 
     /// Admits all of these changes, or none.
-    fn admit_group(&mut self, group: &[Change], now: Timestamp) -> Result<Vec<Accepted>, Refusal> {
+    fn admit_group(&mut self, group: &[Change], clocks: Clocks) -> Result<Vec<Accepted>, Refusal> {
         let before = (group.len() > 1).then(|| self.copy_of(group));
         let mut accepted = Vec::with_capacity(group.len());
         for change in group {
@@ -91,7 +106,7 @@ impl BatchState {
                 }
                 return Err(refusal);
             }
-            accepted.push(Accepted { revision: self.apply(change, now), event: None, audit: None });
+            accepted.push(Accepted { revision: self.apply(change, clocks), event: None, audit: None });
         }
         Ok(accepted)
     }
@@ -212,7 +227,7 @@ impl BatchState {
     }
 
     /// Applies an admitted change. Returns the object's new revision.
-    fn apply(&mut self, change: &Change, now: Timestamp) -> Option<i64> {
+    fn apply(&mut self, change: &Change, clocks: Clocks) -> Option<i64> {
         if let Some(command) = &change.command {
             self.commands.entry(command.id.clone()).or_default().after = Some(command.clone());
         }
@@ -223,16 +238,16 @@ impl BatchState {
         }
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
             // Wakes former dependencies too.
-            self.wake_neighbours(change, now);
+            self.wake_neighbours(change, clocks.store);
             self.apply_edges(write.object(), depends_on);
         }
         if let Some(work) = &change.work {
-            self.apply_work(work, now);
+            self.apply_work(work, clocks);
         }
-        for wake in &change.wakes {
-            self.wake(wake, now);
+        for Wake { key, org, lane, due } in &change.wakes {
+            self.wake(key, org, *lane, clocks.by_store(*due), clocks.store);
         }
-        self.wake_neighbours(change, now);
+        self.wake_neighbours(change, clocks.store);
         for release in &change.releases {
             self.hold(&release.counter, &release.holder, 0, None);
         }
@@ -305,16 +320,21 @@ impl BatchState {
         self.edges.insert(key.clone(), depends_on.to_vec());
     }
 
-    fn apply_work(&mut self, work: &Work, now: Timestamp) {
+    fn apply_work(&mut self, work: &Work, clocks: Clocks) {
+        let now = clocks.store;
         let tracked = self.queue.entry(work.key().clone()).or_default();
         match work {
-            Work::RenewLease { until, .. } => {
+            Work::RenewLease { ttl, .. } => {
                 if let Some(row) = &mut tracked.after {
-                    row.due = *until;
+                    row.due = now.plus(*ttl);
                 }
             }
             Work::Complete { outcome, .. } => {
-                tracked.after = tracked.after.take().and_then(|row| row.complete(outcome, now));
+                let mut outcome = outcome.clone();
+                if let Outcome::RequeueAt { at } | Outcome::Retry { at, .. } = &mut outcome {
+                    *at = clocks.by_store(*at);
+                }
+                tracked.after = tracked.after.take().and_then(|row| row.complete(&outcome, now));
             }
             Work::Pause { key, org, reason } => {
                 tracked.after.get_or_insert_with(|| QueueRow::new(key.clone(), org)).pause(reason);
@@ -327,12 +347,9 @@ impl BatchState {
         }
     }
 
-    fn wake(&mut self, wake: &Wake, now: Timestamp) {
-        let tracked = self.queue.entry(wake.key.clone()).or_default();
-        tracked
-            .after
-            .get_or_insert_with(|| QueueRow::new(wake.key.clone(), &wake.org))
-            .wake(wake, now);
+    fn wake(&mut self, key: &Key, org: &str, lane: Lane, due: Timestamp, now: Timestamp) {
+        let tracked = self.queue.entry(key.clone()).or_default();
+        tracked.after.get_or_insert_with(|| QueueRow::new(key.clone(), org)).wake(lane, due, now);
     }
 
     fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
@@ -344,7 +361,7 @@ impl BatchState {
         let dependents = of(change.wake_dependents, &self.dependents);
         let dependencies = of(change.wake_dependencies, &self.dependencies);
         for (key, org) in dependents.into_iter().chain(dependencies) {
-            self.wake(&Wake { key, org, lane: Lane::Normal, due: now }, now);
+            self.wake(&key, &org, Lane::Normal, now, now);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The rows that a batch touches, as they are loaded and as they will be written.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::blob::BlobWrite;
 use crate::{Change, Key, Timestamp};
@@ -104,7 +105,7 @@ pub fn take_lease(
     was: Option<&Lease>,
     holder: &str,
     now: Timestamp,
-    until: Timestamp,
+    ttl: Duration,
 ) -> Option<Lease> {
     let fence = match was {
         None => 1,
@@ -112,5 +113,5 @@ pub fn take_lease(
         Some(lease) if lease.until > now => return None,
         Some(lease) => lease.fence + 1,
     };
-    Some(Lease { holder: holder.into(), fence, until })
+    Some(Lease { holder: holder.into(), fence, until: now.plus(ttl) })
 }

@@ -8,8 +8,8 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::backoff;
 use super::worker::{AnyWorker, Requeue};
+use super::{StoreClock, backoff};
 use crate::change::{Outcome, Refusal, Work};
 use crate::error::panic_message;
 use crate::queue::Claim;
@@ -25,6 +25,7 @@ pub struct Attempt {
     pub failures: i32,
     pub(super) store: Arc<dyn Store>,
     pub(super) ambient: Ambient,
+    pub(super) clock: StoreClock,
     pub(super) lease: Duration,
     /// When the lease ends unless it is renewed.
     pub(super) lease_end: Mutex<Instant>,
@@ -33,8 +34,9 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// By the store's clock, which all replicas share.
     pub fn now(&self) -> Timestamp {
-        self.ambient.now()
+        self.clock.now()
     }
 
     pub fn store(&self) -> &dyn Store {
@@ -65,9 +67,8 @@ impl Attempt {
 
     /// Makes a change conditional on our fence.
     fn fenced(&self, mut change: Change) -> Change {
-        let until = self.now().plus(self.lease);
-        change.work =
-            Some(Work::RenewLease { key: self.object.key.clone(), fence: self.fence, until });
+        let (key, fence, ttl) = (self.object.key.clone(), self.fence, self.lease);
+        change.work = Some(Work::RenewLease { key, fence, ttl });
         change
     }
 
@@ -150,6 +151,7 @@ pub async fn run_attempt(
 pub struct Context {
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
+    pub(super) clock: StoreClock,
 }
 
 /// Runs the worker. A panic is an error like any other; a lost lease ends the attempt.
@@ -175,7 +177,7 @@ async fn complete(
     mut changes: Vec<Change>,
     decided: Result<(Change, Requeue)>,
 ) -> AttemptResult {
-    let now = context.ambient.now();
+    let now = context.clock.now();
     let outcome = match decided {
         Ok((change, next)) => {
             changes.push(change);
@@ -184,15 +186,15 @@ async fn complete(
         Err(Error::Refused(Refusal::FenceLost(_))) => return AttemptResult::Lost,
         Err(error) => {
             changes = vec![Change::default()];
-            after_error(context, claim, &error)
+            after_error(context, claim, &error, now)
         }
     };
-    match write(context, claim, changes, outcome).await {
+    match write(context, claim, changes, outcome, now).await {
         Ok(end) => end,
         Err(Error::Refused(Refusal::FenceLost(_))) => AttemptResult::Lost,
         Err(error @ Error::Refused(_)) => {
-            let outcome = after_error(context, claim, &error);
-            let written = write(context, claim, vec![Change::default()], outcome).await;
+            let outcome = after_error(context, claim, &error, now);
+            let written = write(context, claim, vec![Change::default()], outcome, now).await;
             written.unwrap_or(AttemptResult::Lost)
         }
         // The store is unreachable: the lease expires, and the key is claimed again.
@@ -214,17 +216,15 @@ fn outcome_of(requeue: Requeue, now: Timestamp) -> Outcome {
 /// Retries transient errors with growing backoff; anything else waits for a person. A stale change
 /// is retried at once, since only our read was outdated; a worker that makes its own change stale
 /// each time backs off like any other.
-fn after_error(context: &Context, claim: &Claim, error: &Error) -> Outcome {
+fn after_error(context: &Context, claim: &Claim, error: &Error, now: Timestamp) -> Outcome {
     let reason = error.with_causes();
     let stale = matches!(error, Error::Refused(Refusal::Stale { .. }));
     match error.class() {
-        _ if stale && claim.attempt < STALE_AT_ONCE => {
-            Outcome::Retry { at: context.ambient.now(), reason }
-        }
+        _ if stale && claim.attempt < STALE_AT_ONCE => Outcome::Retry { at: now, reason },
         Class::Transient | Class::Conflict => {
             let wait = backoff(claim.attempt, context.ambient.fraction());
             tracing::info!(key = %claim.key, attempt = claim.attempt, ?wait, reason, "attempt failed; will retry");
-            Outcome::Retry { at: context.ambient.now().plus(wait), reason }
+            Outcome::Retry { at: now.plus(wait), reason }
         }
         _ => {
             tracing::warn!(key = %claim.key, reason, "attempt failed; waiting for a person");
@@ -248,6 +248,7 @@ async fn write(
     claim: &Claim,
     mut changes: Vec<Change>,
     outcome: Outcome,
+    now: Timestamp,
 ) -> Result<AttemptResult> {
     let end = end_of(&outcome);
     let several = changes.len() > 1;
@@ -255,7 +256,7 @@ async fn write(
         last.follows = several;
         last.work = Some(Work::Complete { key: claim.key.clone(), fence: claim.fence, outcome });
     }
-    let verdicts = context.store.commit_all(changes, context.ambient.now()).await?;
+    let verdicts = context.store.commit_all(changes, now).await?;
     verdicts.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(end)
 }

@@ -102,6 +102,20 @@ impl Capacity {
     }
 }
 
+/// The store's clock, read at a claim. Replicas' own clocks differ; times that one replica writes
+/// and another compares come from this one.
+#[derive(Debug, Clone, Copy)]
+struct StoreClock {
+    at: Timestamp,
+    read: Instant,
+}
+
+impl StoreClock {
+    fn now(&self) -> Timestamp {
+        self.at.plus(self.read.elapsed())
+    }
+}
+
 /// The longest wait between two claims when nothing is due: clocks jump, and wake-ups may get
 /// lost.
 const IDLE_POLL: Duration = Duration::from_secs(30);
@@ -118,16 +132,14 @@ impl Driver {
             wakeups.reset();
             let capacity = Capacity::remaining(running.len(), &self.config);
             let (wait, left_behind) = match self.claim(&capacity).await {
-                Ok((claims, next_due)) => {
+                Ok((claims, clock, next_due)) => {
                     failures = 0;
                     let left_behind = capacity.is_filled_by(&claims);
                     for (claim, object) in claims {
-                        running.spawn(self.attempt(claim, object));
+                        running.spawn(self.attempt(claim, object, clock));
                     }
-                    let wait = next_due
-                        .map_or(IDLE_POLL, |due| self.ambient.now().until(due))
-                        .min(IDLE_POLL);
-                    (wait, left_behind)
+                    let wait = next_due.map_or(IDLE_POLL, |due| clock.now().until(due));
+                    (wait.min(IDLE_POLL), left_behind)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "claiming work failed");
@@ -155,17 +167,20 @@ impl Driver {
         }
     }
 
-    async fn claim(&self, capacity: &Capacity) -> Result<(Vec<ClaimedObject>, Option<Timestamp>)> {
+    async fn claim(
+        &self,
+        capacity: &Capacity,
+    ) -> Result<(Vec<ClaimedObject>, StoreClock, Option<Timestamp>)> {
         let claimed = self
             .store
             .claim(ClaimRequest {
                 worker: self.name.clone(),
                 slots: capacity.slots,
                 slots_normal: capacity.slots_normal,
-                now: self.ambient.now(),
-                lease: Duration::from_secs(self.config.lease_s),
+                ttl: Duration::from_secs(self.config.lease_s),
             })
             .await?;
+        let clock = StoreClock { at: claimed.now, read: Instant::now() };
         let keys: Vec<Key> = claimed.claims.iter().map(|claim| claim.key.clone()).collect();
         let found = if keys.is_empty() { Vec::new() } else { self.store.get(&keys).await? };
         let mut found: BTreeMap<Key, Object> =
@@ -174,13 +189,14 @@ impl Driver {
             let object = found.remove(&claim.key);
             (claim, object)
         });
-        Ok((with_object.collect(), claimed.next_due))
+        Ok((with_object.collect(), clock, claimed.next_due))
     }
 
     fn attempt(
         &self,
         claim: Claim,
         object: Option<Object>,
+        clock: StoreClock,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let worker = self.workers.iter().find(|it| it.covers(claim.key.kind())).cloned();
         let (store, ambient, observe) =
@@ -188,7 +204,7 @@ impl Driver {
         let lease = Duration::from_secs(self.config.lease_s);
         let begun = Instant::now();
         async move {
-            let late = claim.due.until(ambient.now());
+            let late = claim.due.until(clock.at);
             let kind = claim.key.kind().to_owned();
             let attempt = object.map(|object| Attempt {
                 object,
@@ -196,11 +212,12 @@ impl Driver {
                 failures: claim.attempt,
                 store: store.clone(),
                 ambient: ambient.clone(),
+                clock,
                 lease,
                 lease_end: Mutex::new(begun + lease),
                 pending_changes: Mutex::default(),
             });
-            let context = attempt::Context { store, ambient };
+            let context = attempt::Context { store, ambient, clock };
             let end = attempt::run_attempt(worker, claim, attempt, &context).await;
             observe(&kind, end, begun.elapsed(), late);
         }

@@ -63,7 +63,7 @@ async fn round(
         let days = i64::try_from(days).unwrap_or(i64::MAX);
         Timestamp(now.0.saturating_sub(days.saturating_mul(DAY_MS)))
     };
-    if store.lease("retention", name, now, now.plus(EVERY)).await?.is_none() {
+    if store.lease("retention", name, EVERY).await?.is_none() {
         return Ok(());
     }
     let purge = Purge {

@@ -26,9 +26,13 @@ use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
 
 /// Batch operations over the tables. SQLite, PostgreSQL and the simulator's in-memory store
 /// pass the same suite.
+///
+/// A store has one clock, by which leases and due times are kept and judged: the database's, or that
+/// of the only process that has the file. Callers' clocks may differ from it by any amount.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Admits or refuses each change; the admitted ones are durable when this returns.
+    /// Admits or refuses each change; the admitted ones are durable when this returns. `now` is by
+    /// the caller's clock: due times count from there.
     /// An error concerns the whole batch: nothing is acknowledged, though it may have been written.
     async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>>;
 
@@ -36,13 +40,7 @@ pub trait Store: Send + Sync + 'static {
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimBatch>;
 
     /// Acquires or renews a lease. `None` while another holder has it.
-    async fn lease(
-        &self,
-        name: &str,
-        holder: &str,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<Option<Lease>>;
+    async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Option<Lease>>;
 
     /// Releases a lease, if it is still held with this fence.
     async fn unlease(&self, name: &str, fence: i64) -> Result<()>;
@@ -303,6 +301,7 @@ pub type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
 pub async fn open(
     database: Option<&str>,
     data_dir: &Path,
+    clock: Ambient,
     on_commit: OnCommit,
 ) -> Result<Arc<dyn Store>> {
     match database {
@@ -313,7 +312,10 @@ pub async fn open(
             "database",
             "must begin with postgres://; leave it out for the embedded store",
         )),
-        None => Ok(Arc::new(sqlite::Sqlite::open(&data_dir.join("mainstay.db"), on_commit)?)),
+        None => {
+            let file = data_dir.join("mainstay.db");
+            Ok(Arc::new(sqlite::Sqlite::open(&file, clock, on_commit)?))
+        }
     }
 }
 

@@ -21,7 +21,7 @@ on_every_store!(
 const MANY: usize = 5000;
 
 async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     let thing = |org: &str, id: &str| stage.creation(stage.object(KIND, id, org), Lane::Normal);
     for batch in 0..10 {
         let ids = (0..MANY / 10).map(|n| format!("big-{batch}-{n}"));
@@ -30,7 +30,7 @@ async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
         assert!(verdicts.iter().all(Result::is_ok));
     }
     // Due after all of theirs.
-    stage.pass(Duration::from_millis(1));
+    stage.pass(Duration::from_millis(1)).await;
     stage.create_in("small", "first", Lane::Normal).await;
     let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
@@ -61,7 +61,7 @@ async fn one_tenants_thousands_do_not_delay_anothers_one(fresh: &Fresh) {
 }
 
 async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     for n in 0..10 {
         stage.create(&n.to_string()).await;
     }
@@ -91,7 +91,7 @@ async fn urgent_work_finds_a_free_slot_however_much_normal_work_there_is(fresh: 
 }
 
 async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     for n in 0..60 {
         stage.create(&n.to_string()).await;
     }

@@ -28,12 +28,14 @@ on_every_store!(
     a_graceful_stop_finishes_what_runs_and_claims_no_more,
     what_is_cut_short_by_a_stop_is_taken_up_again,
     after_a_crash_at_any_point_a_new_driver_goes_on,
+    a_driver_whose_clock_is_ahead_takes_no_running_work,
+    work_is_handed_over_at_once_between_drivers_whose_clocks_differ,
 );
 
 const LEASE: Duration = Duration::from_secs(15);
 
 async fn two_drivers_share_the_work_and_never_look_at_one_key_at_once(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     let (objects, looks) = (120, 3);
     for n in 0..objects {
         stage.create_in(["acme", "umbrella"][n % 2], &n.to_string(), kernel::Lane::Normal).await;
@@ -69,7 +71,7 @@ async fn two_drivers_share_the_work_and_never_look_at_one_key_at_once(fresh: &Fr
 }
 
 async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let (thaw, frozen) = std::sync::mpsc::channel::<()>();
     let (seen, frozen) = (Arc::default(), Arc::new(Mutex::new(frozen)));
@@ -84,7 +86,7 @@ async fn a_frozen_worker_that_lost_its_lease_writes_nothing(fresh: &Fresh) {
     });
     let a = stage.driver("a", slow, config(1));
     seen.delivery(1).await;
-    stage.pass(LEASE);
+    stage.pass(LEASE).await;
     let quick = player(&Arc::default(), |attempt| {
         async move { Ok((phase(attempt, "quick"), Requeue::Never)) }.boxed()
     });
@@ -112,7 +114,7 @@ impl Drop for Dropped {
 }
 
 async fn a_look_ends_when_its_lease_is_lost(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let (ended, mut end) = mpsc::unbounded_channel();
     let seen = Arc::default();
@@ -157,7 +159,7 @@ async fn block(fresh: &Fresh, lock: &str) -> Option<Blocked> {
 }
 
 async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let seen = Arc::default();
     let endless = player(&seen, |_| std::future::pending().boxed());
@@ -167,7 +169,7 @@ async fn a_look_ends_when_the_store_is_out_of_reach_for_as_long_as_its_lease(fre
     eventually("it is given up", async || seen.running_count() == 0).await;
     assert_eq!(driver.ended(1).await, [AttemptResult::Lost]);
     drop(blocked);
-    stage.pass(Duration::from_secs(2));
+    stage.pass(Duration::from_secs(2)).await;
     seen.delivery(2).await;
 }
 
@@ -182,7 +184,7 @@ async fn has_claimed(fresh: &Fresh) -> bool {
 /// A transaction that locks a row briefly, such as a commit that leaves it unchanged, hides it from
 /// a claim and gives no hint afterwards.
 async fn due_work_that_was_locked_for_a_moment_is_not_forgotten(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let Some(blocked) = block(fresh, "SELECT * FROM queue FOR UPDATE").await else { return };
     let seen = Arc::default();
@@ -195,7 +197,7 @@ async fn due_work_that_was_locked_for_a_moment_is_not_forgotten(fresh: &Fresh) {
 }
 
 async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let (gate, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (open, said, seen) = (gate.clone(), answers.clone(), Arc::default());
@@ -229,7 +231,7 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
 }
 
 async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
@@ -248,7 +250,7 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
     for _ in 0..3 {
         let before = stage.row(&key("a")).await.unwrap().due;
         // Less than the lease: it is renewed before the rest has passed.
-        stage.pass(Duration::from_secs(4));
+        stage.pass(Duration::from_secs(4)).await;
         eventually("it is held longer", async || {
             stage.row(&key("a")).await.is_some_and(|row| row.due > before)
         })
@@ -260,7 +262,7 @@ async fn a_worker_keeps_its_lease_for_as_long_as_it_works(fresh: &Fresh) {
 }
 
 async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     for n in 0..6 {
         stage.create(&n.to_string()).await;
     }
@@ -295,7 +297,7 @@ async fn a_graceful_stop_finishes_what_runs_and_claims_no_more(fresh: &Fresh) {
 }
 
 async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let seen = Arc::default();
     let endless = player(&seen, |_| std::future::pending().boxed());
@@ -304,7 +306,7 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
     driver.stopped().await;
     eventually("nothing of it goes on", async || seen.running_count() == 0).await;
     assert_eq!(stage.row(&key("a")).await.unwrap().state, State::Running);
-    stage.pass(LEASE);
+    stage.pass(LEASE).await;
     let worker = player(&seen, |attempt| {
         async move { Ok((phase(attempt, "ready"), Requeue::Never)) }.boxed()
     });
@@ -314,7 +316,7 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
 }
 
 async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     let objects = 12;
     for n in 0..objects {
         stage.create(&n.to_string()).await;
@@ -340,7 +342,7 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
         with_time(&stage, &seen, "it is far enough", far).await;
         drop(driver);
         eventually("it is dead", async || seen.running_count() == 0).await;
-        stage.pass(LEASE);
+        stage.pass(LEASE).await;
     }
     let _last = stage.driver("last life", worker, config(4));
     for n in 0..objects {
@@ -354,18 +356,76 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
 
 /// Waits for a condition. What a driver claimed on its way out may be claimed only after the next one
 /// has looked, and the clock of the test stands still: so when nothing happens any more, time passes.
-async fn with_time(stage: &Stage, seen: &Seen, what: &str, condition: impl AsyncFn() -> bool) {
+async fn with_time(stage: &Stage<'_>, seen: &Seen, what: &str, condition: impl AsyncFn() -> bool) {
     let still = AtomicUsize::new(0);
     eventually(what, async || {
         match seen.running_count() {
             0 if still.fetch_add(1, Ordering::SeqCst) < 1000 => {}
             0 => {
                 still.store(0, Ordering::SeqCst);
-                stage.pass(LEASE);
+                stage.pass(LEASE).await;
             }
             _ => still.store(0, Ordering::SeqCst),
         }
         condition().await
     })
     .await;
+}
+
+const MINUTES_MS: i64 = 5 * 60_000;
+
+async fn a_driver_whose_clock_is_ahead_takes_no_running_work(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    let other = fresh.replica().await.unwrap_or_else(|| stage.store.clone());
+    stage.create("slow").await;
+    let (seen, gate): (Arc<Seen>, _) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let open = gate.clone();
+    let worker = player(&seen, move |attempt| {
+        let (gate, slow) = (gate.clone(), attempt.object.key.id() == "slow");
+        async move {
+            if slow {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok((Change::default(), Requeue::Never))
+        }
+        .boxed()
+    });
+    let a = stage.driver_ahead(stage.store.clone(), "a", worker.clone(), config(1), -MINUTES_MS);
+    seen.delivery(1).await;
+    let _b = stage.driver_ahead(other, "b", worker, config(1), MINUTES_MS);
+    // The first driver is full, so each of these is claimed by the second.
+    for n in 0..5 {
+        stage.create(&n.to_string()).await;
+        stage.gone(&key(&n.to_string())).await;
+    }
+    assert_eq!(seen.begun().iter().filter(|begun| **begun == key("slow")).count(), 1);
+    open.add_permits(1);
+    assert_eq!(a.ended(1).await, [AttemptResult::Done]);
+}
+
+async fn work_is_handed_over_at_once_between_drivers_whose_clocks_differ(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    let other = fresh.replica().await.unwrap_or_else(|| stage.store.clone());
+    for (from, to) in [(MINUTES_MS, -MINUTES_MS), (-MINUTES_MS, MINUTES_MS)] {
+        let id = format!("of-{from}");
+        stage.create(&id).await;
+        let worker = |next: Requeue| {
+            player(&Arc::default(), move |attempt| {
+                let change = phase(attempt, "seen");
+                let next: Requeue = next.clone();
+                async move { Ok((change, next)) }.boxed()
+            })
+        };
+        let minute = Duration::from_secs(60);
+        let again = worker(Requeue::After(minute));
+        let a = stage.driver_ahead(stage.store.clone(), "a", again, config(1), from);
+        stage.row_in(&key(&id), State::Waiting, 0).await;
+        a.stopped().await;
+        let row = stage.row(&key(&id)).await.unwrap();
+        assert_eq!(row.due, stage.now().plus(minute), "by the store's clock");
+        stage.pass(minute).await;
+        let never = worker(Requeue::Never);
+        let _b = stage.driver_ahead(other.clone(), "b", never, config(1), to);
+        stage.gone(&key(&id)).await;
+    }
 }

@@ -36,7 +36,7 @@ on_every_store!(
 );
 
 async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     for id in ["done", "later", "stopped", "invalid", "busy"] {
         stage.create(id).await;
     }
@@ -65,7 +65,7 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
     for (id, phase) in [("done", "seen"), ("later", "seen"), ("stopped", "seen"), ("busy", "new")] {
         assert_eq!(stage.get(id).await.phase, phase, "{id}");
     }
-    stage.pass(minute);
+    stage.pass(minute).await;
     seen.delivery(7).await;
     let again: Vec<Key> = seen.begun().split_off(5);
     assert!(again.contains(&key("later")) && again.contains(&key("busy")), "{again:?}");
@@ -84,7 +84,7 @@ async fn a_look_ends_as_its_worker_says(fresh: &Fresh) {
 }
 
 async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     for id in ["both", "fails", "deleted"] {
         stage.create(id).await;
     }
@@ -125,7 +125,7 @@ async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fre
 }
 
 async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let seen = Arc::default();
     let worker = player(&seen, |attempt| {
@@ -141,12 +141,12 @@ async fn what_fails_is_tried_again_ever_more_slowly(fresh: &Fresh) {
         let (least, most) = (backoff(attempt, 0.0), backoff(attempt, 1.0));
         assert!(least <= wait && wait <= most, "{attempt}: {least:?} {wait:?} {most:?}");
         assert_eq!(seen.count(), usize::try_from(attempt).unwrap() + 1, "and not before");
-        stage.pass(wait);
+        stage.pass(wait).await;
     }
 }
 
 async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let worker = player(&Arc::default(), |attempt| {
         async move {
@@ -158,7 +158,7 @@ async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
     let driver = stage.driver("d", worker, config(1));
     let row = stage.row_in(&key("a"), State::Waiting, 1).await;
     assert!(row.reason.contains("panicked: the first one always does"), "{}", row.reason);
-    stage.pass(stage.now().until(row.due));
+    stage.pass(stage.now().until(row.due)).await;
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
     assert_eq!(driver.ended(2).await, [AttemptResult::Retry, AttemptResult::Done]);
@@ -211,7 +211,7 @@ impl Worker for Letters {
 }
 
 async fn a_worker_may_cover_more_kinds_than_the_one_it_is_named_after(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     let _driver = stage.driver("d", Arc::new(Letters { carried_out: Arc::default() }), config(1));
     for kind in [KIND, "thing-of-tomorrow", "other"] {
         stage.commit(stage.creation(stage.object(kind, "a", "acme"), Lane::Normal)).await;
@@ -223,19 +223,19 @@ async fn a_worker_may_cover_more_kinds_than_the_one_it_is_named_after(fresh: &Fr
 }
 
 async fn a_step_that_takes_too_long_is_cut_off_and_tried_again(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("s").await;
     let _driver = stage.driver("d", Arc::new(Letters { carried_out: Arc::default() }), config(1));
     let row = stage.row_in(&key("s"), State::Waiting, 1).await;
     assert_eq!(row.reason, "the step did not finish within 50ms");
     assert_eq!(stage.get("s").await.phase, "new");
-    stage.pass(stage.now().until(row.due));
+    stage.pass(stage.now().until(row.due)).await;
     stage.gone(&key("s")).await;
     assert_eq!(stage.get("s").await.phase, "ready");
 }
 
 async fn the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("aafaa").await;
     let carried_out: Arc<AtomicUsize> = Arc::default();
     let worker = Letters { carried_out: carried_out.clone() };
@@ -243,14 +243,14 @@ async fn the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure(fr
     let row = stage.row_in(&key("aafaa"), State::Waiting, 1).await;
     assert_eq!(carried_out.swap(0, Ordering::SeqCst), 2);
     assert_eq!(stage.get("aafaa").await.phase, "new", "nothing is written of a look that failed");
-    stage.pass(stage.now().until(row.due));
+    stage.pass(stage.now().until(row.due)).await;
     stage.gone(&key("aafaa")).await;
     assert_eq!(carried_out.load(Ordering::SeqCst), 5);
     assert_eq!(stage.get("aafaa").await.phase, "ready");
 }
 
 async fn a_wake_up_during_work_leads_to_a_second_look(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let (seen, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let open = gate.clone();
@@ -276,7 +276,7 @@ async fn a_wake_up_during_work_leads_to_a_second_look(fresh: &Fresh) {
 }
 
 async fn a_stale_change_leads_to_a_fresh_look_at_once(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let seen = Arc::default();
     let worker = player(&seen, |attempt| {
@@ -302,7 +302,7 @@ async fn a_stale_change_leads_to_a_fresh_look_at_once(fresh: &Fresh) {
 }
 
 async fn a_change_that_is_always_stale_does_not_spin(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     let seen = Arc::default();
     let worker = player(&seen, |attempt| {
@@ -320,7 +320,7 @@ async fn a_change_that_is_always_stale_does_not_spin(fresh: &Fresh) {
 }
 
 async fn a_limit_that_is_reached_is_tried_again_later(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     stage.create("b").await;
     let worker = player(&Arc::default(), |attempt| {
@@ -341,7 +341,7 @@ async fn a_limit_that_is_reached_is_tried_again_later(fresh: &Fresh) {
 }
 
 async fn an_unknown_kind_is_retried_with_a_clear_reason(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.commit(stage.creation(stage.object("gadget", "x", "acme"), Lane::Normal)).await;
     let worker =
         player(&Arc::default(), |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
@@ -353,7 +353,7 @@ async fn an_unknown_kind_is_retried_with_a_clear_reason(fresh: &Fresh) {
 
 /// A worker may have left something outside, and asked to clean up once more.
 async fn a_deleted_object_is_reconciled_until_its_worker_is_done_with_it(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.create("a").await;
     // Nobody knows its kind any more.
     let mut foreign = stage.object("gadget", "gone", "acme");
@@ -376,7 +376,7 @@ async fn a_deleted_object_is_reconciled_until_its_worker_is_done_with_it(fresh: 
     let driver = stage.driver("d", worker, config(4));
     stage.row_in(&key("a"), State::Waiting, 0).await;
     assert_eq!(seen.count(), 1);
-    stage.pass(again);
+    stage.pass(again).await;
     stage.gone(&key("a")).await;
     assert_eq!(seen.count(), 2, "once more after the deletion");
     stage.gone(&Key::new("gadget", "gone")).await;
@@ -384,7 +384,7 @@ async fn a_deleted_object_is_reconciled_until_its_worker_is_done_with_it(fresh: 
 }
 
 async fn what_was_never_there_is_not_looked_at(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     stage.wake("never").await;
     let seen = Arc::default();
     let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());

@@ -23,16 +23,19 @@ pub fn key(id: &str) -> Key {
     Key::new(KIND, id)
 }
 
-/// A store, and the time that everyone who works on it believes in.
-pub struct Stage {
+/// A store, and the time that it and everyone who works on it believes in.
+pub struct Stage<'a> {
     pub store: Arc<dyn Store>,
+    fresh: &'a Fresh,
     clock: Arc<AtomicI64>,
 }
 
-impl Stage {
-    pub fn on(fresh: &Fresh) -> Stage {
+impl Stage<'_> {
+    pub async fn on(fresh: &Fresh) -> Stage<'_> {
         let clock = Arc::new(AtomicI64::new(1_700_000_000_000));
-        Stage { store: fresh.store.clone(), clock }
+        let stage = Stage { store: fresh.store.clone(), fresh, clock };
+        fresh.set_clock(stage.now()).await;
+        stage
     }
 
     pub fn now(&self) -> Timestamp {
@@ -40,9 +43,14 @@ impl Stage {
     }
 
     /// Advances the clock, and wakes the drivers, which sleep by another one.
-    pub fn pass(&self, by: Duration) {
-        self.clock.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    pub async fn pass(&self, by: Duration) {
+        self.pass_quietly(by).await;
         self.store.wakeups().notify_work();
+    }
+
+    async fn pass_quietly(&self, by: Duration) {
+        self.clock.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+        self.fresh.set_clock(self.now()).await;
     }
 
     pub async fn commit(&self, change: Change) {
@@ -103,12 +111,17 @@ impl Stage {
 
     /// Takes a key from its holder, as another replica would after the lease expired.
     pub async fn steal(&self, key: &Key) -> Claim {
-        let now = self.now().plus(Duration::from_secs(3600));
-        let lease = Duration::from_secs(15);
-        let ask =
-            ClaimRequest { worker: "thief".into(), slots: 100, slots_normal: 100, now, lease };
-        let claims = self.store.claim(ask).await.unwrap().claims;
-        claims.into_iter().find(|claim| claim.key == *key).expect("its lease has ended by then")
+        let (worker, ttl) = ("thief".into(), Duration::from_secs(15));
+        let ask = ClaimRequest { worker, slots: 100, slots_normal: 100, ttl };
+        // Its holder may renew the lease in between.
+        for _ in 0..100 {
+            self.pass_quietly(Duration::from_secs(3600)).await;
+            let claims = self.store.claim(ask.clone()).await.unwrap().claims;
+            if let Some(claim) = claims.into_iter().find(|claim| claim.key == *key) {
+                return claim;
+            }
+        }
+        panic!("the lease of {key} never ends");
     }
 
     pub fn driver(&self, name: &str, worker: Arc<dyn AnyWorker>, config: Config) -> Running {
@@ -122,12 +135,24 @@ impl Stage {
         worker: Arc<dyn AnyWorker>,
         config: Config,
     ) -> Running {
+        self.driver_ahead(store, name, worker, config, 0)
+    }
+
+    /// One whose clock is this far ahead of the store's.
+    pub fn driver_ahead(
+        &self,
+        store: Arc<dyn Store>,
+        name: &str,
+        worker: Arc<dyn AnyWorker>,
+        config: Config,
+        by_ms: i64,
+    ) -> Running {
         let (clock, ends) = (self.clock.clone(), Arc::new(Mutex::new(Vec::new())));
         let reported = ends.clone();
         let driver = Driver {
             name: name.into(),
             store,
-            ambient: Ambient::seeded(move || Timestamp(clock.load(Ordering::SeqCst)), 7),
+            ambient: Ambient::seeded(move || Timestamp(clock.load(Ordering::SeqCst) + by_ms), 7),
             workers: vec![worker],
             config,
             observe: Arc::new(move |_, end, _, _| reported.lock().push(end)),

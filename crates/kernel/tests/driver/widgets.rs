@@ -29,12 +29,12 @@ fn key(id: &str) -> Key {
     Key::new(KIND, id)
 }
 
-async fn widget(stage: &Stage, id: &str) -> Object {
+async fn widget(stage: &Stage<'_>, id: &str) -> Object {
     stage.store.get(&[key(id)]).await.unwrap().remove(0)
 }
 
 /// The place in the log of each widget's event of this kind.
-async fn places(stage: &Stage, what: &str) -> BTreeMap<String, i64> {
+async fn places(stage: &Stage<'_>, what: &str) -> BTreeMap<String, i64> {
     let events = stage.store.events(0, &EventFilter::default(), 1000).await.unwrap();
     let kind = format!("mainstay.widget.{what}");
     let these = events.into_iter().filter(|event| event.kind == kind);
@@ -45,7 +45,7 @@ async fn places(stage: &Stage, what: &str) -> BTreeMap<String, i64> {
 }
 
 async fn widgets_become_ready_in_order_and_are_deleted_in_reverse(fresh: &Fresh) {
-    let stage = Stage::on(fresh);
+    let stage = Stage::on(fresh).await;
     let dir = tempfile::tempdir().unwrap();
     let workshop = Arc::new(Directory(dir.path().to_owned()));
     // Hours: no lost wake-up heals by itself.
@@ -86,7 +86,7 @@ async fn widgets_become_ready_in_order_and_are_deleted_in_reverse(fresh: &Fresh)
         .await;
 }
 
-async fn delete(stage: &Stage, id: &str) {
+async fn delete(stage: &Stage<'_>, id: &str) {
     loop {
         let object = widget(stage, id).await;
         let spec = Spec { deleting: true, ..model::spec(&object).unwrap() };

@@ -17,7 +17,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use testkit::Memory;
 use testkit::memory::Tables;
-use testkit::stores::{self, Fresh};
+use testkit::stores::{self, Clock, Fresh};
 
 use crate::queue::ask;
 use crate::*;
@@ -197,7 +197,7 @@ fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64
     let (at, reason) = (later(n as i64 * 10), format!("reason {n}"));
     let complete = |outcome| Work::Complete { key: key.clone(), fence, outcome };
     match what {
-        0 => Work::RenewLease { key, fence, until: at },
+        0 => Work::RenewLease { key, fence, ttl: std::time::Duration::from_millis(n as u64 * 10) },
         1 => complete(Outcome::Done),
         2 => complete(Outcome::RequeueAt { at }),
         3 => complete(Outcome::Retry { at, reason }),
@@ -217,8 +217,15 @@ struct Subject {
 
 impl Subject {
     async fn new(store: std::sync::Arc<dyn Store>) -> Subject {
-        store.lease("l", "someone", NOW, later(1_000_000)).await.unwrap();
+        store.lease("l", "someone", std::time::Duration::from_secs(1000)).await.unwrap();
         Subject { store, fences: BTreeMap::new(), changes: 0, now: NOW }
+    }
+
+    /// On a store in memory, whose clock is the one of the test.
+    async fn model(clock: &Clock) -> (std::sync::Arc<Memory>, Subject) {
+        clock.set(NOW);
+        let memory = std::sync::Arc::new(Memory::new(clock.ambient(), None));
+        (memory.clone(), Subject::new(memory).await)
     }
 
     fn changes(&mut self, drafts: &[Draft]) -> Vec<Change> {
@@ -234,7 +241,7 @@ impl Subject {
     }
 
     async fn claim(&mut self) -> Vec<(Key, Lane, i32)> {
-        let mut claims = self.store.claim(ask(100, self.now)).await.unwrap().claims;
+        let mut claims = self.store.claim(ask(100)).await.unwrap().claims;
         claims.sort_by(|a, b| a.key.cmp(&b.key));
         for claim in &claims {
             self.fences.entry(claim.key.clone()).or_default().push(claim.fence);
@@ -354,8 +361,9 @@ proptest! {
     #[test]
     fn a_batch_decides_as_its_changes_would_one_by_one(ops in ops()) {
         wait(async {
-            let (one, all) = (std::sync::Arc::new(Memory::default()), std::sync::Arc::new(Memory::default()));
-            let (mut singly, mut together) = (Subject::new(one.clone()).await, Subject::new(all).await);
+            let clock = Clock::default();
+            let ((one, mut singly), (_, mut together)) =
+                (Subject::model(&clock).await, Subject::model(&clock).await);
             for op in &ops {
                 match op {
                     Op::Commit(drafts) => {
@@ -372,6 +380,7 @@ proptest! {
                     Op::Pass(ms) => {
                         singly.now.0 += ms;
                         together.now.0 += ms;
+                        clock.set(singly.now);
                     }
                 }
                 let (mut one_by_one, mut at_once) =
@@ -417,8 +426,10 @@ async fn commit_at(store: &dyn Store, change: Change, now: Timestamp) -> Verdict
 
 /// The same on a store and on the model.
 async fn agree(fresh: &Fresh, ops: &[Op]) {
+    fresh.set_clock(NOW).await;
     let mut real = Subject::new(fresh.store.clone()).await;
-    let mut model = Subject::new(std::sync::Arc::new(Memory::default())).await;
+    let clock = Clock::default();
+    let (_, mut model) = Subject::model(&clock).await;
     for op in ops {
         match op {
             Op::Commit(drafts) => {
@@ -428,6 +439,8 @@ async fn agree(fresh: &Fresh, ops: &[Op]) {
             Op::Pass(ms) => {
                 real.now.0 += ms;
                 model.now.0 += ms;
+                clock.set(model.now);
+                fresh.set_clock(real.now).await;
             }
         }
         snapshot(&*real.store).await.assert_is(&snapshot(&*model.store).await, op);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::Error;
 use kernel::log::{AuditCheck, AuditFilter, EventFilter};
 use kernel::queue::State;
 use kernel::store::postgres::{self, Postgres};
 use kernel::store::sqlite::{self, Sqlite};
 use kernel::store::{WorkFilter, uncounted};
+use kernel::{Ambient, Error};
 use testkit::postgres::Database;
 
 use crate::queue::ask;
@@ -57,7 +57,7 @@ async fn a_sqlite_file_of_a_newer_version_is_refused_and_left_alone() {
     let file = rusqlite::Connection::open(&path).unwrap();
     file.pragma_update(None, "user_version", 1000).unwrap();
     let message = loop {
-        match Sqlite::open(&path, uncounted()).err().expect("refused") {
+        match Sqlite::open(&path, Ambient::system(), uncounted()).err().expect("refused") {
             // The one before is still closing.
             Error::Conflict(why) if why.contains("in use") => tokio::task::yield_now().await,
             error => break error.to_string(),
@@ -73,7 +73,8 @@ async fn a_second_server_on_the_same_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mainstay.db");
     let _first = open(&path).await;
-    let message = Sqlite::open(&path, uncounted()).err().expect("refused").to_string();
+    let message =
+        Sqlite::open(&path, Ambient::system(), uncounted()).err().expect("refused").to_string();
     assert!(message.contains("in use by another server"), "{message}");
 }
 
@@ -81,7 +82,7 @@ async fn a_second_server_on_the_same_file_is_refused() {
 async fn open(path: &Path) -> Arc<dyn Store> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
-        match Sqlite::open(path, uncounted()) {
+        match Sqlite::open(path, Ambient::system(), uncounted()) {
             Ok(store) => return Arc::new(store),
             Err(Error::Conflict(why)) if why.contains("in use") => {
                 assert!(tokio::time::Instant::now() < deadline, "{why}");
@@ -100,7 +101,7 @@ async fn a_sqlite_file_keeps_everything_when_it_is_opened_again() {
     for id in ["a", "b"] {
         commit(&*store, create(widget(id, "acme"))).await.unwrap();
     }
-    let claim = store.claim(ask(1, NOW)).await.unwrap().claims.remove(0);
+    let claim = store.claim(ask(1)).await.unwrap().claims.remove(0);
     let (objects, head) = (store.get(&[key("a"), key("b")]).await.unwrap(), store.head().await);
     drop(store);
     let store = open(&path).await;
@@ -109,7 +110,7 @@ async fn a_sqlite_file_keeps_everything_when_it_is_opened_again() {
     assert_eq!(store.events(0, &EventFilter::default(), 9).await.unwrap().len(), 2);
     let rows = store.work(&WorkFilter::default(), 9).await.unwrap();
     assert!(rows.iter().all(|row| row.state == State::Ready), "nobody is at it: {rows:?}");
-    let again = store.claim(ask(9, NOW)).await.unwrap().claims;
+    let again = store.claim(ask(9)).await.unwrap().claims;
     assert!(again.iter().all(|again| again.fence > claim.fence), "no fence is given twice");
     commit(&*store, create(widget("c", "acme"))).await.unwrap();
     let mut check = AuditCheck::default();
@@ -147,7 +148,7 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
     assert_eq!(store.counter("quota").await.unwrap().map(|counter| counter.used), Some(2));
     let widgets = EventFilter { kind: Some("widget".into()), ..EventFilter::default() };
     assert_eq!(store.events(0, &widgets, 9).await.unwrap().len(), 1, "found by its kind");
-    let claim = store.claim(ask(1, NOW)).await.unwrap().claims.remove(0);
+    let claim = store.claim(ask(1)).await.unwrap().claims.remove(0);
     assert_eq!((claim.key, claim.attempt, claim.fence > 7), (key("old"), 1, true));
     let file = rusqlite::Connection::open(&path).unwrap();
     let version: i64 = file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();

@@ -24,20 +24,16 @@ on_every_store!(
     what_depends_on_a_change_is_woken_with_it,
     a_lease_has_one_holder_and_its_fence_rises,
     concurrent_claims_never_share_a_key,
+    callers_whose_clocks_differ_agree_on_leases_and_due_times,
 );
 
-pub fn ask(slots: usize, now: Timestamp) -> ClaimRequest {
-    ClaimRequest {
-        worker: "w".into(),
-        slots,
-        slots_normal: slots,
-        now,
-        lease: Duration::from_secs(10),
-    }
+pub fn ask(slots: usize) -> ClaimRequest {
+    let ttl = Duration::from_secs(10);
+    ClaimRequest { worker: "w".into(), slots, slots_normal: slots, ttl }
 }
 
-async fn claim(store: &dyn Store, slots: usize, now: Timestamp) -> Vec<Claim> {
-    store.claim(ask(slots, now)).await.unwrap().claims
+async fn claim(store: &dyn Store, slots: usize) -> Vec<Claim> {
+    store.claim(ask(slots)).await.unwrap().claims
 }
 
 fn complete(claim: &Claim, outcome: Outcome) -> Change {
@@ -51,12 +47,12 @@ async fn due_work_is_claimed_once(fresh: &Fresh) {
         .commit_all((0..5).map(|n| create(widget(&n.to_string(), "acme"))).collect(), NOW)
         .await
         .unwrap();
-    let first = claim(store, 3, NOW).await;
-    let second = claim(store, 10, NOW).await;
+    let first = claim(store, 3).await;
+    let second = claim(store, 10).await;
     assert_eq!((first.len(), second.len()), (3, 2));
     let all: BTreeSet<_> = first.iter().chain(&second).map(|claim| claim.key.clone()).collect();
     assert_eq!(all.len(), 5);
-    assert!(claim(store, 10, NOW).await.is_empty());
+    assert!(claim(store, 10).await.is_empty());
     for one in first.iter().chain(&second) {
         commit(store, complete(one, Outcome::Done)).await.unwrap();
     }
@@ -66,28 +62,35 @@ async fn due_work_is_claimed_once(fresh: &Fresh) {
 async fn a_wake_up_during_work_is_not_lost(fresh: &Fresh) {
     let store = &*fresh.store;
     commit(store, create(widget("a", "acme"))).await.unwrap();
-    let mine = claim(store, 1, NOW).await.remove(0);
+    let mine = claim(store, 1).await.remove(0);
     commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
         .await
         .unwrap();
-    assert!(claim(store, 1, NOW).await.is_empty(), "not twice at once");
+    assert!(claim(store, 1).await.is_empty(), "not twice at once");
     commit(store, complete(&mine, Outcome::Done)).await.unwrap();
-    let again = claim(store, 1, NOW).await;
+    let again = claim(store, 1).await;
     assert_eq!(again.len(), 1);
     assert!(again[0].fence > mine.fence);
 }
 
 async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     let store = &*fresh.store;
+    fresh.set_clock(NOW).await;
     commit(store, create(widget("a", "acme"))).await.unwrap();
-    let slow = claim(store, 1, NOW).await.remove(0);
+    let slow = claim(store, 1).await.remove(0);
     let held = Change {
-        work: Some(Work::RenewLease { key: key("a"), fence: slow.fence, until: later(20_000) }),
+        work: Some(Work::RenewLease {
+            key: key("a"),
+            fence: slow.fence,
+            ttl: Duration::from_secs(20),
+        }),
         ..Change::default()
     };
     commit(store, held.clone()).await.unwrap();
-    assert!(claim(store, 1, later(10_001)).await.is_empty(), "it was held longer");
-    let quick = claim(store, 1, later(20_001)).await.remove(0);
+    fresh.set_clock(later(10_001)).await;
+    assert!(claim(store, 1).await.is_empty(), "it was held longer");
+    fresh.set_clock(later(20_001)).await;
+    let quick = claim(store, 1).await.remove(0);
     assert_eq!(quick.attempt, 1, "silence counts as a failure");
     let lost = Err(Refusal::FenceLost("widget/a".into()));
     assert_eq!(commit(store, held).await, lost);
@@ -99,26 +102,29 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
         .await
         .unwrap();
-    claim(store, 1, NOW).await.remove(0);
+    claim(store, 1).await.remove(0);
     assert_eq!(commit(store, write).await, lost, "no number is given twice, though the row is new");
     assert_eq!(store.get(&[key("a")]).await.unwrap()[0].revision, 1);
 }
 
 async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh) {
     let store = &*fresh.store;
+    fresh.set_clock(NOW).await;
     commit(store, create(widget("a", "acme"))).await.unwrap();
-    let mine = claim(store, 1, NOW).await.remove(0);
+    let mine = claim(store, 1).await.remove(0);
     let retry = Outcome::Retry { at: later(500), reason: "no answer".into() };
     commit(store, complete(&mine, retry)).await.unwrap();
-    let claimed = store.claim(ask(1, NOW)).await.unwrap();
+    let claimed = store.claim(ask(1)).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, Some(later(500))));
     let row =
         store.work(&WorkFilter { failing: true, ..Default::default() }, 1).await.unwrap().remove(0);
     assert_eq!((row.state, row.attempt, row.reason.as_str()), (State::Waiting, 1, "no answer"));
-    let again = claim(store, 1, later(500)).await.remove(0);
+    fresh.set_clock(later(500)).await;
+    let again = claim(store, 1).await.remove(0);
     assert_eq!(again.attempt, 1);
     commit(store, complete(&again, Outcome::Stopped { reason: "hopeless".into() })).await.unwrap();
-    let claimed = store.claim(ask(1, later(1_000_000_000))).await.unwrap();
+    fresh.set_clock(later(1_000_000_000)).await;
+    let claimed = store.claim(ask(1)).await.unwrap();
     assert_eq!((claimed.claims.len(), claimed.next_due), (0, None));
     let counts = store.work_counts().await.unwrap();
     assert_eq!((counts.len(), counts[0].state, counts[0].rows), (1, State::Stopped, 1));
@@ -126,17 +132,19 @@ async fn work_that_is_not_due_waits_and_the_store_says_until_when(fresh: &Fresh)
 
 async fn one_tenants_ten_thousand_do_not_delay_anothers_one(fresh: &Fresh) {
     let store = &*fresh.store;
+    fresh.set_clock(NOW).await;
     for batch in 0..20 {
         let wakes = (0..500).map(|n| wake(&key(&format!("big{batch}-{n}")), "big", NOW)).collect();
         commit(store, Change { wakes, ..Change::default() }).await.unwrap();
     }
+    fresh.set_clock(later(1)).await;
     let wakes =
         vec![wake(&key("small"), "small", later(1)), wake(&key("tiny"), "a-tiny-one", later(1))];
     store.commit_all(vec![Change { wakes, ..Change::default() }], later(1)).await.unwrap();
-    let first = claim(store, 8, later(1)).await;
+    let first = claim(store, 8).await;
     let orgs: BTreeSet<&str> = first.iter().map(|claim| claim.org.as_str()).collect();
     assert_eq!((first.len(), orgs.len()), (8, 3), "all three in the first eight: {orgs:?}");
-    let second = claim(store, 8, later(1)).await;
+    let second = claim(store, 8).await;
     assert_eq!(second.len(), 8, "a single organisation gets everything");
 }
 
@@ -146,12 +154,12 @@ async fn work_of_those_without_an_organisation_has_its_turn_too(fresh: &Fresh) {
     let wakes = (0..30).map(|n| wake(&key(&n.to_string()), orgs[n % 3], NOW)).collect();
     commit(store, Change { wakes, ..Change::default() }).await.unwrap();
     for slots in [1, 1, 1, 2, 1, 3, 3, 4, 2] {
-        let mut all = claim(store, slots, NOW).await;
+        let mut all = claim(store, slots).await;
         assert_eq!(all.len(), slots);
         all.dedup_by_key(|claim| claim.org.clone());
         assert!(all.len() >= slots.min(3), "{slots} slots went to {all:?}");
     }
-    let rest = claim(store, 100, NOW).await;
+    let rest = claim(store, 100).await;
     assert_eq!(rest.len(), 12);
     let left = orgs.map(|org| rest.iter().filter(|claim| claim.org == org).count());
     assert!(left.iter().all(|left| (3..=5).contains(left)), "all had as many turns: {left:?}");
@@ -169,7 +177,7 @@ async fn urgent_work_takes_slots_from_everyone_in_turn(fresh: &Fresh) {
             ..wake(&key(&format!("urgent-{round}-{n}")), "acme", NOW)
         });
         commit(store, Change { wakes: urgent.collect(), ..Change::default() }).await.unwrap();
-        let claims = claim(store, 4, NOW).await;
+        let claims = claim(store, 4).await;
         let normal = claims.into_iter().filter(|claim| claim.lane == Lane::Normal);
         served.extend(normal.map(|claim| claim.org));
     }
@@ -181,7 +189,7 @@ async fn urgent_work_goes_first_and_normal_work_leaves_room(fresh: &Fresh) {
     let mut wakes: Vec<_> = (0..6).map(|n| wake(&key(&n.to_string()), "acme", NOW)).collect();
     wakes[5].lane = Lane::Urgent;
     commit(store, Change { wakes, ..Change::default() }).await.unwrap();
-    let claims = store.claim(ClaimRequest { slots_normal: 2, ..ask(4, NOW) }).await.unwrap().claims;
+    let claims = store.claim(ClaimRequest { slots_normal: 2, ..ask(4) }).await.unwrap().claims;
     assert_eq!(claims.len(), 3, "one urgent, and two normal at the most");
     assert_eq!((claims[0].lane, claims[0].key.clone()), (Lane::Urgent, key("5")));
 }
@@ -196,19 +204,20 @@ async fn paused_work_is_not_claimed_and_resumes(fresh: &Fresh) {
     )
     .await
     .unwrap();
-    assert!(claim(store, 1, NOW).await.is_empty());
+    assert!(claim(store, 1).await.is_empty());
     commit(store, Change { wakes: vec![wake(&key("a"), "acme", NOW)], ..Change::default() })
         .await
         .unwrap();
-    assert!(claim(store, 1, NOW).await.is_empty());
+    assert!(claim(store, 1).await.is_empty());
     commit(store, work(Work::Resume { key: key("a") })).await.unwrap();
-    assert_eq!(claim(store, 1, NOW).await.len(), 1);
+    assert_eq!(claim(store, 1).await.len(), 1);
     let nobody = work(Work::Resume { key: key("nobody") });
     assert_eq!(commit(store, nobody).await, Err(Refusal::Missing(key("nobody"))));
 }
 
 async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     let store = &*fresh.store;
+    fresh.set_clock(NOW).await;
     let child = Change {
         depends_on: Some(vec![key("base"), key("other")]),
         wakes: vec![],
@@ -218,14 +227,14 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     store.commit_all(vec![base, child], NOW).await.unwrap();
     assert_eq!(store.dependencies(&key("child")).await.unwrap(), [key("base"), key("other")]);
     assert_eq!(store.dependents(&key("base")).await.unwrap(), [key("child")]);
-    assert!(claim(store, 9, NOW).await.is_empty());
+    assert!(claim(store, 9).await.is_empty());
     let ready = Change {
         write: Some(Write::Transition(widget("base", "umbrella"))),
         wake_dependents: true,
         ..Change::default()
     };
     commit(store, ready).await.unwrap();
-    let woken = claim(store, 9, NOW).await;
+    let woken = claim(store, 9).await;
     assert_eq!(
         (woken.len(), woken[0].key.clone(), woken[0].org.as_str()),
         (1, key("child"), "acme")
@@ -237,7 +246,7 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     };
     commit(store, gone).await.unwrap();
     let woken: Vec<_> =
-        claim(store, 9, NOW).await.into_iter().map(|claim| (claim.key, claim.org)).collect();
+        claim(store, 9).await.into_iter().map(|claim| (claim.key, claim.org)).collect();
     assert!(woken.contains(&(key("base"), "umbrella".into())), "{woken:?}");
     let mut child = widget("child", "acme");
     child.revision = 2;
@@ -256,21 +265,27 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
 
 async fn a_lease_has_one_holder_and_its_fence_rises(fresh: &Fresh) {
     let store = &*fresh.store;
-    let mine = store.lease("relay", "a", NOW, later(100)).await.unwrap().expect("nobody has it");
-    assert_eq!(store.lease("relay", "b", later(50), later(150)).await.unwrap(), None);
-    let kept = store.lease("relay", "a", later(50), later(200)).await.unwrap().expect("its own");
+    fresh.set_clock(NOW).await;
+    let lease = async |holder, ttl_ms| {
+        store.lease("relay", holder, Duration::from_millis(ttl_ms)).await.unwrap()
+    };
+    let mine = lease("a", 100).await.expect("nobody has it");
+    fresh.set_clock(later(50)).await;
+    assert_eq!(lease("b", 100).await, None);
+    let kept = lease("a", 150).await.expect("its own");
+    assert_eq!(kept.until, later(200));
     assert_eq!(kept.fence, mine.fence);
     let needs = |fence| {
         let fence = kernel::change::LeaseFence { name: "relay".into(), fence };
         Change { leases: vec![fence], ..Change::default() }
     };
     assert!(commit(store, needs(mine.fence)).await.is_ok());
-    let taken =
-        store.lease("relay", "b", later(201), later(300)).await.unwrap().expect("it ran out");
+    fresh.set_clock(later(201)).await;
+    let taken = lease("b", 99).await.expect("it ran out");
     assert!(taken.fence > kept.fence);
     assert_eq!(commit(store, needs(kept.fence)).await, Err(Refusal::FenceLost("relay".into())));
     store.unlease("relay", taken.fence).await.unwrap();
-    assert!(store.lease("relay", "a", later(202), later(300)).await.unwrap().is_some());
+    assert!(lease("a", 99).await.is_some());
 }
 
 async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
@@ -284,7 +299,7 @@ async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
         tasks.spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let claims = store.claim(ask(7, NOW)).await.unwrap().claims;
+                let claims = store.claim(ask(7)).await.unwrap().claims;
                 // Rows that another claim holds at this moment are skipped: look again.
                 if claims.is_empty()
                     && store
@@ -303,4 +318,43 @@ async fn concurrent_claims_never_share_a_key(fresh: &Fresh) {
     let keys: BTreeSet<_> = all.iter().map(|claim| claim.key.clone()).collect();
     let fences: BTreeSet<_> = all.iter().map(|claim| claim.fence).collect();
     assert_eq!((all.len(), keys.len(), fences.len()), (400, 400, 400));
+}
+
+/// Replicas whose clocks are minutes ahead of the store's, or behind it.
+async fn callers_whose_clocks_differ_agree_on_leases_and_due_times(fresh: &Fresh) {
+    let other = fresh.replica().await.unwrap_or_else(|| fresh.store.clone());
+    let (one, other) = (&*fresh.store, &*other);
+    let now = kernel::Ambient::system().now();
+    let (ahead, behind) = (now.plus(Duration::from_secs(600)), Timestamp(now.0 - 600_000));
+    for (id, caller) in [("ahead", ahead), ("behind", behind)] {
+        let due = |id: &str, at: Timestamp| {
+            let wakes = vec![wake(&key(id), "acme", at)];
+            Change { wakes, ..Change::default() }
+        };
+        let later = format!("{id}-later");
+        let changes = vec![due(id, caller), due(&later, caller.plus(Duration::from_secs(300)))];
+        one.commit_all(changes, caller).await.unwrap();
+        let claimed = other.claim(ask(9)).await.unwrap();
+        let keys: Vec<_> = claimed.claims.iter().map(|claim| claim.key.clone()).collect();
+        assert_eq!(keys, [key(id)], "what is due now, and only that");
+        let next = claimed.now.until(claimed.next_due.unwrap());
+        assert!(next <= Duration::from_secs(10), "the lease that was just given: {next:?}");
+        let claim = &claimed.claims[0];
+        let (fence, ttl) = (claim.fence, Duration::from_secs(60));
+        let renew = Work::RenewLease { key: key(id), fence, ttl };
+        let renew = Change { work: Some(renew), ..Change::default() };
+        one.commit_all(vec![renew], caller).await.unwrap().remove(0).unwrap();
+        assert_eq!(one.claim(ask(9)).await.unwrap().claims, [], "it is held");
+        let row = one.work(&WorkFilter { key: Some(key(id)), ..Default::default() }, 1).await;
+        let held = claimed.now.until(row.unwrap()[0].due);
+        assert!((60..70).contains(&held.as_secs()), "by the store's clock: {held:?}");
+        let retry = Outcome::Retry { at: caller.plus(ttl), reason: "no answer".into() };
+        one.commit_all(vec![complete(claim, retry)], caller).await.unwrap().remove(0).unwrap();
+        let row = one.work(&WorkFilter { key: Some(key(id)), ..Default::default() }, 1).await;
+        let waits = claimed.now.until(row.unwrap()[0].due);
+        assert!((60..70).contains(&waits.as_secs()), "by the store's clock: {waits:?}");
+    }
+    let lease = one.lease("relay", "one", Duration::from_secs(60)).await.unwrap().unwrap();
+    assert_eq!(other.lease("relay", "other", Duration::from_secs(60)).await.unwrap(), None);
+    assert!((now.0..now.0 + 120_000).contains(&lease.until.0), "by the store's clock");
 }

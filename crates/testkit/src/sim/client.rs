@@ -29,7 +29,7 @@ pub struct Ledger {
 
 pub async fn run(world: Arc<World>, ledger: Arc<Ledger>, number: usize, seed: u64) {
     let store = Arc::new(Flaky::new(world.clone()));
-    let clock = world.clone();
+    let clock = store.clone();
     let ambient = Ambient::seeded(move || clock.now(), seed);
     let mut turn = 0;
     while !world.calm.is_cancelled() {

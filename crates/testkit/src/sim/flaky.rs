@@ -2,6 +2,7 @@
 //! places where that process crashes or freezes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -19,15 +20,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::World;
 
+/// How far the clock of a process may be off.
+const SKEW_MAX_MS: usize = 300_000;
+
 pub struct Flaky {
     pub world: Arc<World>,
+    /// How far the clock of this process is ahead of the store's.
+    skew_ms: i64,
     crashed: CancellationToken,
     frozen_until: Mutex<Instant>,
 }
 
 impl Flaky {
     pub fn new(world: Arc<World>) -> Flaky {
-        Flaky { world, crashed: CancellationToken::new(), frozen_until: Mutex::new(Instant::now()) }
+        let skew_ms = i64::try_from(world.pick(2 * SKEW_MAX_MS)).unwrap_or(0) - SKEW_MAX_MS as i64;
+        let (crashed, frozen_until) = (CancellationToken::new(), Mutex::new(Instant::now()));
+        Flaky { world, skew_ms, crashed, frozen_until }
+    }
+
+    /// The time as this process knows it.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.world.now().0 + self.skew_ms)
     }
 
     pub async fn crashed(&self) {
@@ -74,9 +87,12 @@ fn lost() -> Error {
 
 #[async_trait]
 impl Store for Flaky {
-    async fn commit_all(&self, changes: Vec<Change>, _now: Timestamp) -> Result<Vec<Verdict>> {
+    async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
         self.read().await?;
-        let verdicts = self.world.memory.commit_all(changes, self.world.now()).await;
+        let verdicts = self.world.memory.commit_all(changes.clone(), now).await;
+        if let Ok(verdicts) = &verdicts {
+            self.world.note_commit(&changes, verdicts, now);
+        }
         if let Err(broken) = self.world.memory.look(self.world.always) {
             self.world.broken.lock().get_or_insert(broken);
         }
@@ -90,20 +106,15 @@ impl Store for Flaky {
 
     async fn claim(&self, ask: ClaimRequest) -> Result<ClaimBatch> {
         self.read().await?;
-        let claimed = self.world.memory.claim(ask).await;
-        // ClaimBatch, and nobody will ever know: the lease must run out.
+        let claimed = self.world.memory.claim_from(&ask, self.now());
+        self.world.note_claims(&claimed.claims, ask.ttl);
+        // Claimed, and nobody will ever know: the lease must run out.
         self.fail_sometimes(0.01)?;
-        claimed
+        Ok(claimed)
     }
 
-    async fn lease(
-        &self,
-        name: &str,
-        holder: &str,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<Option<Lease>> {
-        self.read().await?.lease(name, holder, now, until).await
+    async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Option<Lease>> {
+        self.read().await?.lease(name, holder, ttl).await
     }
 
     async fn unlease(&self, name: &str, fence: i64) -> Result<()> {

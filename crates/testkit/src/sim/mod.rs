@@ -1,11 +1,12 @@
 //! The simulator: the real driver and the widget domain in one process, under a seed. Several
 //! replicas, clients that lose answers, a workshop that fails, crashes at any commit and between
-//! any two steps, frozen processes, clock jumps; then everything heals, and the invariants must
+//! any two steps, frozen processes, clocks that differ by minutes and jump; then everything heals, and the invariants must
 //! hold. A failing seed replays exactly.
 
 mod check;
 mod client;
 pub mod flaky;
+mod leases;
 mod workshop;
 
 use std::sync::Arc;
@@ -58,8 +59,21 @@ pub struct World {
     pub broken: Mutex<Option<Broken>>,
     /// What must hold after every commit.
     always: Always,
-    clock_offset: AtomicI64,
+    clock: Arc<Clock>,
+    leases: Mutex<leases::Leases>,
+}
+
+/// The store's clock: it jumps, and the processes' own differ from it.
+struct Clock {
+    offset_ms: AtomicI64,
     begun: tokio::time::Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Timestamp {
+        let passed = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(0);
+        Timestamp(START + passed + self.offset_ms.load(Ordering::Relaxed))
+    }
 }
 
 /// What must hold after every commit.
@@ -67,15 +81,18 @@ pub type Always = fn(&Tables) -> Result<(), Broken>;
 
 impl World {
     pub fn new(random: &mut StdRng, bug: Option<Bug>, always: Always) -> World {
+        let begun = tokio::time::Instant::now();
+        let clock = Arc::new(Clock { offset_ms: AtomicI64::new(0), begun });
+        let of_store = clock.clone();
         World {
-            memory: Arc::new(Memory::with_bug(bug)),
+            memory: Arc::new(Memory::new(Ambient::seeded(move || of_store.now(), 0), bug)),
             workshop: Arc::new(SimWorkshop::default()),
             random: Mutex::new(StdRng::seed_from_u64(random.random())),
             calm: CancellationToken::new(),
             broken: Mutex::new(None),
             always,
-            clock_offset: AtomicI64::new(0),
-            begun: tokio::time::Instant::now(),
+            clock,
+            leases: Mutex::default(),
         }
     }
 
@@ -92,9 +109,9 @@ impl World {
         Duration::from_millis(self.random.lock().random_range(from..=to))
     }
 
+    /// By the store's clock.
     pub fn now(&self) -> Timestamp {
-        let passed = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(0);
-        Timestamp(START + passed + self.clock_offset.load(Ordering::Relaxed))
+        self.clock.now()
     }
 }
 
@@ -131,7 +148,7 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
     loop {
         lives += 1;
         let store = Arc::new(Flaky::new(world.clone()));
-        let clock = world.clone();
+        let clock = store.clone();
         let driver = Driver {
             name: format!("replica-{replica}.{lives}"),
             store: store.clone(),
@@ -159,13 +176,13 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
     }
 }
 
-/// The clock of all processes is set forward and back.
+/// The clocks of the store and of all processes are set forward and back.
 pub async fn clock_jumps(world: Arc<World>) {
     while !world.calm.is_cancelled() {
         tokio::time::sleep(world.millis(1000, 60_000)).await;
         if world.unlucky(0.5) {
             let by = i64::try_from(world.pick(120_000)).unwrap_or(0) - 60_000;
-            world.clock_offset.fetch_add(by, Ordering::Relaxed);
+            world.clock.offset_ms.fetch_add(by, Ordering::Relaxed);
         }
     }
 }

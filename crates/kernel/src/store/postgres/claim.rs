@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use deadpool_postgres::Object as Pooled;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use crate::Timestamp;
-use crate::admission::{Lease, take_lease};
+use crate::admission::Lease;
 use crate::change::Lane;
 use crate::queue::{Claim, ClaimBatch, ClaimRequest, FairnessCursor};
 use crate::store::sql::{self, Row as _};
@@ -16,13 +15,14 @@ use crate::store::sql::{self, Row as _};
 /// Promotes rows whose due time has passed, the most overdue first; the SQL of
 /// [`crate::queue::QueueRow::promote`]. At most 1,000 at a time, and none that another transaction
 /// has locked: they are promoted by a later claim.
-const PROMOTE: &str = "UPDATE queue SET
+const PROMOTE: &str = "WITH clock AS MATERIALIZED (SELECT clock_ms() AS now)
+     UPDATE queue SET
          attempt = CASE state WHEN 2 THEN attempt + 1 ELSE attempt END,
          reason  = CASE state WHEN 2 THEN 'the lease of ' || worker || ' expired' ELSE reason END,
          woken   = CASE state WHEN 2 THEN NULL ELSE woken END,
-         due     = CASE state WHEN 2 THEN $1 ELSE due END,
+         due     = CASE state WHEN 2 THEN (SELECT now FROM clock) ELSE due END,
          state   = 0
-     WHERE key IN (SELECT key FROM queue WHERE state IN (1, 2) AND due <= $1
+     WHERE key IN (SELECT key FROM queue WHERE state IN (1, 2) AND due <= (SELECT now FROM clock)
                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
 /// Walks the organisations with work by index: those after the one served last, then all from the
@@ -44,7 +44,7 @@ const ORGS: &str = "WITH RECURSIVE
      UNION ALL
      (SELECT org FROM first WHERE org IS NOT NULL LIMIT $3)";
 
-const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = NULL, fence = nextval('queue_fence')
+const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = (SELECT clock_ms()) + $5, woken = NULL, fence = nextval('queue_fence')
      FROM (SELECT mine.key, mine.due FROM unnest($2::text[]) AS fairness (org) CROSS JOIN LATERAL (
                SELECT key, due FROM queue WHERE lane = $1 AND state = 0 AND NOT paused AND org = fairness.org
                ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED) AS mine
@@ -54,10 +54,11 @@ const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = $5, woken = 
 
 /// A ready row that was not claimed although there were free slots was locked by another
 /// transaction, which may leave it unchanged without a wake-up: retry shortly.
-const NEXT_DUE: &str = "SELECT least(
+const NEXT_DUE: &str = "SELECT now, least(
          (SELECT min(due) FROM queue WHERE state IN (1, 2)),
-         (SELECT $2::bigint FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))";
-const SKIPPED_AGAIN: Duration = Duration::from_millis(10);
+         (SELECT now + $2 FROM queue WHERE lane = ANY($1::smallint[]) AND state = 0 AND NOT paused LIMIT 1))
+     FROM (SELECT clock_ms()) AS clock (now)";
+const SKIPPED_AGAIN_MS: i64 = 10;
 
 pub async fn claim(
     client: &Pooled,
@@ -66,11 +67,9 @@ pub async fn claim(
 ) -> Result<(ClaimBatch, FairnessCursor), Error> {
     let promote = client.prepare_cached(PROMOTE).await?;
     let orgs = client.prepare_cached(ORGS).await?;
-    let now = request.now.millis();
     // Pipelined in this order: the later statements see the promoted rows.
-    let promoted: [&(dyn ToSql + Sync); 1] = [&now];
     let (_, urgent, normal) = futures::try_join!(
-        client.execute(&promote, &promoted),
+        client.execute(&promote, &[]),
         waiting_orgs(client, &orgs, Lane::Urgent, &fairness, request.slots),
         waiting_orgs(client, &orgs, Lane::Normal, &fairness, request.slots_normal),
     )?;
@@ -89,9 +88,9 @@ pub async fn claim(
         }
     }
     let next = client.prepare_cached(NEXT_DUE).await?;
-    let again = request.now.plus(SKIPPED_AGAIN).millis();
-    let next_due: Option<i64> = client.query_one(&next, &[&unfilled, &again]).await?.get(0);
-    Ok((ClaimBatch { claims, next_due: next_due.map(Timestamp) }, fairness))
+    let next = client.query_one(&next, &[&unfilled, &SKIPPED_AGAIN_MS]).await?;
+    let (now, next_due) = (next.time(0)?, next.maybe_time(1)?);
+    Ok((ClaimBatch { now, claims, next_due }, fairness))
 }
 
 /// The organisations to serve, in turn, at most one per slot.
@@ -119,17 +118,16 @@ async fn take(
     orgs: &[String],
     claims: &mut Vec<Claim>,
 ) -> Result<(), Error> {
-    let mut left = slots;
+    let (mut left, ttl_ms) = (slots, millis(request.ttl));
     for share in [slots / orgs.len().max(1), slots] {
         if left == 0 || orgs.is_empty() {
             break;
         }
         let statement = client.prepare_cached(CLAIM).await?;
-        let until = request.now.plus(request.lease).millis();
         let rows = client
             .query(
                 &statement,
-                &[&lane.number(), &orgs, &(share as i64), &request.worker, &until, &(left as i64)],
+                &[&lane.number(), &orgs, &(share as i64), &request.worker, &ttl_ms, &(left as i64)],
             )
             .await?;
         left -= rows.len();
@@ -154,29 +152,24 @@ fn claim_of(row: &Row) -> Result<Claim, Error> {
     })
 }
 
-/// Decides on the row as it was read, and writes it only if no other replica wrote it since.
+fn millis(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The SQL of [`crate::admission::take_lease`].
+const LEASE: &str = "INSERT INTO leases AS held
+     SELECT $1, $2, 1, now + $3 FROM (SELECT clock_ms()) AS clock (now)
+     ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until,
+         fence = held.fence + CASE WHEN held.until > excluded.until - $3 THEN 0 ELSE 1 END
+     WHERE held.holder = excluded.holder OR held.until <= excluded.until - $3
+     RETURNING holder, fence, until";
+
 pub async fn lease(
     client: &Pooled,
     name: &str,
     holder: &str,
-    now: Timestamp,
-    until: Timestamp,
+    ttl: Duration,
 ) -> Result<Option<Lease>, Error> {
-    let seed = "INSERT INTO leases VALUES ($1, '', 0, 0) ON CONFLICT DO NOTHING";
-    client.execute(seed, &[&name]).await?;
-    let was = sql::lease(&client.query_one(sql::LEASE, &[&name]).await?)?;
-    let Some(next) = take_lease(Some(&was), holder, now, until) else { return Ok(None) };
-    let sql = "UPDATE leases SET holder = $2, fence = $3, until = $4
-         WHERE name = $1 AND holder = $5 AND fence = $6 AND until = $7";
-    let params: &[&(dyn ToSql + Sync)] = &[
-        &name,
-        &next.holder,
-        &next.fence,
-        &next.until.millis(),
-        &was.holder,
-        &was.fence,
-        &was.until.millis(),
-    ];
-    let taken = client.execute(sql, params).await?;
-    Ok((taken == 1).then_some(next))
+    let row = client.query_opt(LEASE, &[&name, &holder, &millis(ttl)]).await?;
+    row.as_ref().map(sql::lease).transpose()
 }

@@ -19,11 +19,12 @@ use tokio_postgres::error::SqlState;
 use super::listen::{CHANNEL, Note};
 use super::statements::Statements;
 use super::{connection, failed, load, save};
-use crate::admission::{NumberedLogs, RowSet};
+use crate::admission::{Clocks, NumberedLogs, RowSet};
 use crate::change::{Change, Verdict};
 use crate::error::chain;
 use crate::log::LogHeads;
-use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, OnCommit, Wakeups, sql};
+use crate::store::sql::{self, Row as _};
+use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, OnCommit, Wakeups};
 use crate::{Class, Error, Result, Timestamp};
 
 /// How often a batch that collided with another replica's is retried.
@@ -164,12 +165,16 @@ async fn transact(
     let statements = &Statements::of(client).await?;
     let mut touched = RowSet::default();
     batch.iter().for_each(|waiting| touched.add(&waiting.changes));
-    let (_, mut rows) = futures::try_join!(
+    let (_, clock, mut rows) = futures::try_join!(
         client.batch_execute("BEGIN"),
+        client.query_one(&statements.clock, &[]),
         load::rows(client, statements, &touched)
     )?;
-    let mut verdicts: Vec<Vec<Verdict>> =
-        batch.iter().map(|waiting| rows.admit(&waiting.changes, waiting.now)).collect();
+    let store = clock.time(0)?;
+    let mut verdicts: Vec<Vec<Verdict>> = batch
+        .iter()
+        .map(|waiting| rows.admit(&waiting.changes, Clocks { caller: waiting.now, store }))
+        .collect();
     let now = batch.iter().map(|waiting| waiting.now).max().unwrap_or_default();
     let locked = client.query_one(&statements.head_lock, &[]);
     let (_, row) = futures::try_join!(save::rows(client, statements, &rows, now), locked)?;

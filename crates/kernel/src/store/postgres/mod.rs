@@ -157,15 +157,9 @@ impl Store for Postgres {
         Ok(claimed)
     }
 
-    async fn lease(
-        &self,
-        name: &str,
-        holder: &str,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<Option<Lease>> {
+    async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Option<Lease>> {
         let client = self.client().await?;
-        claim::lease(&client, name, holder, now, until).await.map_err(failed)
+        claim::lease(&client, name, holder, ttl).await.map_err(failed)
     }
 
     async fn unlease(&self, name: &str, fence: i64) -> Result<()> {

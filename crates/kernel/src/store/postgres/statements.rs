@@ -18,6 +18,7 @@ macro_rules! statements {
 }
 
 statements! {
+    clock: "SELECT clock_ms()",
     objects_lock: "SELECT key, revision FROM objects WHERE key = ANY($1) ORDER BY key FOR NO KEY UPDATE",
     dependents: "SELECT dependency, dependent, coalesce(org, '') FROM edges
         LEFT JOIN objects ON key = dependent WHERE dependency = ANY($1)",

@@ -13,8 +13,9 @@ use crate::store::sql::{QUEUE_COLUMNS, queue_row};
 const PROMOTED_MAX: i64 = 1000;
 
 pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Result<ClaimBatch> {
-    let Session { connection, fence, fairness, .. } = session;
-    promote(connection, request.now)?;
+    let Session { connection, now, fence, fairness, .. } = session;
+    let now = *now;
+    promote(connection, now)?;
     let mut claims = Vec::new();
     for (lane, slots) in [(Lane::Urgent, request.slots), (Lane::Normal, request.slots_normal)] {
         let slots = slots.min(request.slots - claims.len());
@@ -23,7 +24,7 @@ pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Res
         {
             **fence += 1;
             let due = row.due;
-            row.claim(&request.worker, **fence, request.now.plus(request.lease));
+            row.claim(&request.worker, **fence, now.plus(request.ttl));
             update_queue(connection, &row)?;
             let QueueRow { key, org, lane, fence, attempt, .. } = row;
             claims.push(Claim { key, org, lane, fence, attempt, due });
@@ -35,7 +36,7 @@ pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Res
     let next_due = connection
         .prepare_cached("SELECT min(due) FROM queue WHERE state IN (1, 2)")?
         .query_row([], |row| row.get::<_, Option<i64>>(0))?;
-    Ok(ClaimBatch { claims, next_due: next_due.map(Timestamp) })
+    Ok(ClaimBatch { now, claims, next_due: next_due.map(Timestamp) })
 }
 
 fn promote(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {

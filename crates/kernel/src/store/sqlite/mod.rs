@@ -35,7 +35,7 @@ use crate::change::{Change, CommandRecord, CursorMove, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
-use crate::{Error, Key, Object, Result, Timestamp};
+use crate::{Ambient, Error, Key, Object, Result, Timestamp};
 
 use cache::Cache;
 use checkpoint::Checkpointer;
@@ -61,8 +61,9 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file, migrates its tables, and starts the writer.
-    pub fn open(path: &Path, on_commit: OnCommit) -> Result<Sqlite> {
+    /// Opens the file, migrates its tables, and starts the writer. The store's clock is that of the
+    /// process, since no other one has the file.
+    pub fn open(path: &Path, clock: Ambient, on_commit: OnCommit) -> Result<Sqlite> {
         let lock = exclusive(path)?;
         let mut connection = Connection::open(path).map_err(|e| opening(path, e))?;
         configure(&connection).map_err(|e| opening(path, e))?;
@@ -73,7 +74,7 @@ impl Sqlite {
         let parts = (connection, checkpointer, lock);
         let newest = Arc::<RwLock<NewestByKind>>::default();
         let (woken, known) = (wakeups.clone(), newest.clone());
-        let writer = Writer::new(parts, cache.clone(), woken, known, on_commit)?;
+        let writer = Writer::new(parts, cache.clone(), woken, known, clock, on_commit)?;
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
@@ -239,17 +240,9 @@ impl Store for Sqlite {
         self.write(slots, false, move |session| claim::claim(session, &request)).await
     }
 
-    async fn lease(
-        &self,
-        name: &str,
-        holder: &str,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<Option<Lease>> {
+    async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Option<Lease>> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
-        let lease =
-            move |connection: &Connection| writer::lease(connection, &name, &holder, now, until);
-        self.write(1, true, move |session| lease(session.connection)).await
+        self.write(1, true, move |session| writer::lease(session, &name, &holder, ttl)).await
     }
 
     async fn unlease(&self, name: &str, fence: i64) -> Result<()> {

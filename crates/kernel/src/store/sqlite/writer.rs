@@ -13,12 +13,12 @@ use super::cache::Cache;
 use super::checkpoint::Checkpointer;
 use super::log_index::{self, IndexedUpTo};
 use super::{failed, load, save, what_failed};
-use crate::admission::{Lease, NumberedLogs, RowSet, take_lease};
+use crate::admission::{Clocks, Lease, NumberedLogs, RowSet, take_lease};
 use crate::change::{Change, Verdict};
 use crate::log::LogHeads;
 use crate::queue::FairnessCursor;
 use crate::store::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, NewestByKind, OnCommit, Wakeups};
-use crate::{Error, Key, Result, Timestamp};
+use crate::{Ambient, Error, Key, Result, Timestamp};
 
 type Reply<T> = oneshot::Sender<Result<T>>;
 
@@ -74,6 +74,7 @@ where
 /// What a task works with.
 pub struct Session<'a> {
     pub connection: &'a Connection,
+    pub now: Timestamp,
     pub fence: &'a mut i64,
     pub fairness: &'a mut FairnessCursor,
     /// Objects that the cache must forget.
@@ -87,6 +88,7 @@ pub struct Writer {
     cache: Arc<Cache>,
     wakeups: Arc<Wakeups>,
     newest: Arc<RwLock<NewestByKind>>,
+    clock: Ambient,
     on_commit: OnCommit,
     head: LogHeads,
     fence: i64,
@@ -101,6 +103,7 @@ impl Writer {
         cache: Arc<Cache>,
         wakeups: Arc<Wakeups>,
         kinds: Arc<RwLock<NewestByKind>>,
+        clock: Ambient,
         on_commit: OnCommit,
     ) -> Result<Writer> {
         let (head, fence) = heads(&connection).map_err(failed)?;
@@ -114,6 +117,7 @@ impl Writer {
             _lock: lock,
             cache,
             wakeups,
+            clock,
             on_commit,
             head,
             fence,
@@ -196,11 +200,12 @@ impl Writer {
 
     fn transact(&mut self, batch: &mut Batch) -> rusqlite::Result<Vec<Vec<Verdict>>> {
         self.set_sync(batch.sync)?;
+        let now = self.clock.now();
         let Writer { connection, head, fence, fairness, wakeups, cache, newest, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let (verdicts, effects) = decide(&transaction, &batch.commits, head)?;
+        let (verdicts, effects) = decide(&transaction, &batch.commits, head, now)?;
         let Effects { woke, written, kinds } = effects;
-        let mut session = Session { connection: &transaction, fence, fairness, written };
+        let mut session = Session { connection: &transaction, now, fence, fairness, written };
         for task in &mut batch.tasks {
             task.run(&mut session)?;
         }
@@ -298,6 +303,7 @@ fn decide(
     connection: &Connection,
     commits: &[Commit],
     head: &mut LogHeads,
+    store_now: Timestamp,
 ) -> rusqlite::Result<(Vec<Vec<Verdict>>, Effects)> {
     let Some(now) = commits.iter().map(|commit| commit.now).max() else {
         return Ok(Default::default());
@@ -308,7 +314,7 @@ fn decide(
     let mut numbered = NumberedLogs::default();
     let mut all = Vec::with_capacity(commits.len());
     for Commit { changes, now, .. } in commits {
-        let mut verdicts = rows.admit(changes, *now);
+        let mut verdicts = rows.admit(changes, Clocks { caller: *now, store: store_now });
         numbered.add(changes, &mut verdicts, head, *now);
         all.push(verdicts);
     }
@@ -320,13 +326,12 @@ fn decide(
 }
 
 pub fn lease(
-    connection: &Connection,
+    Session { connection, now, .. }: &Session<'_>,
     name: &str,
     holder: &str,
-    now: Timestamp,
-    until: Timestamp,
+    ttl: Duration,
 ) -> rusqlite::Result<Option<Lease>> {
-    let next = take_lease(load::lease(connection, name)?.as_ref(), holder, now, until);
+    let next = take_lease(load::lease(connection, name)?.as_ref(), holder, *now, ttl);
     if let Some(lease) = &next {
         save::execute(
             connection,
