@@ -350,6 +350,7 @@ mod tests {
         for outcome in [
             AttemptResult::Done,
             AttemptResult::RequeueAt,
+            AttemptResult::Pending,
             AttemptResult::Retry,
             AttemptResult::Stopped,
             AttemptResult::Lost,

@@ -97,11 +97,13 @@ impl Write {
 /// What a worker or an admin does to a queue row.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Extends the lease: it ends that long after the commit, by the store's clock.
+    /// Extends the lease: it ends that long after the commit, by the store's clock. A note replaces
+    /// the row's.
     RenewLease {
         key: Key,
         fence: i64,
         ttl: Duration,
+        note: Option<String>,
     },
     /// Ends the attempt.
     Complete {
@@ -138,6 +140,11 @@ pub enum Outcome {
     Done,
     RequeueAt {
         at: Timestamp,
+    },
+    /// Something that was started outside goes on; the note says what.
+    Pending {
+        at: Timestamp,
+        note: String,
     },
     /// Failed with a transient error.
     Retry {

@@ -77,6 +77,9 @@ pub struct QueueRow {
     pub woken: Option<Timestamp>,
     /// Why it is retrying, stopped or paused.
     pub reason: String,
+    /// How far the attempt is, or what goes on outside until the next one.
+    #[serde(default)]
+    pub note: String,
 }
 
 impl QueueRow {
@@ -93,6 +96,7 @@ impl QueueRow {
             worker: String::new(),
             woken: None,
             reason: String::new(),
+            note: String::new(),
         }
     }
 
@@ -142,6 +146,7 @@ impl QueueRow {
     /// Ends an attempt. `None`: the row is removed.
     pub fn complete(mut self, outcome: &Outcome, now: Timestamp) -> Option<QueueRow> {
         let woken = self.woken.take();
+        self.note.clear();
         self.clear_reason();
         if !matches!(outcome, Outcome::Retry { .. }) {
             self.attempt = 0;
@@ -155,6 +160,10 @@ impl QueueRow {
             (Outcome::Done, None) => return None,
             (Outcome::Done | Outcome::Stopped { .. }, Some(woken)) => self.at(woken, now),
             (Outcome::RequeueAt { at }, woken) => {
+                self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
+            }
+            (Outcome::Pending { at, note }, woken) => {
+                self.note.clone_from(note);
                 self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
             }
             (Outcome::Retry { at, reason }, woken) => {
@@ -186,6 +195,7 @@ impl QueueRow {
             State::Running => {
                 self.attempt = self.attempt.saturating_add(1);
                 self.reason = format!("the lease of {} expired", self.worker);
+                self.note.clear();
                 self.woken = None;
                 self.at(now, now);
             }
@@ -259,6 +269,7 @@ mod tests {
         let outcomes = [
             Outcome::Done,
             Outcome::RequeueAt { at: LATER },
+            Outcome::Pending { at: LATER, note: "it builds".into() },
             Outcome::Retry { at: LATER, reason: "x".into() },
             Outcome::Stopped { reason: "x".into() },
         ];
@@ -273,6 +284,21 @@ mod tests {
     #[test]
     fn done_without_a_wake_up_removes_the_row() {
         assert_eq!(running().complete(&Outcome::Done, NOW), None);
+    }
+
+    #[test]
+    fn what_goes_on_outside_is_not_a_failure_and_says_what_it_is() {
+        let mut row = running();
+        row.attempt = 3;
+        let note = "it builds".to_owned();
+        let row = row.complete(&Outcome::Pending { at: LATER, note }, NOW).expect("the row stays");
+        assert_eq!((row.state, row.due, row.attempt), (State::Waiting, LATER, 0));
+        assert_eq!((row.note.as_str(), row.reason.as_str()), ("it builds", ""));
+        let mut row = row;
+        row.claim("w1", 8, Timestamp(9000));
+        assert_eq!(row.note, "it builds", "until an attempt has seen that it is over");
+        let row = row.complete(&Outcome::RequeueAt { at: LATER }, NOW).expect("the row stays");
+        assert_eq!(row.note, "");
     }
 
     #[test]
@@ -338,6 +364,7 @@ mod tests {
             Just(Outcome::Done),
             (0..9000_i64).prop_map(|at| Outcome::RequeueAt { at: Timestamp(at) }),
             (0..9000_i64).prop_map(|at| Outcome::Retry { at: Timestamp(at), reason: "r".into() }),
+            (0..9000_i64).prop_map(|at| Outcome::Pending { at: Timestamp(at), note: "n".into() }),
             Just(Outcome::Stopped { reason: "s".into() }),
         ];
         let act = prop_oneof![

@@ -2,6 +2,7 @@
 //! account management service, since there is none to run.
 
 pub mod ams;
+mod bug;
 pub mod chaos;
 pub mod memory;
 pub mod replay;

@@ -1,6 +1,7 @@
 //! A store in memory, for the simulator: the same decisions as the real ones, no disk, no threads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,13 +11,15 @@ use kernel::admission::{
     BatchState, Clocks, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind,
 };
 use kernel::blob::{BlobInfo, StoredBlob};
-use kernel::change::{Change, CommandRecord, CursorMove, Verdict, Work};
+use kernel::change::{Change, CommandRecord, CursorMove, Verdict};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{Claim, ClaimBatch, ClaimRequest, QueueRow, State};
 use kernel::store::{KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter};
 use kernel::{Ambient, Key, Lane, Object, Result, Timestamp};
 use parking_lot::Mutex;
+
+pub use crate::bug::Bug;
 
 /// What the real stores keep in their tables.
 #[derive(Debug, Default, Clone)]
@@ -39,25 +42,13 @@ pub struct Tables {
     last_org: [String; 2],
 }
 
-/// A bug put in on purpose, to see that the simulator finds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    SkipFenceCheck,
-    DropWakeUps,
-    ReleaseTwice,
-    ForgetCommands,
-    IgnoreLimits,
-    LoseEvents,
-    IgnoreRevisions,
-    TrustCallersClocks,
-}
-
 pub struct Memory {
     tables: Mutex<Tables>,
     wakeups: Wakeups,
     clock: Ambient,
     bug: Option<Bug>,
     wakes_max: AtomicUsize,
+    cache: Mutex<BTreeMap<Key, Arc<Object>>>,
 }
 
 impl Default for Memory {
@@ -68,7 +59,14 @@ impl Default for Memory {
 
 impl Memory {
     pub fn new(clock: Ambient, bug: Option<Bug>) -> Memory {
-        Memory { tables: Mutex::default(), wakeups: Wakeups::default(), clock, bug, wakes_max: AtomicUsize::new(0) }
+        Memory {
+            tables: Mutex::default(),
+            wakeups: Wakeups::default(),
+            clock,
+            bug,
+            wakes_max: AtomicUsize::new(0),
+            cache: Mutex::default(),
+        }
     }
 
     /// The time by the store's clock; with the bug, by the clock of whoever calls.
@@ -242,54 +240,6 @@ impl Tables {
         }
         claims
     }
-
-    fn spoil(&mut self, bug: Bug, changes: &mut [Change]) {
-        for change in changes {
-            match bug {
-                Bug::SkipFenceCheck => {
-                    if let Some(
-                        Work::RenewLease { key, fence, .. } | Work::Complete { key, fence, .. },
-                    ) = &mut change.work
-                    {
-                        match self.queue.get_mut(key) {
-                            Some(row) => (row.state, row.fence) = (State::Running, *fence),
-                            None => change.work = None,
-                        }
-                    }
-                    if let Some(
-                        kernel::change::Write::Update(object)
-                        | kernel::change::Write::Transition(object),
-                    ) = &mut change.write
-                    {
-                        object.revision =
-                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
-                    }
-                    change.expects.clear();
-                }
-                Bug::DropWakeUps => {
-                    change.wake_dependents = false;
-                    change.wake_dependencies = false;
-                    if !matches!(change.write, Some(kernel::change::Write::Create(_))) {
-                        change.wakes.clear();
-                    }
-                }
-                Bug::ForgetCommands => change.command = None,
-                Bug::IgnoreLimits => change.takes.iter_mut().for_each(|take| take.limit = i64::MAX),
-                Bug::IgnoreRevisions => {
-                    change.expects.clear();
-                    if let Some(
-                        kernel::change::Write::Update(object)
-                        | kernel::change::Write::Transition(object),
-                    ) = &mut change.write
-                    {
-                        object.revision =
-                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
-                    }
-                }
-                Bug::ReleaseTwice | Bug::LoseEvents | Bug::TrustCallersClocks => {}
-            }
-        }
-    }
 }
 
 fn put<K: Ord, T: Clone + PartialEq>(table: &mut BTreeMap<K, T>, slots: BTreeMap<K, Tracked<T>>) {
@@ -389,6 +339,15 @@ impl Store for Memory {
             .filter_map(|key| tables.objects.get(key))
             .map(|(_, object)| object.clone())
             .collect())
+    }
+
+    async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
+        let stored = self.look(|tables| tables.objects.get(key).map(|(_, object)| object.clone()));
+        let Some(stored) = stored.map(Arc::new) else { return Ok(None) };
+        if self.bug != Some(Bug::StaleCache) {
+            return Ok(Some(stored));
+        }
+        Ok(Some(self.cache.lock().entry(key.clone()).or_insert(stored).clone()))
     }
 
     async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {

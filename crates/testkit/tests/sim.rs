@@ -41,4 +41,5 @@ finds! {
     a_lost_event_is_found: LoseEvents,
     an_ignored_revision_is_found: IgnoreRevisions,
     trust_in_the_callers_clocks_is_found: TrustCallersClocks,
+    a_cancellation_that_never_comes_is_found: StaleCache,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Effect, Requeue, Worker};
 use kernel::{Object, Result, Timestamp};
 
 use crate::Fleet;
@@ -44,7 +44,7 @@ impl Worker for AccountWorker {
         }
     }
 
-    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<Effect> {
         let fleet = &self.0;
         let account = Account::from_object(&attempt.object)?;
         match step {
@@ -53,5 +53,6 @@ impl Worker for AccountWorker {
             }
             Step::Remove => fleet.ports.sso.remove(&account.spec.client_id).await,
         }
+        .map(|()| Effect::Done)
     }
 }

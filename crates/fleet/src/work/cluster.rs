@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::blob::{BlobWrite, Blobs};
-use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Effect, Requeue, Worker};
 use kernel::outbound::Outbound;
 use kernel::{Change, Error, Object, Result, Timestamp};
 use parking_lot::Mutex;
@@ -293,17 +293,24 @@ impl Worker for ClusterWorker {
         }
     }
 
-    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<Effect> {
         let cluster = Cluster::from_object(&attempt.object)?;
         match self.execute_step(attempt, &cluster, step).await {
             Err(error) => Err(self.record_error(attempt, error).await),
-            done => done,
+            Ok(()) => Ok(Effect::Done),
         }
     }
 
-    /// A Terraform run takes as long as its cloud does; its own timeout is shorter.
-    fn step_timeout(&self) -> Duration {
-        2 * self.terraform.timeout() + Duration::from_secs(300)
+    fn timeout(&self, step: &Step) -> Duration {
+        match step {
+            // A run takes as long as its cloud does; its own timeout is shorter.
+            Step::Provision | Step::Destroy => {
+                2 * self.terraform.timeout() + Duration::from_secs(300)
+            }
+            // One request per object, to an API server that may be far away.
+            Step::InstallAgent | Step::Uninstall => Duration::from_secs(300),
+            Step::EnsureClient | Step::RemoveClient | Step::LogScaleDown => Duration::from_secs(30),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Effect, Requeue, Worker};
 use kernel::{Error, Object, Refusal, Result, Timestamp};
 
 use crate::Fleet;
@@ -90,7 +90,13 @@ impl Worker for InstanceWorker {
         }
     }
 
-    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<Effect> {
+        self.execute_step(attempt, step).await.map(|()| Effect::Done)
+    }
+}
+
+impl InstanceWorker {
+    async fn execute_step(&self, attempt: &Attempt, step: &Step) -> Result<()> {
         let fleet = &self.0;
         let instance = Instance::from_object(&attempt.object)?;
         match step {
@@ -131,9 +137,7 @@ impl Worker for InstanceWorker {
             }
         }
     }
-}
 
-impl InstanceWorker {
     /// The cluster of an instance. Before it is on a data plane the index suffices; afterwards, and if
     /// the index does not know the cluster, the store decides: a step for an instance without a
     /// cluster cannot be undone, and an instance that waits for a deleted one waits for ever.

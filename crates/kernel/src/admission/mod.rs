@@ -106,7 +106,11 @@ impl BatchState {
                 }
                 return Err(refusal);
             }
-            accepted.push(Accepted { revision: self.apply(change, clocks), event: None, audit: None });
+            accepted.push(Accepted {
+                revision: self.apply(change, clocks),
+                event: None,
+                audit: None,
+            });
         }
         Ok(accepted)
     }
@@ -324,14 +328,18 @@ impl BatchState {
         let now = clocks.store;
         let tracked = self.queue.entry(work.key().clone()).or_default();
         match work {
-            Work::RenewLease { ttl, .. } => {
+            Work::RenewLease { ttl, note, .. } => {
                 if let Some(row) = &mut tracked.after {
                     row.due = now.plus(*ttl);
+                    row.note = note.clone().unwrap_or_else(|| std::mem::take(&mut row.note));
                 }
             }
             Work::Complete { outcome, .. } => {
                 let mut outcome = outcome.clone();
-                if let Outcome::RequeueAt { at } | Outcome::Retry { at, .. } = &mut outcome {
+                if let Outcome::RequeueAt { at }
+                | Outcome::Pending { at, .. }
+                | Outcome::Retry { at, .. } = &mut outcome
+                {
                     *at = clocks.by_store(*at);
                 }
                 tracked.after = tracked.after.take().and_then(|row| row.complete(&outcome, now));

@@ -1,20 +1,24 @@
 //! One attempt to reconcile one object, from the claim to the commit that completes it.
 
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::worker::{AnyWorker, Requeue};
 use super::{StoreClock, backoff};
-use crate::change::{Outcome, Refusal, Work};
+use crate::change::{EventDraft, Outcome, Refusal, Work};
 use crate::error::panic_message;
 use crate::queue::Claim;
 use crate::store::commit;
-use crate::{Ambient, Change, Class, Error, Object, Result, Store, Timestamp};
+use crate::{Ambient, Change, Class, Error, Json, Object, Result, Store, Timestamp};
 
 /// A claimed object, and the means to write while it is reconciled.
 pub struct Attempt {
@@ -29,6 +33,9 @@ pub struct Attempt {
     pub(super) lease: Duration,
     /// When the lease ends unless it is renewed.
     pub(super) lease_end: Mutex<Instant>,
+    pub(super) cancelled: CancellationToken,
+    /// When progress was last written.
+    pub(super) progress_at: Mutex<Option<Instant>>,
     /// Written in the commit that completes the attempt, before the attempt's own change.
     pub(super) pending_changes: Mutex<Vec<Change>>,
 }
@@ -55,7 +62,7 @@ impl Attempt {
 
     /// Commits between two steps. Refused if another worker has taken over.
     pub async fn record(&self, change: Change) -> Result<()> {
-        commit(&*self.store, self.fenced(change), self.now()).await.map(|_| ())
+        self.commit(self.fenced(change)).await
     }
 
     /// Writes in the transaction that completes this attempt, before the attempt's own change, which
@@ -65,15 +72,58 @@ impl Attempt {
         self.pending_changes.lock().push(self.fenced(change));
     }
 
+    /// Cancelled when the result is no longer wanted: the lease is lost, the driver drains, or the
+    /// object has a newer generation. A long step ends then, with an error; it is not counted, and
+    /// the next attempt begins at once.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// Says how far a step is: in the queue row, and as an event that carries no new revision. At
+    /// most once a second; what comes in between is dropped.
+    pub async fn progress(&self, progress: Progress) -> Result<()> {
+        let now = Instant::now();
+        {
+            let mut last = self.progress_at.lock();
+            if last.is_some_and(|at| now < at + PROGRESS_EVERY) {
+                return Ok(());
+            }
+            *last = Some(now);
+        }
+        let event = EventDraft {
+            data: Some(Json::encode(&progress)),
+            ..EventDraft::for_object(&self.object, "progress")
+        };
+        let change = Change { event: Some(event), ..Change::default() };
+        self.commit(self.noted(change, Some(progress.to_string()))).await
+    }
+
+    /// The idempotency token of a step for systems outside: the same for every attempt at the same
+    /// step for the same generation of the object.
+    pub fn effect_id(&self, step: &str) -> String {
+        let Object { key, generation, .. } = &self.object;
+        let digest = Sha256::digest(format!("{key}\n{generation}\n{step}"));
+        digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Makes a change conditional on our fence.
-    fn fenced(&self, mut change: Change) -> Change {
+    fn fenced(&self, change: Change) -> Change {
+        self.noted(change, None)
+    }
+
+    fn noted(&self, mut change: Change, note: Option<String>) -> Change {
         let (key, fence, ttl) = (self.object.key.clone(), self.fence, self.lease);
-        change.work = Some(Work::RenewLease { key, fence, ttl });
+        change.work = Some(Work::RenewLease { key, fence, ttl, note });
         change
     }
 
-    /// Renews the lease for as long as the attempt runs. Returns only when the lease is lost:
-    /// another worker has it, or it expired while the store was unreachable.
+    async fn commit(&self, change: Change) -> Result<()> {
+        commit(&*self.store, change, self.now()).await.map(|_| ())
+    }
+
+    /// Renews the lease for as long as the attempt runs, and cancels it if the object has a newer
+    /// generation. Returns only when the lease is lost: another worker has it, or it expired while
+    /// the store was unreachable.
     async fn renew_lease(&self) -> Error {
         let mut end = *self.lease_end.lock();
         loop {
@@ -83,6 +133,9 @@ impl Attempt {
                 Ok(Ok(())) => {
                     end = requested_at + self.lease;
                     *self.lease_end.lock() = end;
+                    if self.is_outdated().await {
+                        self.cancelled.cancel();
+                    }
                 }
                 Ok(Err(error @ Error::Refused(_))) => return error,
                 Ok(Err(error)) => {
@@ -95,6 +148,30 @@ impl Attempt {
             }
         }
     }
+
+    async fn is_outdated(&self) -> bool {
+        let current = self.store.object(&self.object.key).await;
+        matches!(current, Ok(Some(object)) if object.generation > self.object.generation)
+    }
+}
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// How far a step is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    pub message: String,
+    /// If it is known.
+    pub percent: Option<u8>,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.percent {
+            Some(percent) => write!(f, "{} ({percent} %)", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
 }
 
 /// How an attempt ended, for metrics and logs.
@@ -102,6 +179,8 @@ impl Attempt {
 pub enum AttemptResult {
     Done,
     RequeueAt,
+    /// Something that was started outside goes on.
+    Pending,
     Retry,
     Stopped,
     /// Another worker holds the object; nothing was written.
@@ -113,12 +192,15 @@ impl AttemptResult {
         match self {
             AttemptResult::Done => "done",
             AttemptResult::RequeueAt => "requeue",
+            AttemptResult::Pending => "pending",
             AttemptResult::Retry => "retry",
             AttemptResult::Stopped => "stopped",
             AttemptResult::Lost => "lost",
         }
     }
 }
+
+const AT_ONCE: Requeue = Requeue::After(Duration::ZERO);
 
 /// How many attempts in a row a stale change is retried without backoff.
 const STALE_AT_ONCE: i32 = 2;
@@ -142,8 +224,17 @@ pub async fn run_attempt(
             Err(Error::Transient(format!("no worker is registered for kind `{kind}`")))
         }
     };
-    let pending_changes =
-        attempt.map(|attempt| attempt.pending_changes.into_inner()).unwrap_or_default();
+    let (pending_changes, cancelled) = attempt.map_or_else(Default::default, |attempt| {
+        (attempt.pending_changes.into_inner(), attempt.cancelled.is_cancelled())
+    });
+    let decided = match decided {
+        // Ended early because its result is no longer wanted: no failure.
+        Err(error) if cancelled && !matches!(error, Error::Refused(_)) => {
+            tracing::info!(key = %claim.key, %error, "attempt cancelled");
+            return complete(context, &claim, Vec::new(), Ok((Change::default(), AT_ONCE))).await;
+        }
+        decided => decided,
+    };
     complete(context, &claim, pending_changes, decided).await
 }
 
@@ -167,7 +258,10 @@ async fn with_panic_and_lease(
             tracing::error!(key = %attempt.object.key, panic = text, "worker panicked");
             Err(Error::Transient(format!("the worker panicked: {text}")))
         }),
-        lost = attempt.renew_lease() => Err(lost),
+        lost = attempt.renew_lease() => {
+            attempt.cancelled.cancel();
+            Err(lost)
+        }
     }
 }
 
@@ -209,6 +303,8 @@ fn outcome_of(requeue: Requeue, now: Timestamp) -> Outcome {
     match requeue {
         Requeue::Never => Outcome::Done,
         Requeue::After(wait) => Outcome::RequeueAt { at: now.plus(wait) },
+        Requeue::At(at) => Outcome::RequeueAt { at },
+        Requeue::Pending { poll, note } => Outcome::Pending { at: now.plus(poll), note },
         Requeue::Halted(reason) => Outcome::Stopped { reason },
     }
 }
@@ -237,6 +333,7 @@ fn end_of(outcome: &Outcome) -> AttemptResult {
     match outcome {
         Outcome::Done => AttemptResult::Done,
         Outcome::RequeueAt { .. } => AttemptResult::RequeueAt,
+        Outcome::Pending { .. } => AttemptResult::Pending,
         Outcome::Retry { .. } => AttemptResult::Retry,
         Outcome::Stopped { .. } => AttemptResult::Stopped,
     }

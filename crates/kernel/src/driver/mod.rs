@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use attempt::{Attempt, AttemptResult};
+pub use attempt::{Attempt, AttemptResult, Progress};
 pub use retention::{Retention, run_retention};
-pub use worker::{AnyWorker, Decision, Requeue, Worker, Workers};
+pub use worker::{AnyWorker, Decision, Effect, Requeue, Worker, Workers};
 
 use crate::queue::{Claim, ClaimRequest};
 use crate::{Ambient, Backoff, Error, Key, Lane, Object, Result, Store, Timestamp};
@@ -136,7 +136,7 @@ impl Driver {
                     failures = 0;
                     let left_behind = capacity.is_filled_by(&claims);
                     for (claim, object) in claims {
-                        running.spawn(self.attempt(claim, object, clock));
+                        running.spawn(self.attempt(claim, object, clock, stop.child_token()));
                     }
                     let wait = next_due.map_or(IDLE_POLL, |due| clock.now().until(due));
                     (wait.min(IDLE_POLL), left_behind)
@@ -197,6 +197,7 @@ impl Driver {
         claim: Claim,
         object: Option<Object>,
         clock: StoreClock,
+        cancelled: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let worker = self.workers.iter().find(|it| it.covers(claim.key.kind())).cloned();
         let (store, ambient, observe) =
@@ -215,6 +216,8 @@ impl Driver {
                 clock,
                 lease,
                 lease_end: Mutex::new(begun + lease),
+                cancelled,
+                progress_at: Mutex::default(),
                 pending_changes: Mutex::default(),
             });
             let context = attempt::Context { store, ambient, clock };

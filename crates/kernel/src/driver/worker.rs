@@ -37,12 +37,28 @@ pub trait Worker: Send + Sync + 'static {
         now: Timestamp,
     ) -> Decision<Self::Step>;
 
-    async fn execute(&self, attempt: &Attempt, step: &Self::Step) -> Result<()>;
+    async fn execute(&self, attempt: &Attempt, step: &Self::Step) -> Result<Effect>;
 
-    /// How long one observation or one step may take.
-    fn step_timeout(&self) -> Duration {
+    /// How long a step may take. One that takes long looks at [`Attempt::cancelled`], or starts its
+    /// effect outside and returns [`Effect::Pending`].
+    fn timeout(&self, _step: &Self::Step) -> Duration {
         Duration::from_secs(30)
     }
+}
+
+/// How long an observation may take: several calls to other systems.
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The result of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    Done,
+    /// It was started outside and goes on. The attempt ends without its change, and its slot is
+    /// free; the next one, after `poll`, observes how far it is. `note` tells people.
+    Pending {
+        poll: Duration,
+        note: String,
+    },
 }
 
 /// The result of `decide`.
@@ -62,6 +78,11 @@ pub enum Requeue {
     Never,
     /// When something changes, and at the latest after this long.
     After(Duration),
+    /// When something changes, and at the latest then, by the store's clock.
+    At(Timestamp),
+    /// When something changes, and at the latest after `poll`, to see what goes on outside; `note`
+    /// says what that is.
+    Pending { poll: Duration, note: String },
     /// Only when a person has acted.
     Halted(String),
 }
@@ -95,13 +116,18 @@ impl<W: Worker> AnyWorker for W {
     }
 
     async fn reconcile(&self, attempt: &Attempt) -> Result<(Change, Requeue)> {
-        let limit = self.step_timeout();
-        let observed = in_time(limit, "observing", self.observe(attempt)).await?;
+        let observed = in_time(OBSERVE_TIMEOUT, "observing", self.observe(attempt)).await?;
         let Decision { steps, change, requeue } =
             self.decide(&attempt.object, &observed, attempt.now());
         for step in &steps {
             tracing::debug!(key = %attempt.object.key, ?step, "step");
-            in_time(limit, "the step", self.execute(attempt, step)).await?;
+            let limit = self.timeout(step);
+            match in_time(limit, "the step", self.execute(attempt, step)).await? {
+                Effect::Done => {}
+                Effect::Pending { poll, note } => {
+                    return Ok((Change::default(), Requeue::Pending { poll, note }));
+                }
+            }
         }
         Ok((change, requeue))
     }

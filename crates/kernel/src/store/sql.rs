@@ -119,7 +119,7 @@ pub fn work_counts<V: Value>() -> Select<V> {
 }
 
 pub const QUEUE_COLUMNS: &str =
-    "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason";
+    "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note";
 
 // SQLite numbers `$1` and `$2` in the order in which they first appear.
 pub const DEPENDENCIES: &str = "SELECT dependency FROM edges WHERE dependent = $1 ORDER BY 1";
@@ -205,6 +205,7 @@ pub fn queue_row<R: Row>(row: &R) -> Result<QueueRow, R::Error> {
         worker: row.value(8)?,
         woken: row.maybe_time(9)?,
         reason: row.value(10)?,
+        note: row.value(11)?,
     })
 }
 

@@ -27,6 +27,7 @@ on_every_store!(
     a_worker_keeps_its_lease_for_as_long_as_it_works,
     a_graceful_stop_finishes_what_runs_and_claims_no_more,
     what_is_cut_short_by_a_stop_is_taken_up_again,
+    an_attempt_that_ends_when_its_driver_drains_is_handed_over_at_once,
     after_a_crash_at_any_point_a_new_driver_goes_on,
     a_driver_whose_clock_is_ahead_takes_no_running_work,
     work_is_handed_over_at_once_between_drivers_whose_clocks_differ,
@@ -313,6 +314,24 @@ async fn what_is_cut_short_by_a_stop_is_taken_up_again(fresh: &Fresh) {
     let _next = stage.driver("b", worker, config(1));
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
+}
+
+async fn an_attempt_that_ends_when_its_driver_drains_is_handed_over_at_once(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("a").await;
+    let seen = Arc::default();
+    let long = player(&seen, |attempt| {
+        async move {
+            attempt.cancelled().cancelled().await;
+            Err(Error::Transient("it was cancelled".into()))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("a", long, config(1));
+    seen.delivery(1).await;
+    driver.stopped().await;
+    let row = stage.row(&key("a")).await.unwrap();
+    assert_eq!((row.state, row.attempt), (State::Ready, 0), "no lease has to run out");
 }
 
 async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use kernel::change::Write;
-use kernel::driver::{Attempt, AttemptResult, Decision, Requeue, Worker, backoff};
+use kernel::change::{Wake, Write};
+use kernel::driver::{
+    Attempt, AttemptResult, Config, Decision, Effect, Progress, Requeue, Worker, backoff,
+};
 use kernel::log::EventFilter;
 use kernel::queue::State;
 use kernel::store::commit;
 use kernel::{Change, Error, Key, Lane, Object, Result, Timestamp};
+use parking_lot::Mutex;
 use testkit::on_every_store;
 use testkit::stores::Fresh;
 use tokio::sync::Semaphore;
@@ -26,6 +29,11 @@ on_every_store!(
     a_step_that_takes_too_long_is_cut_off_and_tried_again,
     a_worker_may_cover_more_kinds_than_the_one_it_is_named_after,
     the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure,
+    what_was_started_outside_is_observed_later_and_leaves_its_slot_free,
+    the_id_of_an_effect_is_that_of_its_object_generation_and_step,
+    progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object,
+    an_attempt_is_cancelled_when_its_object_has_a_newer_generation,
+    a_worker_can_name_the_time_of_its_next_attempt,
     a_wake_up_during_work_leads_to_a_second_look,
     a_stale_change_leads_to_a_fresh_look_at_once,
     a_change_that_is_always_stale_does_not_spin,
@@ -164,6 +172,8 @@ async fn a_panic_is_captured_counted_and_tried_again(fresh: &Fresh) {
     assert_eq!(driver.ended(2).await, [AttemptResult::Retry, AttemptResult::Done]);
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Carries out as many steps as the object's name has letters; each does what its letter says.
 struct Letters {
     carried_out: Arc<AtomicUsize>,
@@ -189,7 +199,7 @@ impl Worker for Letters {
         Decision { steps: observed.chars().collect(), change, requeue: Requeue::Never }
     }
 
-    async fn execute(&self, attempt: &Attempt, step: &char) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &char) -> Result<Effect> {
         match step {
             's' if attempt.failures == 0 => std::future::pending().await,
             'f' if attempt.failures == 0 => {
@@ -197,12 +207,14 @@ impl Worker for Letters {
             }
             _ => {}
         }
+        let pending = *step == 'p' && self.carried_out.load(Ordering::SeqCst) == 1;
         self.carried_out.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+        let note = attempt.effect_id("p");
+        Ok(if pending { Effect::Pending { poll: MINUTE, note } } else { Effect::Done })
     }
 
-    fn step_timeout(&self) -> Duration {
-        Duration::from_millis(50)
+    fn timeout(&self, step: &char) -> Duration {
+        if *step == 's' { Duration::from_millis(50) } else { MINUTE }
     }
 
     fn covers(&self, kind: &str) -> bool {
@@ -247,6 +259,129 @@ async fn the_steps_of_a_look_are_carried_out_in_order_up_to_the_first_failure(fr
     stage.gone(&key("aafaa")).await;
     assert_eq!(carried_out.load(Ordering::SeqCst), 5);
     assert_eq!(stage.get("aafaa").await.phase, "ready");
+}
+
+async fn what_was_started_outside_is_observed_later_and_leaves_its_slot_free(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("ap").await;
+    let worker = Letters { carried_out: Arc::default() };
+    let driver = stage.driver("d", Arc::new(worker), config(1));
+    let row = stage.row_in(&key("ap"), State::Waiting, 0).await;
+    assert_eq!((row.due, row.reason.as_str()), (stage.now().plus(MINUTE), ""));
+    assert_eq!(row.note.len(), 32, "the note is shown: {row:?}");
+    assert_eq!(stage.get("ap").await.phase, "new", "its change is written when all is done");
+    stage.create("b").await;
+    stage.gone(&key("b")).await;
+    stage.pass(MINUTE).await;
+    stage.gone(&key("ap")).await;
+    assert_eq!(stage.get("ap").await.phase, "ready");
+    assert_eq!(driver.ended(3).await[0], AttemptResult::Pending);
+}
+
+async fn the_id_of_an_effect_is_that_of_its_object_generation_and_step(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("a").await;
+    let ids: Arc<Mutex<Vec<[String; 2]>>> = Arc::default();
+    let noted = ids.clone();
+    let worker = player(&Arc::default(), move |attempt| {
+        noted.lock().push(["one", "two"].map(|step| attempt.effect_id(step)));
+        let (object, first) = (attempt.object.clone(), attempt.failures == 0);
+        async move {
+            if object.generation == 1 && first {
+                return Err(Error::unavailable("the other side", "asked"));
+            }
+            let next = Object { generation: object.generation + 1, ..object };
+            let requeue =
+                if next.generation == 2 { Requeue::After(MINUTE) } else { Requeue::Never };
+            Ok((Change { write: Some(Write::Update(next)), ..Change::default() }, requeue))
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    let row = stage.row_in(&key("a"), State::Waiting, 1).await;
+    stage.pass(stage.now().until(row.due)).await;
+    stage.row_in(&key("a"), State::Waiting, 0).await;
+    stage.pass(MINUTE).await;
+    stage.gone(&key("a")).await;
+    let ids = ids.lock().clone();
+    assert_eq!(ids[0], ids[1], "the same over retries");
+    assert!(ids[0][0] != ids[0][1] && ids[1][0] != ids[2][0], "{ids:?}");
+}
+
+async fn progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("a").await;
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    let worker = player(&Arc::default(), move |attempt| {
+        let gate = gate.clone();
+        async move {
+            for percent in [10, 11, 12] {
+                let message = "copying".to_owned();
+                attempt.progress(Progress { message, percent: Some(percent) }).await?;
+            }
+            gate.acquire().await.unwrap().forget();
+            Ok((Change::default(), Requeue::After(MINUTE)))
+        }
+        .boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    let noted = async || stage.row(&key("a")).await.is_some_and(|row| !row.note.is_empty());
+    eventually("the row says how far it is", noted).await;
+    assert_eq!(stage.row(&key("a")).await.unwrap().note, "copying (10 %)");
+    open.add_permits(1);
+    let row = stage.row_in(&key("a"), State::Waiting, 0).await;
+    assert_eq!(row.note, "", "not longer than it goes on");
+    assert_eq!(stage.get("a").await.revision, 1);
+    let filter = EventFilter { subject: Some(key("a")), ..EventFilter::default() };
+    let events = stage.store.events(0, &filter, 10).await.unwrap();
+    let said: Vec<_> =
+        events.iter().map(|event| (event.kind.as_str(), event.data.text())).collect();
+    let data = r#"{"message":"copying","percent":10}"#;
+    assert_eq!(said, [("mainstay.thing.progress", data)], "at most once a second");
+}
+
+async fn an_attempt_is_cancelled_when_its_object_has_a_newer_generation(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("a").await;
+    let seen = Arc::default();
+    let worker = player(&seen, |attempt| {
+        async move {
+            if attempt.object.generation == 1 {
+                attempt.cancelled().cancelled().await;
+                return Err(Error::Transient("it was cancelled".into()));
+            }
+            Ok((phase(attempt, "ready"), Requeue::Never))
+        }
+        .boxed()
+    });
+    let driver = stage.driver("d", worker, Config { lease_s: 3, ..config(1) });
+    seen.delivery(1).await;
+    let mut object = stage.get("a").await;
+    object.generation = 2;
+    let wakes = vec![Wake::for_object(&object, stage.now())];
+    let write = Some(Write::Update(object));
+    stage.commit(Change { wakes, write, ..Change::default() }).await;
+    stage.gone(&key("a")).await;
+    assert_eq!(stage.get("a").await.phase, "ready");
+    assert_eq!(
+        driver.ended(2).await,
+        [AttemptResult::RequeueAt, AttemptResult::Done],
+        "no failure, and no backoff"
+    );
+}
+
+async fn a_worker_can_name_the_time_of_its_next_attempt(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("a").await;
+    let at = stage.now().plus(Duration::from_secs(86_400));
+    let worker = player(&Arc::default(), move |_| {
+        async move { Ok((Change::default(), Requeue::At(at))) }.boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    let row = stage.row_in(&key("a"), State::Waiting, 0).await;
+    let off = row.due.0.abs_diff(at.0);
+    assert!(off < 60_000, "it is due at {}, not at {at}", row.due);
 }
 
 async fn a_wake_up_during_work_leads_to_a_second_look(fresh: &Fresh) {

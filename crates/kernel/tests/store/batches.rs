@@ -58,7 +58,7 @@ fn draft() -> impl Strategy<Value = Draft> {
         weighted(0.7, (0..3_u8, 0..4_u8, 1..4_i64)),
         weighted(0.1, (0..4_u8, 1..4_i64)),
         weighted(0.4, vec(0..4_u8, 0..3)),
-        weighted(0.4, (0..7_u8, 0..4_u8, 0..2_usize)),
+        weighted(0.4, (0..8_u8, 0..4_u8, 0..2_usize)),
     );
     let second = (
         vec((0..4_u8, any::<bool>(), -50..200_i64), 0..2),
@@ -197,12 +197,16 @@ fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64
     let (at, reason) = (later(n as i64 * 10), format!("reason {n}"));
     let complete = |outcome| Work::Complete { key: key.clone(), fence, outcome };
     match what {
-        0 => Work::RenewLease { key, fence, ttl: std::time::Duration::from_millis(n as u64 * 10) },
+        0 => {
+            let ttl = std::time::Duration::from_millis(n as u64 * 10);
+            Work::RenewLease { key, fence, ttl, note: (n % 2 == 0).then_some(reason) }
+        }
         1 => complete(Outcome::Done),
         2 => complete(Outcome::RequeueAt { at }),
         3 => complete(Outcome::Retry { at, reason }),
         4 => complete(Outcome::Stopped { reason }),
-        5 => Work::Pause { key, org: "acme".into(), reason },
+        5 => complete(Outcome::Pending { at, note: reason }),
+        6 => Work::Pause { key, org: "acme".into(), reason },
         _ => Work::Resume { key },
     }
 }

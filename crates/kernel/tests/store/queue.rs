@@ -83,6 +83,7 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
             key: key("a"),
             fence: slow.fence,
             ttl: Duration::from_secs(20),
+            note: None,
         }),
         ..Change::default()
     };
@@ -341,7 +342,7 @@ async fn callers_whose_clocks_differ_agree_on_leases_and_due_times(fresh: &Fresh
         assert!(next <= Duration::from_secs(10), "the lease that was just given: {next:?}");
         let claim = &claimed.claims[0];
         let (fence, ttl) = (claim.fence, Duration::from_secs(60));
-        let renew = Work::RenewLease { key: key(id), fence, ttl };
+        let renew = Work::RenewLease { key: key(id), fence, ttl, note: None };
         let renew = Change { work: Some(renew), ..Change::default() };
         one.commit_all(vec![renew], caller).await.unwrap().remove(0).unwrap();
         assert_eq!(one.claim(ask(9)).await.unwrap().claims, [], "it is held");

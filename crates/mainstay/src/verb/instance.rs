@@ -358,8 +358,9 @@ fn description(
     }
     if !why["work"].is_null() {
         let work = &why["work"];
-        let reason = text(&work["reason"]);
-        let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
+        let reasons = [text(&work["note"]), text(&work["reason"])];
+        let reason: String =
+            reasons.iter().filter(|it| !it.is_empty()).map(|it| format!(", {it}")).collect();
         out += &line(
             "Next attempt",
             format!("{} ({}{reason})", ago(&work["due"], now), text(&work["state"])),

@@ -232,15 +232,15 @@ fn cells(row: &QueueRow, now: Timestamp) -> Vec<String> {
             String::new()
         }
     };
-    let why = match state {
-        RowState::Running | RowState::Pausing if row.reason.is_empty() => {
-            format!("by {}", row.worker)
-        }
-        RowState::Running | RowState::Pausing => {
-            format!("by {}; before: {}", row.worker, row.reason)
-        }
-        _ => row.reason.clone(),
+    let running = matches!(state, RowState::Running | RowState::Pausing);
+    let by = if running { format!("by {}", row.worker) } else { String::new() };
+    let before = match row.reason.as_str() {
+        "" => String::new(),
+        reason if running => format!("before: {reason}"),
+        reason => reason.to_owned(),
     };
+    let parts = [by, row.note.clone(), before];
+    let why = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
     let failed = if row.attempt == 0 { String::new() } else { format!("{}x", row.attempt) };
     vec![row.key.to_string(), state.word(), next, failed, row.org.clone(), why]
 }
@@ -291,6 +291,14 @@ mod tests {
             (QueueRow { paused: true, ..running() }, ["pausing", "", "", "by w1"]),
             (after(Outcome::RequeueAt { at: NOW }), ["due", "now", "", ""]),
             (after(Outcome::RequeueAt { at: later }), ["waiting", "in 4m", "", ""]),
+            (
+                QueueRow { note: "4 of 9".into(), reason: "no region".into(), ..running() },
+                ["running", "", "", "by w1; 4 of 9; before: no region"],
+            ),
+            (
+                after(Outcome::Pending { at: later, note: "it builds".into() }),
+                ["waiting", "in 4m", "", "it builds"],
+            ),
             (after(retry), ["retrying", "in 4m", "1x", "no region"]),
             (stopped, ["stopped", "", "", "no money"]),
             (paused, ["paused", "", "", "holiday"]),

@@ -56,7 +56,9 @@ async fn act(world: &World, ledger: &Ledger, store: &Flaky, ambient: &Ambient, c
     let known: Vec<Key> = ledger.created.lock().values().cloned().collect();
     let wish = if known.is_empty() || world.pick(10) < 4 {
         let org = ORGS[world.pick(2)].into();
-        let spec = Spec { size: 1, fail_times: world.pick(3) as i32, ..Spec::default() };
+        let hold_s = if world.pick(8) == 0 { 30 + world.pick(60) as u32 } else { 0 };
+        let (fail_times, polls) = (world.pick(3) as i32, world.pick(3) as u32);
+        let spec = Spec { size: 1, fail_times, hold_s, polls, ..Spec::default() };
         let (id, name) = (ambient.id(), format!("w{}", world.pick(8)));
         let depends_on = known.into_iter().filter(|_| world.pick(4) == 0).take(2).collect();
         Wish::Create(Request {

@@ -47,6 +47,10 @@ impl Flaky {
         self.crashed.cancelled().await;
     }
 
+    pub fn was_frozen_within(&self, within: Duration) -> bool {
+        *self.frozen_until.lock() + within > Instant::now()
+    }
+
     /// A point at which the process may be slow, freeze as a whole, or end.
     pub async fn pass(&self) {
         loop {
@@ -123,6 +127,10 @@ impl Store for Flaky {
 
     async fn get(&self, keys: &[Key]) -> Result<Vec<Object>> {
         self.read().await?.get(keys).await
+    }
+
+    async fn object(&self, key: &Key) -> Result<Option<Arc<Object>>> {
+        self.read().await?.object(key).await
     }
 
     async fn find(&self, find: &ObjectQuery) -> Result<QueryPage> {

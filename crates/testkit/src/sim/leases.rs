@@ -1,24 +1,36 @@
-//! What must hold of leases and due times, whatever the clocks of the processes show: a lease is not
-//! taken from its holder before it ends, and what is woken for now does not wait.
+//! What must hold of leases, due times and cancellation, whatever the clocks of the processes show: a
+//! lease is not taken from its holder before it ends, what is woken for now does not wait, and work
+//! that is no longer wanted ends soon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kernel::change::{Change, Verdict, Work};
 use kernel::queue::{Claim, State};
-use kernel::{Key, Timestamp};
+use kernel::{Key, Object, Timestamp};
+use tokio::time::Instant;
 
+use super::flaky::Flaky;
 use super::{Broken, World};
+use crate::widgets::Order;
 
 /// The claims that were given and not completed: fence, and the end by the store's clock.
 pub type Leases = BTreeMap<Key, (i64, Timestamp)>;
 
+/// The newest generation of each object, and since when.
+pub type Generations = BTreeMap<Key, (i64, Instant)>;
+
+/// How long work may go on that is no longer wanted: the driver looks every third of a lease, and some
+/// of that fails.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(30);
+
 impl World {
     pub(super) fn note_claims(&self, claims: &[Claim], ttl: Duration) {
-        let now = self.now();
+        let (now, mut leases) = (self.now(), self.leases.lock());
+        // Ended for good, also if the clock is set back before another process claims the key.
+        leases.retain(|_, (_, end)| *end > now);
         for claim in claims {
-            let held = self.leases.lock().insert(claim.key.clone(), (claim.fence, now.plus(ttl)));
-            if let Some((_, end)) = held.filter(|(_, end)| *end > now) {
+            if let Some((_, end)) = leases.insert(claim.key.clone(), (claim.fence, now.plus(ttl))) {
                 let early = now.until(end);
                 self.break_with(format!("{} was taken {early:?} before its lease ends", claim.key));
             }
@@ -31,11 +43,19 @@ impl World {
         for (change, _) in admitted {
             let mut leases = self.leases.lock();
             match &change.work {
-                Some(Work::RenewLease { key, fence, ttl }) => {
+                Some(Work::RenewLease { key, fence, ttl, .. }) => {
                     leases.insert(key.clone(), (*fence, now.plus(*ttl)));
                 }
                 Some(Work::Complete { key, .. }) => drop(leases.remove(key)),
                 _ => {}
+            }
+            if let Some(write) = &change.write {
+                let Object { key, generation, .. } = write.object();
+                let mut all = self.generations.lock();
+                let newest = all.entry(key.clone()).or_insert((0, Instant::now()));
+                if *generation > newest.0 {
+                    *newest = (*generation, Instant::now());
+                }
             }
             for wake in change.wakes.iter().filter(|wake| wake.due <= caller) {
                 let waits = self.memory.look(|tables| {
@@ -46,6 +66,18 @@ impl World {
                     self.break_with(format!("{} is due and waits", wake.key));
                 }
             }
+        }
+    }
+
+    /// Called while an attempt is at work for a long time.
+    pub(super) fn check_wanted(&self, order: &Order, process: &Flaky) {
+        let Some((newest, since)) = self.generations.lock().get(&order.key).copied() else {
+            return;
+        };
+        let late = Instant::now() > since + CANCELLED_WITHIN;
+        if newest > order.generation && late && !process.was_frozen_within(CANCELLED_WITHIN) {
+            let Order { key, generation, .. } = order;
+            self.break_with(format!("{key} is built at {generation}, {newest} is wanted for long"));
         }
     }
 

@@ -61,6 +61,7 @@ pub struct World {
     always: Always,
     clock: Arc<Clock>,
     leases: Mutex<leases::Leases>,
+    generations: Mutex<leases::Generations>,
 }
 
 /// The store's clock: it jumps, and the processes' own differ from it.
@@ -93,6 +94,7 @@ impl World {
             always,
             clock,
             leases: Mutex::default(),
+            generations: Mutex::default(),
         }
     }
 
@@ -162,12 +164,22 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
             observe: Arc::new(|_, _, _, _| {}),
         };
         let mut process = JoinSet::new();
-        process.spawn(driver.run(CancellationToken::new()));
+        let stop = CancellationToken::new();
+        process.spawn(driver.run(stop.clone()));
         let uptime = world.millis(500, 60_000);
         tokio::select! {
             biased;
             () = store.crashed() => {}
             () = tokio::time::sleep(uptime), if !world.calm.is_cancelled() => {}
+        }
+        if world.unlucky(0.5) {
+            // Stopped, and not killed: it drains, unless it crashes over that.
+            stop.cancel();
+            tokio::select! {
+                biased;
+                () = store.crashed() => {}
+                _ = process.join_next() => {}
+            }
         }
         // Everything that the process was doing is gone at this very point.
         drop(process);

@@ -11,12 +11,14 @@ use kernel::{Error, Key, Result};
 use parking_lot::Mutex;
 
 use super::flaky::Flaky;
-use crate::widgets::Workshop;
+use crate::widgets::{Order, Workshop};
 
 #[derive(Default)]
 pub struct SimWorkshop {
     standing: Mutex<BTreeMap<Key, (i64, u32)>>,
     fences: Mutex<BTreeMap<Key, i64>>,
+    /// Builds by the id of their effect: what they are of, and how often to ask until they stand.
+    builds: Mutex<BTreeMap<String, (Key, i64, u32)>>,
     /// Every effect that was new: the key and the generation; 0 for a demolition.
     done: Mutex<Vec<(Key, i64)>>,
     crashes: AtomicUsize,
@@ -29,6 +31,11 @@ impl SimWorkshop {
 
     pub fn done(&self) -> Vec<(Key, i64)> {
         self.done.lock().clone()
+    }
+
+    /// The builds that were started, by the id of their effect.
+    pub fn builds(&self) -> BTreeMap<String, (Key, i64, u32)> {
+        self.builds.lock().clone()
     }
 
     pub fn count_crash(&self) {
@@ -77,14 +84,31 @@ impl Workshop for From {
         Ok(self.call().await?.standing.lock().get(key).map(|(generation, _)| *generation))
     }
 
-    async fn build(&self, key: &Key, generation: i64, size: u32, fence: i64) -> Result<()> {
+    async fn build(&self, order: &Order) -> Result<bool> {
         let workshop = self.call().await?;
-        workshop.fence(key, fence)?;
-        let before = workshop.standing.lock().insert(key.clone(), (generation, size));
-        if before.is_none_or(|(before, _)| before != generation) {
-            workshop.done.lock().push((key.clone(), generation));
+        let Order { key, generation, size, .. } = order;
+        workshop.fence(key, order.fence)?;
+        let stands = {
+            let mut builds = workshop.builds.lock();
+            let build = builds
+                .entry(order.effect.clone())
+                .or_insert_with(|| (key.clone(), *generation, order.polls));
+            let stands = build.2 == 0;
+            build.2 = build.2.saturating_sub(1);
+            stands
+        };
+        if stands {
+            let before = workshop.standing.lock().insert(key.clone(), (*generation, *size));
+            if before.is_none_or(|(before, _)| before != *generation) {
+                workshop.done.lock().push((key.clone(), *generation));
+            }
         }
-        self.answered().await
+        self.answered().await?;
+        Ok(stands)
+    }
+
+    fn at_work(&self, order: &Order) {
+        self.0.world.check_wanted(order, &self.0);
     }
 
     async fn demolish(&self, key: &Key, fence: i64) -> Result<()> {

@@ -49,7 +49,7 @@ impl Command for Create {
         valid_name("name", &new.name)?;
         let NewWidget { name, description, labels, size, depends_on, .. } = new;
         let NewWidget { fail_times, panic_times, broken, .. } = new;
-        let spec = Spec { size, fail_times, panic_times, broken, deleting: false };
+        let spec = Spec { size, fail_times, panic_times, broken, ..Spec::default() };
         let (org, owner) = (cx.principal.org.clone(), cx.principal.subject.clone());
         let id = cx.app.ambient.id();
         let request = Request { id, org, owner, name, description, labels, spec, depends_on };

@@ -16,5 +16,5 @@ pub mod work;
 
 pub use domain::WidgetDomain;
 pub use model::{Request, Spec};
-pub use ports::{Directory, Workshop};
+pub use ports::{Directory, Order, Workshop};
 pub use work::WidgetWorker;

@@ -16,6 +16,10 @@ pub struct Spec {
     pub panic_times: i32,
     /// Fails permanently, with this reason.
     pub broken: Option<String>,
+    /// How long building one holds an attempt.
+    pub hold_s: u32,
+    /// How often the workshop is asked about a build that it has started before it is ready.
+    pub polls: u32,
     /// Deletion was requested.
     pub deleting: bool,
 }

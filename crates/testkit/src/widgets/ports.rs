@@ -12,10 +12,23 @@ use kernel::{Error, Key, Result};
 pub trait Workshop: Send + Sync + 'static {
     /// The generation that is built, if any.
     async fn inspect(&self, key: &Key) -> Result<Option<i64>>;
-    /// Idempotent: the same generation again changes nothing. Refuses a fence that is older than
-    /// the newest one.
-    async fn build(&self, key: &Key, generation: i64, size: u32, fence: i64) -> Result<()>;
+    /// Returns whether it stands; if not, the workshop is at it. Idempotent: the same generation
+    /// again changes nothing. Refuses a fence that is older than the newest one.
+    async fn build(&self, order: &Order) -> Result<bool>;
     async fn demolish(&self, key: &Key, fence: i64) -> Result<()>;
+    /// Called while an attempt holds its slot for a long build.
+    fn at_work(&self, _order: &Order) {}
+}
+
+/// An order to build a widget.
+pub struct Order {
+    pub key: Key,
+    pub generation: i64,
+    pub size: u32,
+    pub polls: u32,
+    pub fence: i64,
+    /// The same for every attempt at the same generation.
+    pub effect: String,
 }
 
 /// Keeps a file for each widget: a line for each generation that was built. The newest fence of
@@ -63,15 +76,17 @@ impl Workshop for Directory {
         }
     }
 
-    async fn build(&self, key: &Key, generation: i64, _size: u32, fence: i64) -> Result<()> {
-        let _lock = self.enter(key, fence)?;
-        if self.inspect(key).await? >= Some(generation) {
-            return Ok(());
+    async fn build(&self, order: &Order) -> Result<bool> {
+        let Order { key, generation, fence, .. } = order;
+        let _lock = self.enter(key, *fence)?;
+        if self.inspect(key).await? >= Some(*generation) {
+            return Ok(true);
         }
         let file = OpenOptions::new().create(true).append(true).open(self.file(key));
         // In one write, so that a crash does not leave half a line.
         let line = format!("{generation}\n");
-        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)?;
+        Ok(true)
     }
 
     async fn demolish(&self, key: &Key, fence: i64) -> Result<()> {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Effect, Progress, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 
 use super::decide::{Observed, Step, decide};
 use super::model::{self, KIND};
-use super::ports::Workshop;
+use super::ports::{Order, Workshop};
 use super::store;
 
 pub struct WidgetWorker {
@@ -44,7 +44,7 @@ impl Worker for WidgetWorker {
         }
     }
 
-    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<()> {
+    async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<Effect> {
         let spec = model::spec(&attempt.object)?;
         assert!(attempt.failures >= spec.panic_times, "the widget asked for a panic");
         if let Some(reason) = spec.broken {
@@ -55,10 +55,53 @@ impl Worker for WidgetWorker {
         }
         let key = &attempt.object.key;
         match step {
-            Step::Build { generation, size } => {
-                self.workshop.build(key, *generation, *size, attempt.fence).await
+            Step::Build { generation, size, hold_s, polls } => {
+                let order = Order {
+                    key: key.clone(),
+                    generation: *generation,
+                    size: *size,
+                    polls: *polls,
+                    fence: attempt.fence,
+                    effect: attempt.effect_id("build"),
+                };
+                self.hold(attempt, &order, *hold_s).await?;
+                if self.workshop.build(&order).await? {
+                    return Ok(Effect::Done);
+                }
+                let note = format!("the workshop builds generation {generation}");
+                Ok(Effect::Pending { poll: POLL, note })
             }
-            Step::Demolish => self.workshop.demolish(key, attempt.fence).await,
+            Step::Demolish => {
+                self.workshop.demolish(key, attempt.fence).await?;
+                Ok(Effect::Done)
+            }
         }
+    }
+
+    fn timeout(&self, step: &Step) -> Duration {
+        let hold_s = match step {
+            Step::Build { hold_s, .. } => *hold_s,
+            Step::Demolish => 0,
+        };
+        Duration::from_secs(30 + 2 * u64::from(hold_s))
+    }
+}
+
+/// How often the workshop is asked about a build.
+const POLL: Duration = Duration::from_secs(2);
+
+impl WidgetWorker {
+    /// Work that goes on within the attempt, until it is cancelled.
+    async fn hold(&self, attempt: &Attempt, order: &Order, hold_s: u32) -> Result<()> {
+        for second in 0..hold_s {
+            let pause = tokio::time::sleep(Duration::from_secs(1));
+            if attempt.cancelled().run_until_cancelled(pause).await.is_none() {
+                return Err(Error::Transient("it was cancelled".into()));
+            }
+            self.workshop.at_work(order);
+            let percent = u8::try_from(second * 100 / hold_s).ok();
+            attempt.progress(Progress { message: "building".into(), percent }).await?;
+        }
+        Ok(())
     }
 }

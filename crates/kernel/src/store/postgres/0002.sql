@@ -37,7 +37,11 @@ CREATE TABLE cursors (
     detail text   NOT NULL,
     fence  bigint NOT NULL
 );
+
 -- The one clock by which leases and due times are kept and judged, in milliseconds since 1970.
 -- Called as (SELECT clock_ms()), so that a statement reads it once and can use an index.
 CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
     AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+
+-- How far an attempt is, or what goes on outside until the next one.
+ALTER TABLE queue ADD COLUMN note text NOT NULL DEFAULT '';

@@ -19,6 +19,7 @@ const PROMOTE: &str = "WITH clock AS MATERIALIZED (SELECT clock_ms() AS now)
      UPDATE queue SET
          attempt = CASE state WHEN 2 THEN attempt + 1 ELSE attempt END,
          reason  = CASE state WHEN 2 THEN 'the lease of ' || worker || ' expired' ELSE reason END,
+         note    = CASE state WHEN 2 THEN '' ELSE note END,
          woken   = CASE state WHEN 2 THEN NULL ELSE woken END,
          due     = CASE state WHEN 2 THEN (SELECT now FROM clock) ELSE due END,
          state   = 0

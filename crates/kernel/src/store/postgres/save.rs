@@ -144,6 +144,7 @@ async fn queue_rows(client: &Pooled, sql: &Statement, all: Vec<&QueueRow>) -> Re
         list(&all, |row| row.worker.as_str()),
         list(&all, |row| row.woken.map(Timestamp::millis)),
         list(&all, |row| row.reason.as_str()),
+        list(&all, |row| row.note.as_str()),
     ];
     run(client, sql, all.len(), columns).await
 }

@@ -24,7 +24,7 @@ statements! {
         LEFT JOIN objects ON key = dependent WHERE dependency = ANY($1)",
     dependencies: "SELECT dependent, dependency, coalesce(org, '') FROM edges
         LEFT JOIN objects ON key = dependency WHERE dependent = ANY($1)",
-    queue_lock: "SELECT key, org, lane, state, paused, due, attempt, fence, worker, woken, reason
+    queue_lock: "SELECT key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note
         FROM queue WHERE key = ANY($1) ORDER BY key FOR UPDATE",
     allotments_lock: "SELECT counter, holder, amount, cap FROM allotments
         WHERE (counter, holder) IN (SELECT * FROM unnest($1::text[], $2::text[]))
@@ -66,15 +66,17 @@ statements! {
         WHERE objects.key = new.key",
     edges_delete: "DELETE FROM edges WHERE dependent = ANY($1)",
     edges_insert: "INSERT INTO edges SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING",
-    queue_insert: "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason)
+    queue_insert: "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note)
         SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::boolean[],
-            $6::bigint[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::text[])",
+            $6::bigint[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::text[],
+            $12::text[])",
     queue_update: "UPDATE queue SET org = new.org, lane = new.lane, state = new.state, paused = new.paused,
             due = new.due, attempt = new.attempt, fence = new.fence, worker = new.worker,
-            woken = new.woken, reason = new.reason
+            woken = new.woken, reason = new.reason, note = new.note
         FROM unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::boolean[],
-            $6::bigint[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::text[])
-        AS new (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason)
+            $6::bigint[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::text[],
+            $12::text[])
+        AS new (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note)
         WHERE queue.key = new.key",
     queue_delete: "DELETE FROM queue WHERE key = ANY($1)",
     allotments_insert: "INSERT INTO allotments

@@ -30,3 +30,6 @@ CREATE TABLE cursors (
     detail TEXT    NOT NULL,
     fence  INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- How far an attempt is, or what goes on outside until the next one.
+ALTER TABLE queue ADD COLUMN note TEXT NOT NULL DEFAULT '';

@@ -251,8 +251,8 @@ fn edges(connection: &Connection, key: &Key, depends_on: &[Key]) -> rusqlite::Re
 fn insert_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
     put_queue(
         connection,
-        "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         row,
     )
 }
@@ -262,7 +262,7 @@ pub fn update_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result
     put_queue(
         connection,
         "UPDATE queue SET lane = ?3, state = ?4, paused = ?5, due = ?6, attempt = ?7, fence = ?8,
-             worker = ?9, woken = ?10, reason = ?11
+             worker = ?9, woken = ?10, reason = ?11, note = ?12
          WHERE key = ?1",
         row,
     )
@@ -283,7 +283,8 @@ fn put_queue(connection: &Connection, sql: &str, row: &QueueRow) -> rusqlite::Re
             row.fence,
             row.worker,
             row.woken.map(Timestamp::millis),
-            row.reason
+            row.reason,
+            row.note
         ],
     )
 }

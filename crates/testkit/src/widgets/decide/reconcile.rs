@@ -25,7 +25,7 @@ pub struct Observed {
 /// One idempotent effect in the workshop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    Build { generation: i64, size: u32 },
+    Build { generation: i64, size: u32, hold_s: u32, polls: u32 },
     Demolish,
 }
 
@@ -49,7 +49,8 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
     if built && current {
         return Decision::idle(Requeue::Never);
     }
-    let build = Step::Build { generation: object.generation, size: spec.size };
+    let Spec { size, hold_s, polls, .. } = *spec;
+    let build = Step::Build { generation: object.generation, size, hold_s, polls };
     let status = Status { waiting_for: Vec::new(), size: spec.size };
     let mut change = transition(object, Phase::Ready, &status, now);
     change.wake_dependents = true;

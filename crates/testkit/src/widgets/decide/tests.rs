@@ -39,7 +39,7 @@ fn what_was_built_before_a_crash_is_not_built_again() {
 fn an_older_build_is_replaced() {
     let spec = Spec { size: 7, ..Spec::default() };
     let decision = decide(&widget(Phase::Ready, 2, 1), &spec, &observed(Some(1)), Timestamp(1));
-    assert_eq!(decision.steps, [Step::Build { generation: 2, size: 7 }]);
+    assert_eq!(decision.steps, [Step::Build { generation: 2, size: 7, hold_s: 0, polls: 0 }]);
 }
 
 #[test]
