@@ -336,7 +336,7 @@ async fn progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object(fresh
     let filter = EventFilter { subject: Some(key("a")), ..EventFilter::default() };
     let events = stage.store.events(0, &filter, 10).await.unwrap();
     let said: Vec<_> =
-        events.iter().map(|event| (event.kind.as_str(), event.data.text())).collect();
+        events[1..].iter().map(|event| (event.kind.as_str(), event.data.text())).collect();
     let data = r#"{"message":"copying","percent":10}"#;
     assert_eq!(said, [("mainstay.thing.progress", data)], "at most once a second");
 }

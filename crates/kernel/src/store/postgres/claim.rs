@@ -6,7 +6,6 @@ use std::time::Duration;
 use deadpool_postgres::Object as Pooled;
 use tokio_postgres::{Error, Row, Statement};
 
-use crate::Timestamp;
 use crate::admission::Lease;
 use crate::change::Lane;
 use crate::queue::{Claim, ClaimBatch, ClaimRequest, FairnessCursor};
