@@ -25,9 +25,13 @@ impl Key {
 
     /// A key from untrusted text.
     pub fn parse(text: &str) -> Result<Key, Error> {
+        Key::parse_up_to(text, ID_CHARS_MAX)
+    }
+
+    fn parse_up_to(text: &str, chars_max: usize) -> Result<Key, Error> {
         let word = |part: &str, also: &[char]| {
             !part.is_empty()
-                && part.len() <= ID_CHARS_MAX
+                && part.len() <= chars_max
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(&c))
         };
         match text.split_once('/') {
@@ -72,8 +76,9 @@ impl std::fmt::Display for Key {
 
 impl TryFrom<String> for Key {
     type Error = Error;
+    /// Takes what we serialised too: the id of a queue row may name another key.
     fn try_from(text: String) -> Result<Key, Error> {
-        Key::parse(&text)
+        Key::parse_up_to(&text, 2 * ID_CHARS_MAX)
     }
 }
 

@@ -127,8 +127,12 @@ impl QueueRow {
         self.wake(self.lane, now, now);
     }
 
+    /// Clears the note of what goes on: it was said before whatever changed now.
     pub fn wake(&mut self, lane: Lane, due: Timestamp, now: Timestamp) {
         self.lane = self.lane.min(lane);
+        if self.state != State::Running {
+            self.note.clear();
+        }
         match self.state {
             State::Running => {
                 self.woken = Some(self.woken.map_or(due, |at| at.min(due)));
@@ -163,7 +167,9 @@ impl QueueRow {
                 self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
             }
             (Outcome::Pending { at, note }, woken) => {
-                self.note.clone_from(note);
+                if woken.is_none() {
+                    self.note.clone_from(note);
+                }
                 self.at(woken.map_or(*at, |woken| woken.min(*at)), now);
             }
             (Outcome::Retry { at, reason }, woken) => {
@@ -195,7 +201,6 @@ impl QueueRow {
             State::Running => {
                 self.attempt = self.attempt.saturating_add(1);
                 self.reason = format!("the lease of {} expired", self.worker);
-                self.note.clear();
                 self.woken = None;
                 self.at(now, now);
             }
@@ -231,6 +236,8 @@ pub struct Claim {
     pub fence: i64,
     pub attempt: i32,
     pub due: Timestamp,
+    /// What the attempt before said of itself.
+    pub note: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -297,6 +304,10 @@ mod tests {
         let mut row = row;
         row.claim("w1", 8, Timestamp(9000));
         assert_eq!(row.note, "it builds", "until an attempt has seen that it is over");
+        let mut woken = row.clone();
+        woken.wake(Lane::Normal, NOW, NOW);
+        let pending = Outcome::Pending { at: LATER, note: "it builds".into() };
+        assert_eq!(woken.complete(&pending, NOW).unwrap().note, "", "said before the wake-up");
         let row = row.complete(&Outcome::RequeueAt { at: LATER }, NOW).expect("the row stays");
         assert_eq!(row.note, "");
     }

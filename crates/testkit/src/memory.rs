@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::body::Bytes;
 use kernel::admission::{
-    BatchState, Clocks, Counter, Lease, NumberedLogs, RowSet, Tracked, WriteKind,
+    BatchState, Clocks, Counter, DEPENDENTS_AT_ONCE, Lease, NumberedLogs, RowSet, Tracked,
+    WriteKind,
 };
 use kernel::blob::{BlobInfo, StoredBlob};
 use kernel::change::{Change, CommandRecord, CursorMove, Verdict};
@@ -48,6 +49,8 @@ pub struct Memory {
     clock: Ambient,
     bug: Option<Bug>,
     wakes_max: AtomicUsize,
+    /// Of more, the driver wakes the dependents.
+    pub dependents_at_once: usize,
     cache: Mutex<BTreeMap<Key, Arc<Object>>>,
 }
 
@@ -65,6 +68,7 @@ impl Memory {
             clock,
             bug,
             wakes_max: AtomicUsize::new(0),
+            dependents_at_once: DEPENDENTS_AT_ONCE,
             cache: Mutex::default(),
         }
     }
@@ -105,7 +109,7 @@ impl Tables {
         edges.map(|(from, _)| (from.clone(), self.org_of(from, ""))).collect()
     }
 
-    fn load(&self, touched: &RowSet) -> BatchState {
+    fn load(&self, touched: &RowSet, dependents_at_once: usize) -> BatchState {
         let mut rows = BatchState::default();
         for key in &touched.objects {
             if let Some((_, object)) = self.objects.get(key) {
@@ -115,6 +119,7 @@ impl Tables {
         for key in &touched.dependents_of {
             rows.dependents.insert(key.clone(), self.dependents(key));
         }
+        rows.page_dependents(dependents_at_once);
         for key in &touched.dependencies_of {
             let to = self.edges.get(key).into_iter().flatten();
             let to = to.map(|key| (key.clone(), self.org_of(key, ""))).collect();
@@ -235,8 +240,8 @@ impl Tables {
             let row = self.queue.get_mut(&key).expect("it was just there");
             let due = row.due;
             row.claim(&ask.worker, self.fence, now.plus(ask.ttl));
-            let (org, attempt) = (row.org.clone(), row.attempt);
-            claims.push(Claim { key, org, lane, fence: self.fence, attempt, due });
+            let (org, attempt, note) = (row.org.clone(), row.attempt, row.note.clone());
+            claims.push(Claim { key, org, lane, fence: self.fence, attempt, due, note });
         }
         claims
     }
@@ -278,7 +283,7 @@ impl Store for Memory {
         }
         let mut touched = RowSet::default();
         touched.add(&changes);
-        let mut rows = tables.load(&touched);
+        let mut rows = tables.load(&touched, self.dependents_at_once);
         let clocks = Clocks { caller: now, store: self.now(now) };
         let mut verdicts = rows.admit(&changes, clocks);
         if self.bug == Some(Bug::ReleaseTwice) {
@@ -373,6 +378,11 @@ impl Store for Memory {
 
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
         Ok(self.tables.lock().dependents(key).into_keys().collect())
+    }
+
+    async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {
+        let all = self.tables.lock().dependents(key).into_keys();
+        Ok(all.filter(|dependent| dependent.as_str() > after).take(limit).collect())
     }
 
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {

@@ -20,7 +20,9 @@ use crate::queue::{QueueRow, State};
 use crate::{Key, Lane, Object, Timestamp};
 
 pub use numbered::NumberedLogs;
-pub use rows::{Counter, Lease, RowSet, Tracked, take_lease};
+pub use rows::{
+    Counter, DEPENDENTS_AT_ONCE, Lease, RowSet, Tracked, dependents_of, dependents_row, take_lease,
+};
 
 /// The time of a commit by two clocks. Those of callers on different machines differ, so leases and
 /// due times are kept and judged by the store's alone.
@@ -51,6 +53,8 @@ pub struct BatchState {
     /// The revisions of objects.
     pub objects: BTreeMap<Key, Tracked<i64>>,
     pub dependents: Neighbours,
+    /// Objects with so many dependents that the driver wakes them.
+    pub in_pages: BTreeSet<Key>,
     pub dependencies: Neighbours,
     pub queue: BTreeMap<Key, Tracked<QueueRow>>,
     pub counters: BTreeMap<String, Tracked<Counter>>,
@@ -113,6 +117,18 @@ impl BatchState {
             });
         }
         Ok(accepted)
+    }
+
+    /// Leaves the dependents of objects that have more than `most` to the driver.
+    pub fn page_dependents(&mut self, most: usize) {
+        let in_pages = &mut self.in_pages;
+        self.dependents.retain(|key, all| {
+            let few = all.len() <= most;
+            if !few {
+                in_pages.insert(key.clone());
+            }
+            few
+        });
     }
 
     /// Whether the batch made a row due, now or later.
@@ -366,6 +382,10 @@ impl BatchState {
         let of = |yes: bool, map: &Neighbours| {
             if yes { map.get(key).cloned().unwrap_or_default() } else { BTreeMap::new() }
         };
+        if change.wake_dependents && self.in_pages.contains(key) {
+            let org = write.object().org.clone();
+            self.wake(&dependents_row(key), &org, Lane::Normal, now, now);
+        }
         let dependents = of(change.wake_dependents, &self.dependents);
         let dependencies = of(change.wake_dependencies, &self.dependencies);
         for (key, org) in dependents.into_iter().chain(dependencies) {

@@ -6,6 +6,23 @@ use std::time::Duration;
 use crate::blob::BlobWrite;
 use crate::{Change, Key, Timestamp};
 
+/// The most dependents that the commit of their object wakes itself. Of more, the driver wakes this
+/// many per commit, so that no commit grows with the graph.
+pub const DEPENDENTS_AT_ONCE: usize = 500;
+
+const DEPENDENTS: &str = "dependents";
+
+/// The queue row that stands for waking the dependents of an object, in pages.
+pub fn dependents_row(of: &Key) -> Key {
+    Key::new(DEPENDENTS, &format!("{}:{}", of.kind(), of.id()))
+}
+
+/// The object whose dependents this queue row stands for.
+pub fn dependents_of(row: &Key) -> Option<Key> {
+    let (kind, id) = row.id().split_once(':').filter(|_| row.kind() == DEPENDENTS)?;
+    Some(Key::new(kind, id))
+}
+
 /// The rows that the store must lock and load before a batch can be decided.
 #[derive(Debug, Default)]
 pub struct RowSet {
@@ -42,6 +59,7 @@ impl RowSet {
                 touched.objects.insert(key.clone());
                 if change.wake_dependents {
                     touched.dependents_of.insert(key.clone());
+                    touched.queue.insert(dependents_row(key));
                 }
                 if change.wake_dependencies {
                     touched.dependencies_of.insert(key.clone());

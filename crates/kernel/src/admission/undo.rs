@@ -37,6 +37,7 @@ impl BatchState {
         let rows = BatchState {
             objects: copy(&self.objects, &touched.objects),
             dependents: Neighbours::new(),
+            in_pages: BTreeSet::new(),
             dependencies: Neighbours::new(),
             queue: copy(&self.queue, &touched.queue),
             counters: copy(&self.counters, &touched.counters),

@@ -12,8 +12,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::dependents::wake_dependents;
 use super::worker::{AnyWorker, Requeue};
 use super::{StoreClock, backoff};
+use crate::admission::dependents_of;
 use crate::change::{EventDraft, Outcome, Refusal, Work};
 use crate::error::panic_message;
 use crate::queue::Claim;
@@ -215,7 +217,10 @@ pub async fn run_attempt(
     let decided = match (&attempt, worker) {
         (Some(attempt), Some(worker)) => with_panic_and_lease(&*worker, attempt).await,
         // There is no object, or a deleted one of a kind that nobody knows any more.
-        (None, _) => Ok((Change::default(), Requeue::Never)),
+        (None, _) => match dependents_of(&claim.key) {
+            Some(of) => wake_dependents(context, &of, &claim.note).await,
+            None => Ok((Change::default(), Requeue::Never)),
+        },
         (Some(attempt), None) if attempt.object.deleted_at.is_some() => {
             Ok((Change::default(), Requeue::Never))
         }

@@ -2,6 +2,7 @@
 //! lanes, leases, timeouts, retries and panics, so that a worker does not have to.
 
 mod attempt;
+mod dependents;
 mod retention;
 mod worker;
 

@@ -55,6 +55,8 @@ pub trait Store: Send + Sync + 'static {
     async fn find(&self, find: &ObjectQuery) -> Result<QueryPage>;
     async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
     async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;
+    /// In order of their keys, those after `after`.
+    async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>>;
     async fn counter(&self, name: &str) -> Result<Option<Counter>>;
     async fn command(&self, id: &str) -> Result<Option<CommandRecord>>;
 

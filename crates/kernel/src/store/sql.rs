@@ -124,6 +124,8 @@ pub const QUEUE_COLUMNS: &str =
 // SQLite numbers `$1` and `$2` in the order in which they first appear.
 pub const DEPENDENCIES: &str = "SELECT dependency FROM edges WHERE dependent = $1 ORDER BY 1";
 pub const DEPENDENTS: &str = "SELECT dependent FROM edges WHERE dependency = $1 ORDER BY 1";
+pub const DEPENDENTS_AFTER: &str =
+    "SELECT dependent FROM edges WHERE dependency = $1 AND dependent > $2 ORDER BY 1 LIMIT $3";
 pub const COUNTER: &str = "SELECT amount, cap FROM allotments WHERE counter = $1 AND holder = ''";
 pub const COMMAND: &str = "SELECT id, digest, status, body FROM commands WHERE id = $1";
 pub const LEASE: &str = "SELECT holder, fence, until FROM leases WHERE name = $1";

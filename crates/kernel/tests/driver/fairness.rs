@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use kernel::change::Write;
 use kernel::driver::{Config, Requeue};
+use kernel::store::WorkFilter;
 use kernel::{Change, Key, Lane};
 use testkit::on_every_store;
 use testkit::stores::Fresh;
@@ -16,6 +18,7 @@ on_every_store!(
     one_tenants_thousands_do_not_delay_anothers_one,
     urgent_work_finds_a_free_slot_however_much_normal_work_there_is,
     a_slot_that_becomes_free_is_used_at_once,
+    very_many_dependents_are_woken_in_pages_also_over_a_crash,
 );
 
 const MANY: usize = 5000;
@@ -100,6 +103,44 @@ async fn a_slot_that_becomes_free_is_used_at_once(fresh: &Fresh) {
     let config = Config { slots: 4, slots_urgent: 2, ..config(4) };
     let _driver = stage.driver("d", worker, config);
     seen.delivery(60).await;
+}
+
+async fn very_many_dependents_are_woken_in_pages_also_over_a_crash(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    stage.create("base").await;
+    let dependents = 1200;
+    for batch in 0..3 {
+        let ids = (0..dependents / 3).map(|n| format!("d-{batch}-{n}"));
+        let changes = ids.map(|id| Change {
+            depends_on: Some(vec![key("base")]),
+            wakes: Vec::new(),
+            ..stage.creation(stage.object(KIND, &id, "acme"), Lane::Normal)
+        });
+        let verdicts = stage.store.commit_all(changes.collect(), stage.now()).await.unwrap();
+        assert!(verdicts.iter().all(Result::is_ok));
+    }
+    let seen: Arc<Seen> = Arc::default();
+    let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
+    let base = stage.get("base").await;
+    let write = Some(Write::Transition(base));
+    stage.commit(Change { write, wake_dependents: true, ..Change::default() }).await;
+    let rows = stage.store.work(&WorkFilter::default(), 10).await.unwrap();
+    let keys: Vec<String> = rows.iter().map(|row| row.key.to_string()).collect();
+    assert_eq!(keys.len(), 2, "the commit writes no row per dependent: {keys:?}");
+    assert!(keys.contains(&"dependents/thing:base".to_owned()), "{keys:?}");
+    let first = stage.driver("first life", worker.clone(), config(4));
+    seen.delivery(10).await;
+    drop(first);
+    eventually("it is dead", async || seen.running_count() == 0).await;
+    stage.pass(Duration::from_secs(15)).await;
+    let _second = stage.driver("second life", worker, config(16));
+    eventually("all were woken", async || {
+        let begun: std::collections::BTreeSet<Key> = seen.begun().into_iter().collect();
+        begun.len() == dependents + 1
+    })
+    .await;
+    eventually("nothing is left", async || stage.store.work_counts().await.unwrap().is_empty())
+        .await;
 }
 
 #[test]

@@ -145,6 +145,10 @@ impl Store for Flaky {
         self.read().await?.dependents(key).await
     }
 
+    async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {
+        self.read().await?.dependents_after(key, after, limit).await
+    }
+
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {
         self.read().await?.counter(name).await
     }

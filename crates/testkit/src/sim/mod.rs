@@ -85,8 +85,11 @@ impl World {
         let begun = tokio::time::Instant::now();
         let clock = Arc::new(Clock { offset_ms: AtomicI64::new(0), begun });
         let of_store = clock.clone();
+        let mut memory = Memory::new(Ambient::seeded(move || of_store.now(), 0), bug);
+        // Few objects are there, and the driver is to wake in pages too.
+        memory.dependents_at_once = 1;
         World {
-            memory: Arc::new(Memory::new(Ambient::seeded(move || of_store.now(), 0), bug)),
+            memory: Arc::new(memory),
             workshop: Arc::new(SimWorkshop::default()),
             random: Mutex::new(StdRng::seed_from_u64(random.random())),
             calm: CancellationToken::new(),

@@ -18,7 +18,6 @@ const PROMOTE: &str = "WITH clock AS MATERIALIZED (SELECT clock_ms() AS now)
      UPDATE queue SET
          attempt = CASE state WHEN 2 THEN attempt + 1 ELSE attempt END,
          reason  = CASE state WHEN 2 THEN 'the lease of ' || worker || ' expired' ELSE reason END,
-         note    = CASE state WHEN 2 THEN '' ELSE note END,
          woken   = CASE state WHEN 2 THEN NULL ELSE woken END,
          due     = CASE state WHEN 2 THEN (SELECT now FROM clock) ELSE due END,
          state   = 0
@@ -50,7 +49,7 @@ const CLAIM: &str = "UPDATE queue SET state = 2, worker = $4, due = (SELECT cloc
                ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED) AS mine
            LIMIT $6) AS picked
      WHERE queue.key = picked.key
-     RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due";
+     RETURNING queue.key, queue.org, queue.lane, queue.fence, queue.attempt, picked.due, queue.note";
 
 /// A ready row that was not claimed although there were free slots was locked by another
 /// transaction, which may leave it unchanged without a wake-up: retry shortly.
@@ -149,6 +148,7 @@ fn claim_of(row: &Row) -> Result<Claim, Error> {
         fence: row.value(3)?,
         attempt: row.value(4)?,
         due: row.time(5)?,
+        note: row.value(6)?,
     })
 }
 

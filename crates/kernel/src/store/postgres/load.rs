@@ -7,7 +7,7 @@ use tokio_postgres::types::FromSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::statements::Statements;
-use crate::admission::{BatchState, Counter, RowSet, Tracked};
+use crate::admission::{BatchState, Counter, DEPENDENTS_AT_ONCE, RowSet, Tracked};
 use crate::store::sql::{self, Row as _};
 use crate::{Json, Key};
 
@@ -54,18 +54,19 @@ pub async fn rows(
         } else {
             let (objects, dependents, dependencies) = futures::try_join!(
                 locked,
-                over(client, &sql.dependents, texts(&touched.dependents_of)),
+                dependents(client, &sql.dependents, texts(&touched.dependents_of)),
                 over(client, &sql.dependencies, texts(&touched.dependencies_of)),
             )?;
             for (map, found) in
                 [(&mut rows.dependents, dependents), (&mut rows.dependencies, dependencies)]
             {
                 for row in found {
-                    let neighbour = row.key(1)?;
-                    queue.insert(neighbour.clone());
-                    map.entry(row.key(0)?).or_default().insert(neighbour, row.value(2)?);
+                    map.entry(row.key(0)?).or_default().insert(row.key(1)?, row.value(2)?);
                 }
             }
+            rows.page_dependents(DEPENDENTS_AT_ONCE);
+            let neighbours = rows.dependents.values().chain(rows.dependencies.values());
+            queue.extend(neighbours.flat_map(|map| map.keys().cloned()));
             (objects, others(&queue).await?)
         };
     fill(&mut rows, objects, others)?;
@@ -110,6 +111,16 @@ fn fill(rows: &mut BatchState, objects: Vec<Row>, others: Others) -> Result<(), 
 /// Runs a statement over a set; nothing if the set is empty.
 async fn over(client: &Pooled, statement: &Statement, set: Vec<&str>) -> Result<Vec<Row>, Error> {
     if set.is_empty() { Ok(Vec::new()) } else { client.query(statement, &[&set]).await }
+}
+
+/// One more than are woken at once shows that there are more.
+async fn dependents(
+    client: &Pooled,
+    statement: &Statement,
+    of: Vec<&str>,
+) -> Result<Vec<Row>, Error> {
+    let limit = DEPENDENTS_AT_ONCE as i64 + 1;
+    if of.is_empty() { Ok(Vec::new()) } else { client.query(statement, &[&of, &limit]).await }
 }
 
 fn texts(keys: &BTreeSet<Key>) -> Vec<&str> {

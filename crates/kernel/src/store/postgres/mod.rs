@@ -186,6 +186,12 @@ impl Store for Postgres {
         self.keys(sql::DEPENDENTS, key).await
     }
 
+    async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {
+        let rows =
+            self.query(sql::DEPENDENTS_AFTER, &[&key.as_str(), &after, &(limit as i64)]).await?;
+        rows.iter().map(|row| row.key(0)).collect::<Result<_, _>>().map_err(failed)
+    }
+
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {
         let rows = self.query(sql::COUNTER, &[&name]).await?;
         Ok(rows.first().map(|row| Counter { used: row.get(0), limit: row.get(1) }))

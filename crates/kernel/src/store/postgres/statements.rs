@@ -20,8 +20,11 @@ macro_rules! statements {
 statements! {
     clock: "SELECT clock_ms()",
     objects_lock: "SELECT key, revision FROM objects WHERE key = ANY($1) ORDER BY key FOR NO KEY UPDATE",
-    dependents: "SELECT dependency, dependent, coalesce(org, '') FROM edges
-        LEFT JOIN objects ON key = dependent WHERE dependency = ANY($1)",
+    dependents: "SELECT dependency, dependent, coalesce(org, '')
+        FROM unnest($1::text[]) AS woken (dependency) CROSS JOIN LATERAL (
+            SELECT dependent FROM edges WHERE edges.dependency = woken.dependency
+            ORDER BY dependent LIMIT $2) AS first
+        LEFT JOIN objects ON key = dependent",
     dependencies: "SELECT dependent, dependency, coalesce(org, '') FROM edges
         LEFT JOIN objects ON key = dependency WHERE dependent = ANY($1)",
     queue_lock: "SELECT key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note

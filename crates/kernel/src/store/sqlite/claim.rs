@@ -26,8 +26,8 @@ pub fn claim(session: &mut Session<'_>, request: &ClaimRequest) -> rusqlite::Res
             let due = row.due;
             row.claim(&request.worker, **fence, now.plus(request.ttl));
             update_queue(connection, &row)?;
-            let QueueRow { key, org, lane, fence, attempt, .. } = row;
-            claims.push(Claim { key, org, lane, fence, attempt, due });
+            let QueueRow { key, org, lane, fence, attempt, note, .. } = row;
+            claims.push(Claim { key, org, lane, fence, attempt, due, note });
         }
     }
     if !claims.is_empty() {

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use crate::admission::{BatchState, Counter, Lease, RowSet, Tracked};
+use crate::admission::{BatchState, Counter, DEPENDENTS_AT_ONCE, Lease, RowSet, Tracked};
 use crate::change::{CommandRecord, CursorMove};
 use crate::log::LogHeads;
 use crate::store::sql::{self, QUEUE_COLUMNS, Row as _};
@@ -34,19 +34,22 @@ pub fn rows(connection: &Connection, touched: &RowSet) -> rusqlite::Result<Batch
             rows.objects.insert(key.clone(), Tracked::loaded(revision));
         }
     }
-    const DEPENDENTS: &str = "SELECT dependent, coalesce(org, '') FROM edges LEFT JOIN objects ON key = dependent WHERE dependency = ?1";
-    const DEPENDENCIES: &str = "SELECT dependency, coalesce(org, '') FROM edges LEFT JOIN objects ON key = dependency WHERE dependent = ?1";
-    for (keys, sql, into) in [
-        (&touched.dependents_of, DEPENDENTS, &mut rows.dependents),
-        (&touched.dependencies_of, DEPENDENCIES, &mut rows.dependencies),
+    const DEPENDENTS: &str = "SELECT dependent, coalesce(org, '') FROM edges LEFT JOIN objects ON key = dependent WHERE dependency = ?1 ORDER BY 1 LIMIT ?2";
+    const DEPENDENCIES: &str = "SELECT dependency, coalesce(org, '') FROM edges LEFT JOIN objects ON key = dependency WHERE dependent = ?1 LIMIT ?2";
+    // One more than are woken at once shows that there are more.
+    let dependents_max = DEPENDENTS_AT_ONCE as i64 + 1;
+    for (keys, sql, limit, into) in [
+        (&touched.dependents_of, DEPENDENTS, dependents_max, &mut rows.dependents),
+        (&touched.dependencies_of, DEPENDENCIES, i64::MAX, &mut rows.dependencies),
     ] {
         for key in keys {
             let mut statement = connection.prepare_cached(sql)?;
-            let found =
-                statement.query_map([key.as_str()], |row| Ok((row.key(0)?, row.get(1)?)))?;
+            let found = statement
+                .query_map(params![key.as_str(), limit], |row| Ok((row.key(0)?, row.get(1)?)))?;
             into.insert(key.clone(), found.collect::<rusqlite::Result<_>>()?);
         }
     }
+    rows.page_dependents(DEPENDENTS_AT_ONCE);
     let neighbours = rows.dependents.values().chain(rows.dependencies.values());
     let neighbours: Vec<Key> = neighbours.flat_map(|map| map.keys().cloned()).collect();
     let sql = format!("SELECT {QUEUE_COLUMNS} FROM queue WHERE key = ?1");

@@ -283,6 +283,14 @@ impl Store for Sqlite {
         self.readers.with(|connection| read::keys(connection, sql::DEPENDENTS, key))
     }
 
+    async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {
+        self.readers.with(|connection| {
+            let mut statement = connection.prepare_cached(sql::DEPENDENTS_AFTER)?;
+            let params = params![key.as_str(), after, limit as i64];
+            statement.query_map(params, |row| sql::Row::key(row, 0))?.collect()
+        })
+    }
+
     async fn counter(&self, name: &str) -> Result<Option<Counter>> {
         self.readers.with(|connection| load::counter(connection, name))
     }

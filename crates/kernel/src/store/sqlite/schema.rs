@@ -24,7 +24,7 @@ pub fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<()>> {
         transaction.execute_batch(step)?;
     }
     // This process has the file to itself: all claims in it are of a process that ended.
-    let unclaimed = "UPDATE queue SET state = 0, attempt = attempt + 1, woken = NULL, note = '',
+    let unclaimed = "UPDATE queue SET state = 0, attempt = attempt + 1, woken = NULL,
          reason = 'interrupted by a server restart' WHERE state = 2";
     transaction.execute(unclaimed, [])?;
     transaction.pragma_update(None, "user_version", VERSION)?;
