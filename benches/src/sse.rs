@@ -46,7 +46,11 @@ pub async fn run(figures: &mut Figures) -> anyhow::Result<()> {
 }
 
 async fn fill(data: &Path) -> anyhow::Result<()> {
-    let store = Sqlite::open(&data.join("mainstay.db"), kernel::store::uncounted())?;
+    let store = Sqlite::open(
+        &data.join("mainstay.db"),
+        kernel::Ambient::system(),
+        kernel::store::uncounted(),
+    )?;
     let ambient = Ambient::system();
     let due = ambient.now().plus(Duration::from_secs(24 * 3600));
     let changes = (0..CLIENTS).map(|n| {

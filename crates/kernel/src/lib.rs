@@ -29,6 +29,7 @@ pub mod outbound;
 pub mod query;
 pub mod queue;
 mod rate_limit;
+pub mod schedule;
 pub mod store;
 pub mod telemetry;
 pub mod wait;

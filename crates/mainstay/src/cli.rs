@@ -92,6 +92,9 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     Audit(verb::audit::Audit),
     /// Show the queue: what is due, running, retrying, stopped and why
     Work(verb::work::Work),
+    /// Commands that are carried out at certain times
+    #[command(subcommand)]
+    Schedule(verb::schedule::Verb),
     /// The streams of a Kubernetes cluster; needs no server
     #[command(subcommand)]
     Stream(verb::stream::Verb),
@@ -147,6 +150,7 @@ impl Cli {
             Verb::Events(verb) => one_thread(verb.run()),
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
+            Verb::Schedule(verb) => one_thread(verb.run()),
             Verb::Stream(verb) => one_thread(verb.run()),
             Verb::Operator(verb) => many_threads(verb.run()),
             Verb::Crds(verb) => verb.run(),

@@ -9,6 +9,7 @@ use kernel::driver::{self, Driver, Workers};
 use kernel::http;
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
+use kernel::schedule::{self, ScheduleWorker};
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, AppState, Domain, Store, installation};
@@ -116,6 +117,8 @@ async fn work_and_serve(
     // All keys are there by now: those that were missing have been created.
     let keys = local::key_files(config);
     installation::record_keys(app.store.as_ref(), &app.ambient, &keys).await?;
+    app.kinds().add(schedule::kind())?;
+    workers.push(Arc::new(ScheduleWorker::new(&app)));
     routes.register_commands(&app)?;
     start_driver(config, &app, workers, tasks, stop);
     let (keys, keys_stop) = (app.clone(), stop.clone());
@@ -335,7 +338,7 @@ mod tests {
     async fn a_domain_starts_before_all_else_is_asked_of_it_and_its_tasks_end_with_the_server() {
         let start = "start at https://mainstay.example";
         let (ended, said) = witnessed(false).await;
-        assert!(ended.is_ok());
+        assert!(ended.is_ok(), "{ended:?}");
         assert_eq!(said, [start, "its task ends"]);
         let (ended, said) = witnessed(true).await;
         assert!(ended.is_err());

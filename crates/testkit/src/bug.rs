@@ -18,6 +18,8 @@ pub enum Bug {
     TrustCallersClocks,
     /// Single objects are read from a cache that no write invalidates.
     StaleCache,
+    /// The command of a schedule is named by the time of its run, and not by the planned one.
+    NameRunsByTheClock,
 }
 
 impl Tables {
@@ -60,8 +62,11 @@ impl Tables {
                             self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
                     }
                 }
-                Bug::ReleaseTwice | Bug::LoseEvents | Bug::TrustCallersClocks | Bug::StaleCache => {
-                }
+                Bug::ReleaseTwice
+                | Bug::LoseEvents
+                | Bug::TrustCallersClocks
+                | Bug::StaleCache
+                | Bug::NameRunsByTheClock => {}
             }
         }
     }

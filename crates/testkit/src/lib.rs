@@ -4,6 +4,7 @@
 pub mod ams;
 mod bug;
 pub mod chaos;
+mod claims;
 pub mod memory;
 pub mod replay;
 pub mod servers;

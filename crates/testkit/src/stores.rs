@@ -64,11 +64,15 @@ pub async fn postgres() -> Option<Fresh> {
     let store = Postgres::open(database.url(), kernel::store::uncounted())
         .await
         .expect("a fresh PostgreSQL store");
-    let place = Place::Database(database);
-    Some(Fresh { store: Arc::new(store), place, clock: Clock::default() })
+    Some(Fresh::new(Arc::new(store), Place::Database(database)))
 }
 
 impl Fresh {
+    /// One whose clock is not set.
+    pub fn new(store: Arc<dyn Store>, place: Place) -> Fresh {
+        Fresh { store, place, clock: Clock::default() }
+    }
+
     /// Stops the store's clock, and sets it.
     pub async fn set_clock(&self, now: Timestamp) {
         self.clock.set(now);

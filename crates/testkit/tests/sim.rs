@@ -42,4 +42,5 @@ finds! {
     an_ignored_revision_is_found: IgnoreRevisions,
     trust_in_the_callers_clocks_is_found: TrustCallersClocks,
     a_cancellation_that_never_comes_is_found: StaleCache,
+    a_run_that_is_named_by_the_clock_is_found: NameRunsByTheClock,
 }

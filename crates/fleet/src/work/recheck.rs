@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::change::Wake;
-use kernel::driver::{Attempt, Decision, Requeue, Worker};
+use kernel::driver::{Attempt, Decision, Effect, Requeue, Worker};
 use kernel::{Change, Object, Result, Timestamp};
 
 use crate::Fleet;
@@ -59,8 +59,9 @@ impl Worker for RecheckWorker {
         Decision { steps, ..Decision::idle(Requeue::Never) }
     }
 
-    async fn execute(&self, attempt: &Attempt, page: &Vec<Wake>) -> Result<()> {
-        attempt.record(Change { wakes: page.clone(), ..Change::default() }).await
+    async fn execute(&self, attempt: &Attempt, page: &Vec<Wake>) -> Result<Effect> {
+        attempt.record(Change { wakes: page.clone(), ..Change::default() }).await?;
+        Ok(Effect::Done)
     }
 }
 

@@ -60,7 +60,7 @@ async fn count(stage: &Stage, is: impl Fn(&Instance) -> bool) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_commit_grows_with_the_number_of_instances_that_a_change_concerns() {
     let memory = Arc::new(Memory::default());
-    let fresh = Fresh { store: memory.clone(), place: Place::Memory };
+    let fresh = Fresh::new(memory.clone(), Place::Memory);
     let stage = Stage::on(fresh, |_| {}).await;
     let first = stage.create(KAFKA, "alice", "first").await;
     stage.agent(KAFKA).until_listed(&first).await;

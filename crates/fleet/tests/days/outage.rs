@@ -120,7 +120,7 @@ async fn on_private_postgres() -> Option<(testkit::postgres::Postgres, Fresh)> {
     let server = testkit::postgres()?.private().await;
     let database = server.database().await;
     let store = Postgres::open(database.url(), kernel::store::uncounted()).await.unwrap();
-    Some((server, Fresh { store: std::sync::Arc::new(store), place: Place::Database(database) }))
+    Some((server, Fresh::new(std::sync::Arc::new(store), Place::Database(database))))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -211,9 +211,8 @@ impl Identity {
     pub async fn keep_sessions(&self, store: &dyn Store, name: &str, stop: CancellationToken) {
         let Some(builtin) = &self.builtin else { return };
         loop {
-            let now = self.ambient.now();
             let round = async {
-                match store.lease("sessions", name, now, now.plus(SESSIONS_EVERY)).await? {
+                match store.lease("sessions", name, SESSIONS_EVERY).await? {
                     Some(_) => builtin.remove_expired_sessions(store).await,
                     None => Ok(0),
                 }

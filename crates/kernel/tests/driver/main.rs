@@ -4,6 +4,7 @@
 
 mod fairness;
 mod handover;
+mod long;
 mod outcomes;
 mod stage;
 mod widgets;

@@ -10,6 +10,7 @@ mod mount;
 mod objects;
 mod pipeline;
 mod replicas;
+mod schedules;
 mod server;
 mod tls;
 mod work;

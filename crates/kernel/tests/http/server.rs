@@ -86,6 +86,7 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     let blobs = Blobs::new(&[7; 32], ambient.clone());
     let app = App::new(AppState { store, ambient, identity, outbound, metrics, blobs, url });
     app.kinds().add(KindInfo::new("widget", "widgets", Presenter::Whole)).unwrap();
+    app.kinds().add(kernel::schedule::kind()).unwrap();
     (app, tokens)
 }
 
@@ -117,7 +118,7 @@ impl TestServer {
         TestServer::around(Arc::new(Memory::default()), routes, config, Ambient::system())
     }
 
-    fn around(
+    pub fn around(
         store: Arc<dyn Store>,
         routes: Routes,
         config: Config,

@@ -199,7 +199,7 @@ fn work(what: u8, key: Key, age: usize, n: usize, fences: &BTreeMap<Key, Vec<i64
     match what {
         0 => {
             let ttl = std::time::Duration::from_millis(n as u64 * 10);
-            Work::RenewLease { key, fence, ttl, note: (n % 2 == 0).then_some(reason) }
+            Work::RenewLease { key, fence, ttl, note: n.is_multiple_of(2).then_some(reason) }
         }
         1 => complete(Outcome::Done),
         2 => complete(Outcome::RequeueAt { at }),

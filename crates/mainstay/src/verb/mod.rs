@@ -17,6 +17,7 @@ pub mod login;
 pub mod migrate;
 pub mod operator;
 pub mod plane;
+pub mod schedule;
 pub mod shell;
 pub mod stream;
 pub mod token;

@@ -6,8 +6,8 @@ use super::{Reason, StreamFacts, brief, cli_ref, distance, since};
 use crate::model::backfill_request::BackfillRequest;
 use crate::model::job::{Job, JobResult};
 use crate::model::phase::Phase;
-use crate::model::schedule::Schedule;
 use crate::model::spec_layout::Backend;
+use kernel::schedule::Cron;
 
 /// Whether a Job of the stream's name has another owner.
 pub(super) fn is_foreign(facts: &StreamFacts, job: &Job) -> bool {
@@ -190,7 +190,7 @@ pub(super) fn stuck(facts: &StreamFacts) -> Option<Reason> {
 pub(super) fn schedule(facts: &StreamFacts) -> Option<Reason> {
     let execution = facts.stream.execution.as_ref().ok()?;
     let Some(Backend::Batch { schedule, .. }) = &execution.backend else { return None };
-    let next = match Schedule::parse(schedule) {
+    let next = match Cron::parse(schedule) {
         // Kubernetes uses the time zone of its controllers, which is nearly always UTC.
         Ok(parsed) => match parsed.next(facts.now, &TimeZone::UTC) {
             Some(at) => format!("the next run is {} ({}, UTC)", brief(at), distance(facts.now, at)),

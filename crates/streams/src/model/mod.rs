@@ -8,7 +8,6 @@ pub mod job;
 pub mod meta;
 pub mod observation;
 pub mod phase;
-pub mod schedule;
 pub mod settings;
 pub mod spec_layout;
 pub mod status;

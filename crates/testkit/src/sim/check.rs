@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use kernel::log::AuditCheck;
+use kernel::log::{AuditCheck, Event};
 use kernel::queue::{QueueRow, State};
 use kernel::{Key, Object};
 
 use super::client::Ledger;
 use super::{ORGS, QUOTA, Report, World};
 use crate::memory::Tables;
-use crate::widgets::model::{Status, spec};
+use crate::widgets::model::{KIND, Status, spec};
 
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,11 @@ macro_rules! hold {
 /// After every commit.
 pub fn always(tables: &Tables) -> Result<(), Broken> {
     for (name, counter) in &tables.counters {
-        let limit = if name.starts_with("widgets/") { QUOTA } else { 1 };
+        let limit = match name.split('/').next() {
+            Some("widgets") => QUOTA,
+            Some("schedules") => 2,
+            _ => 1,
+        };
         hold!((0..=limit).contains(&counter.used), "{name} is at {} of {limit}", counter.used);
     }
     Ok(())
@@ -61,6 +65,7 @@ pub fn all(world: &World, ledger: &Ledger, at_rest: bool) -> Result<Report, Brok
     events(&tables)?;
     audit(&tables)?;
     effects(world, &tables)?;
+    super::schedules::check(&tables)?;
     let mut digest = DefaultHasher::new();
     for event in &tables.events {
         (event.seq, &event.kind, event.subject.as_str(), event.at, event.data.text())
@@ -88,12 +93,8 @@ fn acknowledged(tables: &Tables, ledger: &Ledger) -> Result<(), Broken> {
     // Every object was made by one command; the ones without an acknowledgement by a lost answer.
     let made = tables.commands.values().filter(|(_, command)| command.digest == "create");
     let made: Vec<Key> = made.filter_map(|(_, command)| command.reply.body.parse().ok()).collect();
-    hold!(
-        made.len() == tables.objects.len(),
-        "{} commands made {} objects",
-        made.len(),
-        tables.objects.len()
-    );
+    let there = widgets(tables).count();
+    hold!(made.len() == there, "{} commands made {there} objects", made.len());
     for (key, changes) in ledger.changed.lock().iter() {
         let generation = tables.objects.get(key).map_or(0, |(_, object)| object.generation);
         hold!(
@@ -108,7 +109,7 @@ fn acknowledged(tables: &Tables, ledger: &Ledger) -> Result<(), Broken> {
             *changes.entry(key).or_default() += 1;
         }
     }
-    for (key, (_, object)) in &tables.objects {
+    for (key, object) in widgets(tables) {
         let carried_out = changes.get(key).copied().unwrap_or(0);
         hold!(
             object.generation == 1 + carried_out,
@@ -122,7 +123,7 @@ fn acknowledged(tables: &Tables, ledger: &Ledger) -> Result<(), Broken> {
 /// Every object has reached its end, and the workshop agrees.
 fn ended(world: &World, tables: &Tables) -> Result<(), Broken> {
     let standing = world.workshop.standing();
-    for (key, (_, object)) in &tables.objects {
+    for (key, object) in widgets(tables) {
         let spec = spec(object).map_err(|error| Broken(error.to_string()))?;
         let stands = standing.get(key);
         if blocked(tables, object)? {
@@ -177,9 +178,7 @@ fn blocked(tables: &Tables, object: &Object) -> Result<bool, Broken> {
 }
 
 fn allotments(tables: &Tables) -> Result<(), Broken> {
-    let alive: Vec<&Object> = tables
-        .objects
-        .values()
+    let alive: Vec<&Object> = widgets(tables)
         .map(|(_, object)| object)
         .filter(|object| object.deleted_at.is_none())
         .collect();
@@ -188,10 +187,21 @@ fn allotments(tables: &Tables) -> Result<(), Broken> {
         let there = alive.iter().filter(|object| object.org == org).count() as i64;
         hold!(used == there, "{org} uses {used} of its quota, but has {there} widgets");
     }
-    let names = tables.counters.keys().filter(|name| name.starts_with("name/")).count();
+    let names = tables.counters.keys().filter(|name| name.starts_with("name/widget/")).count();
     hold!(names == alive.len(), "{names} names are taken by {} widgets", alive.len());
-    hold!(tables.holds.len() == 2 * alive.len(), "allotments leaked: {:?}", tables.holds);
+    let holders = tables.holds.keys().filter(|(_, holder)| holder.starts_with("widget/")).count();
+    hold!(holders == 2 * alive.len(), "allotments leaked: {:?}", tables.holds);
     Ok(())
+}
+
+/// Not the progress of an attempt, nor the run of a schedule.
+fn carries_object(event: &Event) -> bool {
+    !event.kind.ends_with(".progress") && event.kind != super::schedules::TICK
+}
+
+fn widgets(tables: &Tables) -> impl Iterator<Item = (&Key, &Object)> {
+    let all = tables.objects.iter().filter(|(key, _)| key.kind() == KIND);
+    all.map(|(key, (_, object))| (key, object))
 }
 
 /// Numbered without a gap; for each object every revision, in order, the last one as it stands.
@@ -199,7 +209,7 @@ fn events(tables: &Tables) -> Result<(), Broken> {
     let mut last: BTreeMap<&Key, Object> = BTreeMap::new();
     for (event, expected) in tables.events.iter().zip(1..) {
         hold!(event.seq == expected, "event {expected} is missing, {} stands there", event.seq);
-        if event.kind.ends_with(".progress") {
+        if !carries_object(event) {
             continue;
         }
         let object: Object = event.data.parse().map_err(|error| Broken(error.to_string()))?;
@@ -227,7 +237,8 @@ fn audit(tables: &Tables) -> Result<(), Broken> {
         .try_for_each(|entry| check.next(entry))
         .and_then(|()| check.end(&tables.head));
     whole.map_err(|fault| Broken(fault.to_string()))?;
-    let changes = tables.events.iter().filter(|event| !event.kind.ends_with(".progress")).count();
+    let changes =
+        tables.events.iter().filter(|it| carries_object(it) && it.subject.kind() == KIND).count();
     hold!(tables.audit.len() == changes, "{changes} changes, {} audit entries", tables.audit.len());
     Ok(())
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::change::{CommandRecord, CommandReply, Refusal};
+use kernel::queue::{QueueRow, State};
 use kernel::store::commit;
-use kernel::{Ambient, Change, Error, Json, Key, Object, Store};
+use kernel::{Ambient, Change, Error, Json, Key, Object, Store, Timestamp};
 use parking_lot::Mutex;
 
 use super::flaky::Flaky;
@@ -31,17 +32,33 @@ pub async fn run(world: Arc<World>, ledger: Arc<Ledger>, number: usize, seed: u6
     let store = Arc::new(Flaky::new(world.clone()));
     let clock = store.clone();
     let ambient = Ambient::seeded(move || clock.now(), seed);
-    let mut turn = 0;
+    let (mut turn, mut newest) = (0, None);
     while !world.calm.is_cancelled() {
         tokio::time::sleep(world.millis(0, 3000)).await;
         turn += 1;
         let command = format!("client-{number}/{turn}");
-        let act = act(&world, &ledger, &store, &ambient, &command);
+        let act = act(&world, &ledger, &store, &ambient, &command, &mut newest);
         // A client's own crash: what it asked for may have happened, nobody knows.
         tokio::select! {
             biased;
             () = act => {}
             () = store.crashed() => return,
+        }
+    }
+}
+
+/// Changes every widget that an attempt is at, once the trouble is over: nothing but the driver
+/// keeps those attempts from ending soon.
+pub async fn change_all_at_work(world: &Arc<World>, ledger: &Ledger) {
+    let store = Flaky::new(world.clone());
+    let ambient = Ambient::seeded(|| Timestamp(0), 0);
+    let running = |row: &&QueueRow| row.state == State::Running && row.key.kind() == model::KIND;
+    let keys: Vec<Key> = world
+        .memory
+        .look(|tables| tables.queue.values().filter(running).map(|row| row.key.clone()).collect());
+    for key in keys {
+        if change(&store, &key, false, &format!("last/{key}"), &ambient).await.is_ok() {
+            *ledger.changed.lock().entry(key).or_default() += 1;
         }
     }
 }
@@ -52,11 +69,19 @@ enum Wish {
     Change { key: Key, deleting: bool },
 }
 
-async fn act(world: &World, ledger: &Ledger, store: &Flaky, ambient: &Ambient, command: &str) {
+/// Often changes the widget that it created last, which may still be at work.
+async fn act(
+    world: &World,
+    ledger: &Ledger,
+    store: &Flaky,
+    ambient: &Ambient,
+    command: &str,
+    newest: &mut Option<Key>,
+) {
     let known: Vec<Key> = ledger.created.lock().values().cloned().collect();
     let wish = if known.is_empty() || world.pick(10) < 4 {
         let org = ORGS[world.pick(2)].into();
-        let hold_s = if world.pick(8) == 0 { 30 + world.pick(60) as u32 } else { 0 };
+        let hold_s = if world.pick(4) == 0 { 60 + world.pick(60) as u32 } else { 0 };
         let (fail_times, polls) = (world.pick(3) as i32, world.pick(3) as u32);
         let spec = Spec { size: 1, fail_times, hold_s, polls, ..Spec::default() };
         let (id, name) = (ambient.id(), format!("w{}", world.pick(8)));
@@ -71,11 +96,16 @@ async fn act(world: &World, ledger: &Ledger, store: &Flaky, ambient: &Ambient, c
             ..Request::default()
         })
     } else {
-        Wish::Change { key: known[world.pick(known.len())].clone(), deleting: world.pick(3) == 0 }
+        let any = known[world.pick(known.len())].clone();
+        let key = newest.clone().filter(|_| world.pick(2) == 0).unwrap_or(any);
+        Wish::Change { key, deleting: world.pick(3) == 0 }
     };
     let Some(key) = until_known(world, store, command, &wish, ambient).await else { return };
     match wish {
-        Wish::Create(_) => drop(ledger.created.lock().insert(command.into(), key)),
+        Wish::Create(_) => {
+            *newest = Some(key.clone());
+            ledger.created.lock().insert(command.into(), key);
+        }
         Wish::Change { .. } => *ledger.changed.lock().entry(key).or_default() += 1,
     }
 }

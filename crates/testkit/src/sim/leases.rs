@@ -17,12 +17,13 @@ use crate::widgets::Order;
 /// The claims that were given and not completed: fence, and the end by the store's clock.
 pub type Leases = BTreeMap<Key, (i64, Timestamp)>;
 
-/// The newest generation of each object, and since when.
+/// The newest generation of each object, and until when attempts at older ones have to end.
 pub type Generations = BTreeMap<Key, (i64, Instant)>;
 
-/// How long work may go on that is no longer wanted: the driver looks every third of a lease, and some
-/// of that fails.
-const CANCELLED_WITHIN: Duration = Duration::from_secs(30);
+/// How long work may go on that is no longer wanted: the driver looks every third of a lease; in
+/// trouble some of that fails.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(12);
+const CANCELLED_IN_TROUBLE: Duration = Duration::from_secs(30);
 
 impl World {
     pub(super) fn note_claims(&self, claims: &[Claim], ttl: Duration) {
@@ -52,9 +53,11 @@ impl World {
             if let Some(write) = &change.write {
                 let Object { key, generation, .. } = write.object();
                 let mut all = self.generations.lock();
+                let calm = self.calm.is_cancelled();
+                let within = if calm { CANCELLED_WITHIN } else { CANCELLED_IN_TROUBLE };
                 let newest = all.entry(key.clone()).or_insert((0, Instant::now()));
                 if *generation > newest.0 {
-                    *newest = (*generation, Instant::now());
+                    *newest = (*generation, Instant::now() + within);
                 }
             }
             for wake in change.wakes.iter().filter(|wake| wake.due <= caller) {
@@ -71,11 +74,11 @@ impl World {
 
     /// Called while an attempt is at work for a long time.
     pub(super) fn check_wanted(&self, order: &Order, process: &Flaky) {
-        let Some((newest, since)) = self.generations.lock().get(&order.key).copied() else {
+        let Some((newest, until)) = self.generations.lock().get(&order.key).copied() else {
             return;
         };
-        let late = Instant::now() > since + CANCELLED_WITHIN;
-        if newest > order.generation && late && !process.was_frozen_within(CANCELLED_WITHIN) {
+        let late = Instant::now() > until;
+        if newest > order.generation && late && !process.was_frozen_within(CANCELLED_IN_TROUBLE) {
             let Order { key, generation, .. } = order;
             self.break_with(format!("{key} is built at {generation}, {newest} is wanted for long"));
         }

@@ -7,6 +7,7 @@ mod check;
 mod client;
 pub mod flaky;
 mod leases;
+mod schedules;
 mod workshop;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kernel::driver::{Config, Driver};
+use kernel::schedule::ScheduleWorker;
 use kernel::{Ambient, Timestamp};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -53,6 +55,7 @@ pub struct World {
     pub memory: Arc<Memory>,
     pub(crate) workshop: Arc<SimWorkshop>,
     random: Mutex<StdRng>,
+    bug: Option<Bug>,
     /// The trouble is over.
     pub calm: CancellationToken,
     /// The first invariant that did not hold while it ran.
@@ -92,6 +95,7 @@ impl World {
             memory: Arc::new(memory),
             workshop: Arc::new(SimWorkshop::default()),
             random: Mutex::new(StdRng::seed_from_u64(random.random())),
+            bug,
             calm: CancellationToken::new(),
             broken: Mutex::new(None),
             always,
@@ -130,6 +134,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
 async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
     let mut random = StdRng::seed_from_u64(seed);
     let world = Arc::new(World::new(&mut random, bug, check::always));
+    schedules::create(&world).await;
     let ledger = Arc::new(Ledger::default());
     let mut tasks = JoinSet::new();
     for replica in 0..REPLICAS {
@@ -141,6 +146,7 @@ async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
     tasks.spawn(clock_jumps(world.clone()));
     tokio::time::sleep(TROUBLE).await;
     world.calm.cancel();
+    client::change_all_at_work(&world, &ledger).await;
     let at_rest = tokio::time::timeout(REST, check::at_rest(&world)).await.is_ok();
     drop(tasks);
     let crashes = world.workshop.crashes();
@@ -158,11 +164,14 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
             name: format!("replica-{replica}.{lives}"),
             store: store.clone(),
             ambient: Ambient::seeded(move || clock.now(), seed.wrapping_add(lives)),
-            workers: vec![Arc::new(WidgetWorker {
-                workshop: Arc::new(workshop::From(store.clone())),
-                // Longer than the run: no lost wake-up heals by itself.
-                recheck: REST * 2,
-            })],
+            workers: vec![
+                Arc::new(WidgetWorker {
+                    workshop: Arc::new(workshop::From(store.clone())),
+                    // Longer than the run: no lost wake-up heals by itself.
+                    recheck: REST * 2,
+                }),
+                Arc::new(ScheduleWorker { execute: schedules::execute(store.clone()) }),
+            ],
             config: Config { slots: 4, slots_urgent: 1, ..Config::default() },
             observe: Arc::new(|_, _, _, _| {}),
         };

@@ -89,17 +89,20 @@ impl Worker for WidgetWorker {
 
 /// How often the workshop is asked about a build.
 const POLL: Duration = Duration::from_secs(2);
+/// How often a build that holds its attempt says how far it is.
+const HOLD_STEP_S: u32 = 5;
 
 impl WidgetWorker {
     /// Work that goes on within the attempt, until it is cancelled.
     async fn hold(&self, attempt: &Attempt, order: &Order, hold_s: u32) -> Result<()> {
-        for second in 0..hold_s {
-            let pause = tokio::time::sleep(Duration::from_secs(1));
+        let steps = hold_s / HOLD_STEP_S;
+        for step in 0..steps {
+            let pause = tokio::time::sleep(Duration::from_secs(u64::from(HOLD_STEP_S)));
             if attempt.cancelled().run_until_cancelled(pause).await.is_none() {
                 return Err(Error::Transient("it was cancelled".into()));
             }
             self.workshop.at_work(order);
-            let percent = u8::try_from(second * 100 / hold_s).ok();
+            let percent = u8::try_from(step * 100 / steps).ok();
             attempt.progress(Progress { message: "building".into(), percent }).await?;
         }
         Ok(())

@@ -7,6 +7,7 @@ mod events;
 mod feed;
 mod health;
 mod objects;
+mod schedules;
 mod schema;
 mod search;
 mod work;
@@ -25,6 +26,7 @@ pub fn routes(config: &Config) -> Routes {
         .merge(audit::routes())
         .merge(work::routes())
         .merge(commands::routes())
+        .merge(schedules::routes())
 }
 
 /// Returns the page size that was requested, up to `max`.

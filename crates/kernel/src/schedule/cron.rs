@@ -1,13 +1,13 @@
-//! Parses schedules as Kubernetes does (five fields, or `@daily` and the like) and finds the next
-//! run.
+//! Parses cron expressions as Kubernetes does (five fields, or `@daily` and the like) and finds the
+//! next time, in a time zone.
 
 use jiff::civil::{Date, DateTime, Time};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan as _};
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
 
 /// The matching minutes, hours, days, months and weekdays, one bit for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule {
+pub struct Cron {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -22,10 +22,13 @@ const MONTHS: [&str; 12] =
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// How far to search: leap days recur within eight years.
 const YEARS_MAX: i16 = 8;
+const EVERY_HOUR: u64 = (1 << 24) - 1;
+/// Longer than clocks are set forward or back at once.
+const TRANSITION_MAX: SignedDuration = SignedDuration::from_hours(4);
 
-impl Schedule {
+impl Cron {
     /// Returns what is wrong with an invalid schedule.
-    pub fn parse(text: &str) -> Result<Schedule, String> {
+    pub fn parse(text: &str) -> Result<Cron, String> {
         let text = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
@@ -42,7 +45,7 @@ impl Schedule {
             ));
         };
         let open = |field: &str| matches!(field, "*" | "?");
-        Ok(Schedule {
+        Ok(Cron {
             minutes: field("minute", minutes, 0, 59, &[])?,
             hours: field("hour", hours, 0, 23, &[])?,
             days: field("day", days, 1, 31, &[])?,
@@ -52,22 +55,47 @@ impl Schedule {
         })
     }
 
-    /// The first run after a time; none if the schedule never matches.
+    /// The first time after another one; none if the expression never matches.
+    ///
+    /// When clocks are set forward, a time that is skipped is moved by as much. When they are set
+    /// back, a time of certain hours comes once, the first time; one of every hour comes again.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-        let from = zone.to_datetime(after).checked_add(1.minute()).ok()?;
-        let from = from.with().second(0).subsec_nanosecond(0).build().ok()?;
-        let mut day = from.date();
-        while day.year() <= from.year().saturating_add(YEARS_MAX) {
-            if self.fits(day) {
-                let begin = if day == from.date() { from.time() } else { Time::midnight() };
-                if let Some(time) = self.time_from(begin) {
-                    let due: DateTime = day.to_datetime(time);
-                    return Some(due.to_zoned(zone.clone()).ok()?.timestamp());
-                }
+        let now = zone.to_datetime(after);
+        let (from, sure) =
+            (now.checked_sub(TRANSITION_MAX).ok()?, now.checked_add(TRANSITION_MAX).ok()?);
+        let mut found: Option<Timestamp> = None;
+        // The order of the clock's times is not that of time itself while clocks are set back.
+        for due in self.times_from(from) {
+            if found.is_some() && due > sure {
+                break;
             }
-            day = day.tomorrow().ok()?;
+            let times = self.in_zone(due, zone)?;
+            let next = times.into_iter().flatten().filter(|at| *at > after).min();
+            found = found.into_iter().chain(next).min();
         }
-        None
+        found
+    }
+
+    /// What the clock shows at the times that match, in order.
+    fn times_from(&self, from: DateTime) -> impl Iterator<Item = DateTime> + '_ {
+        let last_year = from.year().saturating_add(YEARS_MAX);
+        let days = std::iter::successors(Some(from.date()), |day| day.tomorrow().ok());
+        let days = days.take_while(move |day| day.year() <= last_year);
+        days.filter(|day| self.fits(*day)).flat_map(move |day| {
+            let begin = if day == from.date() { from.time() } else { Time::midnight() };
+            self.times_of_day(begin).map(move |time| day.to_datetime(time))
+        })
+    }
+
+    /// When the clock shows this; twice while it is set back.
+    fn in_zone(&self, due: DateTime, zone: &TimeZone) -> Option<[Option<Timestamp>; 2]> {
+        let every_hour = self.hours == EVERY_HOUR;
+        match zone.to_ambiguous_timestamp(due).offset() {
+            AmbiguousOffset::Fold { before, after } if every_hour => {
+                Some([before.to_timestamp(due).ok(), after.to_timestamp(due).ok()])
+            }
+            _ => Some([Some(due.to_zoned(zone.clone()).ok()?.timestamp()), None]),
+        }
     }
 
     fn fits(&self, day: Date) -> bool {
@@ -78,14 +106,12 @@ impl Schedule {
         right && has(self.months, day.month())
     }
 
-    fn time_from(&self, begin: Time) -> Option<Time> {
-        for hour in (begin.hour()..24).filter(|hour| self.hours >> hour & 1 == 1) {
+    fn times_of_day(&self, begin: Time) -> impl Iterator<Item = Time> + '_ {
+        (begin.hour()..24).filter(|hour| self.hours >> hour & 1 == 1).flat_map(move |hour| {
             let first = if hour == begin.hour() { begin.minute() } else { 0 };
-            if let Some(minute) = (first..60).find(|minute| self.minutes >> minute & 1 == 1) {
-                return Time::new(hour, minute, 0, 0).ok();
-            }
-        }
-        None
+            let minutes = (first..60).filter(|minute| self.minutes >> minute & 1 == 1);
+            minutes.filter_map(move |minute| Time::new(hour, minute, 0, 0).ok())
+        })
     }
 }
 
@@ -150,11 +176,55 @@ mod tests {
             ("0 9-17/4 * * *", "2026-11-16T09:00:00Z"),
         ] {
             let now: Timestamp = "2026-11-16T07:07:30Z".parse().unwrap();
-            let due = Schedule::parse(schedule).unwrap().next(now, &TimeZone::UTC);
+            let due = Cron::parse(schedule).unwrap().next(now, &TimeZone::UTC);
             assert_eq!(due, Some(next.parse().unwrap()), "{schedule}");
         }
-        let never = Schedule::parse("0 0 31 2 *").unwrap();
+        let never = Cron::parse("0 0 31 2 *").unwrap();
         assert_eq!(never.next("2026-11-16T07:07:30Z".parse().unwrap(), &TimeZone::UTC), None);
+    }
+
+    /// The times after `from`, as they are shown in Berlin.
+    fn in_berlin(cron: &str, from: &str, count: usize) -> Vec<String> {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        let cron = Cron::parse(cron).unwrap();
+        let mut at: Timestamp = from.parse().unwrap();
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let next = cron.next(at, &zone).unwrap();
+            assert!(next > at, "{next} is not after {at}");
+            at = next;
+            times.push(at.to_zoned(zone.clone()).strftime("%d %H:%M%:z").to_string());
+        }
+        times
+    }
+
+    #[test]
+    fn a_time_that_the_clock_skips_is_moved_and_comes_once() {
+        // On 2027-03-28 the hour from 02:00 to 03:00 does not exist.
+        let from = "2027-03-27T12:00:00+01:00";
+        let daily = ["28 03:30+02:00", "29 02:30+02:00"];
+        assert_eq!(in_berlin("30 2 * * *", from, 2), daily);
+        let from = "2027-03-28T01:30:00+01:00";
+        let hourly = ["28 03:00+02:00", "28 04:00+02:00"];
+        assert_eq!(in_berlin("0 * * * *", from, 2), hourly);
+    }
+
+    #[test]
+    fn a_time_that_the_clock_shows_twice_comes_once_unless_it_is_of_every_hour() {
+        // On 2026-10-25 the hour from 02:00 to 03:00 comes twice.
+        let from = "2026-10-24T12:00:00+02:00";
+        assert_eq!(in_berlin("30 2 * * *", from, 2), ["25 02:30+02:00", "26 02:30+01:00"]);
+        let from = "2026-10-25T01:30:00+02:00";
+        let half_hourly = [
+            "25 02:00+02:00",
+            "25 02:30+02:00",
+            "25 02:00+01:00",
+            "25 02:30+01:00",
+            "25 03:00+01:00",
+        ];
+        assert_eq!(in_berlin("*/30 * * * *", from, 5), half_hourly);
+        // From within the second hour.
+        assert_eq!(in_berlin("30 2 * * *", "2026-10-25T02:10:00+01:00", 1), ["26 02:30+01:00"]);
     }
 
     #[test]
@@ -170,7 +240,7 @@ mod tests {
             ("0 0 * * 7", "weekday \"7\""),
             ("", "0 fields"),
         ] {
-            let said = Schedule::parse(bad).unwrap_err();
+            let said = Cron::parse(bad).unwrap_err();
             assert!(said.contains(part), "{bad}: {said}");
         }
     }
