@@ -1,6 +1,7 @@
 //! Bugs that are put into the store in memory on purpose, to see that the simulator finds them.
 
-use kernel::change::{Change, Work, Write};
+use kernel::blob::BlobWrite;
+use kernel::change::{Change, EventDraft, Work, Write};
 use kernel::queue::State;
 
 use crate::memory::Tables;
@@ -20,6 +21,12 @@ pub enum Bug {
     StaleCache,
     /// The command of a schedule is named by the time of its run, and not by the planned one.
     NameRunsByTheClock,
+    /// A blob replaces what was written since it was read.
+    IgnoreBlobVersions,
+    /// That a command was rejected is not remembered.
+    ForgetRejections,
+    /// A reader that lost its lease moves the position all the same.
+    IgnoreCursorFences,
 }
 
 impl Tables {
@@ -67,6 +74,25 @@ impl Tables {
                 | Bug::TrustCallersClocks
                 | Bug::StaleCache
                 | Bug::NameRunsByTheClock => {}
+                Bug::IgnoreBlobVersions => {
+                    for blob in &mut change.blobs {
+                        if let BlobWrite::Put { expected, .. } = blob {
+                            *expected = None;
+                        }
+                    }
+                }
+                Bug::ForgetRejections => {
+                    let rejected = |event: &EventDraft| event.kind == "mainstay.command.rejected";
+                    if change.event.as_ref().is_some_and(rejected) {
+                        change.command = None;
+                    }
+                }
+                Bug::IgnoreCursorFences => {
+                    if let Some(cursor) = &mut change.cursor {
+                        let stored = self.cursors.get(&cursor.name).map_or(0, |there| there.fence);
+                        cursor.fence = cursor.fence.max(stored);
+                    }
+                }
             }
         }
     }

@@ -43,4 +43,7 @@ finds! {
     trust_in_the_callers_clocks_is_found: TrustCallersClocks,
     a_cancellation_that_never_comes_is_found: StaleCache,
     a_run_that_is_named_by_the_clock_is_found: NameRunsByTheClock,
+    a_lost_write_of_a_blob_is_found: IgnoreBlobVersions,
+    a_forgotten_rejection_is_found: ForgetRejections,
+    a_position_that_goes_back_is_found: IgnoreCursorFences,
 }

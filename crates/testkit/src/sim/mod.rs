@@ -3,10 +3,12 @@
 //! any two steps, frozen processes, clocks that differ by minutes and jump; then everything heals, and the invariants must
 //! hold. A failing seed replays exactly.
 
+mod boards;
 mod check;
 mod client;
 pub mod flaky;
 mod leases;
+mod reader;
 mod schedules;
 mod workshop;
 
@@ -29,6 +31,7 @@ use crate::widgets::WidgetWorker;
 pub use check::{Broken, at_rest};
 use client::Ledger;
 use flaky::Flaky;
+use reader::Delivered;
 use workshop::SimWorkshop;
 
 /// What one seed came to.
@@ -44,6 +47,7 @@ pub struct Report {
 const START: i64 = 1_700_000_000_000;
 const REPLICAS: usize = 3;
 const CLIENTS: usize = 3;
+const SENDERS: usize = 2;
 pub const ORGS: [&str; 2] = ["acme", "umbrella"];
 pub const QUOTA: i64 = 6;
 /// How long the trouble lasts, and how long the world then has to come to rest; of its own time.
@@ -135,10 +139,16 @@ async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
     let mut random = StdRng::seed_from_u64(seed);
     let world = Arc::new(World::new(&mut random, bug, check::always));
     schedules::create(&world).await;
+    boards::create(&world).await;
     let ledger = Arc::new(Ledger::default());
+    let (sent, delivered) = (Arc::default(), Arc::default());
     let mut tasks = JoinSet::new();
     for replica in 0..REPLICAS {
-        tasks.spawn(replica_life(world.clone(), replica, random.random()));
+        let delivered = Arc::clone(&delivered);
+        tasks.spawn(replica_life(world.clone(), delivered, replica, random.random()));
+    }
+    for number in 0..SENDERS {
+        tasks.spawn(boards::run(world.clone(), Arc::clone(&sent), number, random.random()));
     }
     for number in 0..CLIENTS {
         tasks.spawn(client::run(world.clone(), ledger.clone(), number, random.random()));
@@ -150,11 +160,14 @@ async fn simulate(seed: u64, bug: Option<Bug>) -> Result<Report, Broken> {
     let at_rest = tokio::time::timeout(REST, check::at_rest(&world)).await.is_ok();
     drop(tasks);
     let crashes = world.workshop.crashes();
+    boards::check(&world, &sent).await?;
+    reader::check(&world, &delivered)?;
+    check::replayed(&world).await?;
     check::all(&world, &ledger, at_rest).map(|report| Report { crashes, ..report })
 }
 
 /// A process that is started, crashes, and is started again from what the store holds.
-async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
+async fn replica_life(world: Arc<World>, delivered: Arc<Delivered>, replica: usize, seed: u64) {
     let mut lives = 0;
     loop {
         lives += 1;
@@ -177,7 +190,9 @@ async fn replica_life(world: Arc<World>, replica: usize, seed: u64) {
         };
         let mut process = JoinSet::new();
         let stop = CancellationToken::new();
+        let holder = driver.name.clone();
         process.spawn(driver.run(stop.clone()));
+        process.spawn(reader::run(store.clone(), delivered.clone(), holder));
         let uptime = world.millis(500, 60_000);
         tokio::select! {
             biased;

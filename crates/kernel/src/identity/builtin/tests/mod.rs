@@ -64,7 +64,8 @@ impl Server {
         let identity =
             Identity::start(config, data_dir.path(), &public_url, ambient.clone(), &outbound);
         let file = data_dir.path().join("mainstay.db");
-        let store = Arc::new(Sqlite::open(&file, Ambient::system(), crate::store::uncounted()).unwrap());
+        let store =
+            Arc::new(Sqlite::open(&file, Ambient::system(), crate::store::uncounted()).unwrap());
         let app = App::new(AppState {
             store: store.clone(),
             blobs: crate::blob::Blobs::new(&[7; 32], ambient.clone()),
