@@ -12,6 +12,7 @@ use testkit::on_every_store;
 use testkit::stores::Fresh;
 use tokio::sync::Semaphore;
 
+use crate::handover::with_time;
 use crate::stage::*;
 
 on_every_store!(
@@ -134,11 +135,11 @@ async fn very_many_dependents_are_woken_in_pages_also_over_a_crash(fresh: &Fresh
     eventually("it is dead", async || seen.running_count() == 0).await;
     stage.pass(Duration::from_secs(15)).await;
     let _second = stage.driver("second life", worker, config(16));
-    eventually("all were woken", async || {
+    let all = async || {
         let begun: std::collections::BTreeSet<Key> = seen.begun().into_iter().collect();
         begun.len() == dependents + 1
-    })
-    .await;
+    };
+    with_time(&stage, &seen, "all were woken", all).await;
     eventually("nothing is left", async || stage.store.work_counts().await.unwrap().is_empty())
         .await;
 }
