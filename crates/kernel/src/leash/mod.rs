@@ -109,12 +109,15 @@ impl Leash {
             }
         };
         let status = status.map_err(|error| self.failed("waiting for", error))?;
+        while let Some(line) = next(&mut lines).await {
+            match supervise::started(&line).filter(|_| group.is_none()) {
+                Some(started) => group = Some(started),
+                None => on_line(&line),
+            }
+        }
         // Killed, it could not end what it ran.
         if let Some(group) = group.filter(|_| status.signal().is_some()) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        }
-        while let Some(line) = next(&mut lines).await {
-            on_line(&line);
         }
         Ok(status)
     }

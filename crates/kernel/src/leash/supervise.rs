@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -35,8 +36,10 @@ impl Options {
     }
 }
 
-/// The first line of output names the process group.
+/// The first line of output names the process group, before the program runs.
 const STARTED: &str = "leash: started ";
+/// Stands in place of the options in the process that becomes the program.
+const EXEC: &str = "exec";
 
 /// The process group, if this is the line that names it.
 pub(super) fn started(line: &str) -> Option<Pid> {
@@ -60,14 +63,15 @@ pub async fn supervise(args: &[OsString]) -> u8 {
     let [options, program, args @ ..] = args else {
         return explain("OPTIONS PROGRAM ARGS… expected");
     };
+    if options == EXEC {
+        return exec(program, args);
+    }
     let Some(options) = options.to_str().and_then(Options::parse) else {
         return explain("the first argument must be LEFT_MS,GRACE_MS");
     };
     // A core dump would have the secrets of its environment.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).process_group(0);
-    let (mut child, output) = match spawn(command) {
+    let (mut child, output) = match spawn(program, args).await {
         Ok(started) => started,
         Err(error) => return explain(&format!("{} cannot be started: {error}", program.display())),
     };
@@ -81,15 +85,36 @@ fn explain(problem: &str) -> u8 {
     NOT_STARTED
 }
 
+/// Becomes the program, once the server can know of it: at the first byte of the standard input.
+fn exec(program: &OsString, args: &[OsString]) -> u8 {
+    // If both the server and the leash are killed, at least the program itself ends.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if std::io::stdin().read_exact(&mut [0]).is_err() {
+        return NOT_STARTED;
+    }
+    let mut command = std::process::Command::new(program);
+    let error = command.args(args).stdin(Stdio::null()).exec();
+    explain(&format!("{} cannot be started: {error}", program.display()))
+}
+
 /// Starts the program, and passes its output on even if nobody reads it any more: a broken pipe
 /// must not end it before it has cleaned up.
-fn spawn(
-    mut command: Command,
+async fn spawn(
+    program: &OsString,
+    args: &[OsString],
 ) -> std::io::Result<(Child, impl Future<Output = Result<(), tokio::task::JoinError>>)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1).take_while(|arg| arg != "--"));
+    command.args(["--", EXEC]).arg(program).args(args);
+    command.process_group(0).stdin(Stdio::piped());
     let (mut output, writer) = std::io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
-    let child = command.spawn()?;
+    let mut child = command.spawn()?;
     let _ = writeln!(std::io::stdout(), "{STARTED}{}", child.id().unwrap_or(0));
+    if let Some(mut begin) = child.stdin.take() {
+        begin.write_all(b"\n").await?;
+    }
     // The pipe ends when the program has closed it, so we must not have it.
     drop(command);
     let pump = tokio::task::spawn_blocking(move || {
