@@ -235,10 +235,26 @@ async fn a_slow_file_of_the_catalogue_holds_up_no_other_work() {
     // Fails until there is a reader: only a thread that is not held up gets so far.
     let mut options = std::fs::OpenOptions::new();
     options.write(true).custom_flags(NONBLOCK);
-    let reloading = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null);
-    let writing = eventually("someone reads it", async || {
-        options.open(&pipe).is_ok_and(|mut file| file.write_all(text.as_bytes()).is_ok())
-    });
-    let (reloaded, ()) = tokio::join!(reloading, writing);
+    let feed_reader = async || {
+        eventually("someone reads it", async || {
+            options.open(&pipe).is_ok_and(|mut file| file.write_all(text.as_bytes()).is_ok())
+        })
+        .await;
+        eventually("it is read to its end", async || options.open(&pipe).is_err()).await;
+    };
+    let feed_readers = async {
+        loop {
+            feed_reader().await;
+        }
+    };
+    let reloaded = tokio::select! {
+        reloaded = stage.call("admin-full", "POST", "/api/v1/fleet/reload", &Value::Null) => reloaded,
+        () = feed_readers => unreachable!("it feeds all of them"),
+    };
+    // A reader that came since must not wait for ever.
+    let away = pipe.with_extension("away");
+    std::fs::rename(&pipe, &away).unwrap();
+    std::fs::write(&pipe, &text).unwrap();
+    eventually("no one reads the pipe", async || options.open(&away).is_err()).await;
     assert_eq!(reloaded.status, 200, "{}", reloaded.text);
 }
