@@ -15,11 +15,11 @@ use crate::command::Commands;
 use crate::driver::Workers;
 use crate::event_tail::EventTail;
 use crate::http::Routes;
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
 use crate::kind::{KindInfo, Kinds, Presenter};
 use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
-use crate::{Ambient, Error, Result, Store};
+use crate::{Ambient, Error, Result, Store, schedule};
 
 /// The state of a running process. Cheap to clone; also the state of every route.
 #[derive(Clone)]
@@ -47,17 +47,14 @@ pub struct AppState {
     pub url: String,
 }
 
-/// The kernel's own kinds, which are for admins.
-const KERNEL_KINDS: [(&str, &str); 3] =
-    [("command", "commands"), ("installation", "installations"), ("session", "sessions")];
-
 impl App {
     pub fn new(state: AppState) -> App {
         let tail = EventTail::new(state.store.clone());
         let (commands, kinds, shared): (_, Kinds, _) = Default::default();
-        for (name, plural) in KERNEL_KINDS {
-            let added = kinds.add(KindInfo::new(name, plural, Presenter::Hidden));
-            debug_assert!(added.is_ok(), "{name} is there twice");
+        let command = KindInfo::new("command", "commands", Presenter::Hidden);
+        for kind in identity::kinds().into_iter().chain([command, schedule::kind()]) {
+            let added = kinds.add(kind);
+            debug_assert!(added.is_ok(), "the kernel has a kind twice");
         }
         App(Arc::new(Inner { state, commands, kinds, tail, shared }))
     }

@@ -9,7 +9,7 @@ use kernel::driver::{self, Driver, Workers};
 use kernel::http;
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
-use kernel::schedule::{self, ScheduleWorker};
+use kernel::schedule::ScheduleWorker;
 use kernel::store::OnCommit;
 use kernel::telemetry::{self, Metrics};
 use kernel::{Ambient, App, AppState, Domain, Store, installation};
@@ -101,7 +101,6 @@ async fn work_and_serve(
     stop: &CancellationToken,
 ) -> Result<()> {
     let (mut routes, mut workers) = (identity::routes(), Workers::new());
-    identity::kinds().into_iter().try_for_each(|kind| app.kinds().add(kind))?;
     let mut kinds = domains.iter().flat_map(|domain| domain.kinds());
     kinds.try_for_each(|kind| app.kinds().add(kind))?;
     for domain in domains {
@@ -117,7 +116,6 @@ async fn work_and_serve(
     // All keys are there by now: those that were missing have been created.
     let keys = local::key_files(config);
     installation::record_keys(app.store.as_ref(), &app.ambient, &keys).await?;
-    app.kinds().add(schedule::kind())?;
     workers.push(Arc::new(ScheduleWorker::new(&app)));
     routes.register_commands(&app)?;
     start_driver(config, &app, workers, tasks, stop);

@@ -86,7 +86,6 @@ fn app(store: Arc<dyn Store>, ambient: Ambient) -> (App, HashMap<&'static str, S
     let blobs = Blobs::new(&[7; 32], ambient.clone());
     let app = App::new(AppState { store, ambient, identity, outbound, metrics, blobs, url });
     app.kinds().add(KindInfo::new("widget", "widgets", Presenter::Whole)).unwrap();
-    app.kinds().add(kernel::schedule::kind()).unwrap();
     (app, tokens)
 }
 

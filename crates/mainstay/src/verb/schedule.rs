@@ -19,9 +19,9 @@ commands of a server: GET /api/v1/commands.
 
 Examples:
   mainstay schedule create --name nightly --cron '0 2 * * *' --zone Europe/Berlin \\
-      --command widget.create --body '{\"name\": \"a\"}'
-  mainstay schedule create --name cleanup --cron @daily --command widget.delete \\
-      --subject widget/ID --catch-up once")]
+      --command kafka.create --body '{\"name\": \"a\"}'
+  mainstay schedule create --name cleanup --cron @daily --command kafka.delete \\
+      --subject kafka/ID --catch-up once")]
     Create(Create),
     /// List schedules, with their next and their last run
     List(ClientArgs),
