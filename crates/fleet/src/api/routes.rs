@@ -2,7 +2,7 @@
 //! its document. Rows without a document are not part of the published contract.
 
 use axum::http::Method;
-use kernel::http::{Operation, Route};
+use kernel::http::{Operation, REPORT_BYTES_MAX, Route};
 use kernel::identity::Action;
 use serde_json::json;
 
@@ -298,7 +298,8 @@ fn agent_routes() -> Rows {
             "/v1/agent-clusters/{cluster}/{plural}/status",
             Action::Agent,
             agent::report,
-        ),
+        )
+        .body_bytes_max(REPORT_BYTES_MAX),
         Route::new(POST, "/v1/obs-proxy-verification/{id}", Action::Agent, agent::verify)
             .only_if(|api| api.kind.has(Extra::ObsProxy)),
     ]

@@ -192,3 +192,27 @@ async fn a_cluster_that_was_given_up_comes_again_under_another_secret() {
     let audit = stage.store.audit(&AuditFilter::default(), 1000).await.unwrap();
     assert!(!format!("{audit:?}").contains(new));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_may_be_much_longer_than_other_bodies() {
+    let stage = Stage::new().await;
+    let id = stage.create(KAFKA, "alice", "demo").await;
+    let agent = stage.agent(KAFKA);
+    agent.until_listed(&id).await;
+    let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }],
+        "capacity": {}, "versions": { "kafka": "3.0.0" }, "note": "x".repeat(300) });
+    let mut all: serde_json::Map<String, Value> =
+        (0..5000).map(|i| (format!("unknown-{i}"), status.clone())).collect();
+    all.insert(id.clone(), status);
+    let all = Value::Object(all);
+    assert!(all.to_string().len() > 3 << 19);
+    let path = agent.path(&format!("/{}/status?results=true", KAFKA.plural));
+    let taken = stage.call("agent", "PUT", &path, &all).await;
+    assert_eq!(taken.status, 200, "{}", taken.text);
+    assert_eq!(taken.body["results"].as_object().unwrap().len(), 5001);
+    assert_eq!(taken.body["results"][&id], "updated");
+    let other = stage.call("alice", "POST", &KAFKA.path(""), &all).await;
+    assert_eq!(other.status, 413, "{}", other.text);
+    let longer = json!({ "x": "x".repeat(16 << 20) });
+    assert_eq!(stage.call("agent", "PUT", &path, &longer).await.status, 413);
+}

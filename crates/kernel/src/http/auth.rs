@@ -84,6 +84,7 @@ pub(super) struct AuthLayer {
     pub action: Action,
     /// The route's template.
     pub route: Arc<str>,
+    pub body_bytes_max: Option<usize>,
     pub deny_with: DenyWith,
 }
 
@@ -140,7 +141,7 @@ impl AuthLayer {
     /// Admits the request if the route is public or its token was verified before.
     fn authenticate_cached(&self, request: &Request) -> Result<Option<UnverifiedCaller>> {
         let context = context(request.extensions())?;
-        context.set_route(self.route.clone());
+        context.set_route(self.route.clone(), self.body_bytes_max, request.headers())?;
         if self.action == Action::Public {
             return Ok(None);
         }

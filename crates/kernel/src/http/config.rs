@@ -8,9 +8,14 @@ use url::Url;
 
 use crate::{Error, Result};
 
+/// The longest body of an agent's report, which grows with what the agent runs: about 50,000
+/// instances.
+pub const REPORT_BYTES_MAX: usize = 16 << 20;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Agents' reports may have 16 MiB.
     pub body_bytes_max: usize,
     /// The total size of the names and values of a request's headers.
     pub header_bytes_max: usize,

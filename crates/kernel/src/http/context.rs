@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, Method};
+use axum::http::{Extensions, HeaderMap, Method, header};
 use tokio_util::sync::CancellationToken;
 
 use super::Config;
@@ -34,6 +34,8 @@ pub struct RequestContext {
     pub token_sent: bool,
     /// The template of the route that matched, once one has.
     pub(super) route: OnceLock<Arc<str>>,
+    /// The limit of the matched route, if it raises the server's.
+    route_body_bytes_max: OnceLock<usize>,
     /// The caller, once authenticated.
     pub(super) caller: OnceLock<Arc<Principal>>,
     pub(super) server: Arc<Server>,
@@ -69,6 +71,7 @@ impl RequestContext {
             trace,
             token_sent: super::auth::token(headers).is_some(),
             route: OnceLock::new(),
+            route_body_bytes_max: OnceLock::new(),
             caller: OnceLock::new(),
             server,
         }
@@ -85,6 +88,7 @@ impl RequestContext {
             trace: Trace { trace_id: [1; 16], span_id: [1; 8], flags: 0 },
             token_sent: false,
             route: OnceLock::new(),
+            route_body_bytes_max: OnceLock::new(),
             caller: OnceLock::new(),
             server: Arc::default(),
         }
@@ -111,9 +115,30 @@ impl RequestContext {
         self.caller.get().ok_or_else(public)
     }
 
-    /// Names the route that matched, for metrics and logs: its template, never the path.
-    pub(super) fn set_route(&self, template: Arc<str>) {
+    /// Names the route that matched, for metrics and logs: its template, never the path. Fails if
+    /// the request announces a longer body than the route takes.
+    pub(super) fn set_route(
+        &self,
+        template: Arc<str>,
+        body_bytes_max: Option<usize>,
+        headers: &HeaderMap,
+    ) -> Result<()> {
         let _ = self.route.set(template);
+        if let Some(bytes) = body_bytes_max {
+            let _ = self.route_body_bytes_max.set(bytes);
+        }
+        let limit_bytes = self.body_bytes_max();
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+        match length.and_then(|length| length.parse::<u64>().ok()) {
+            Some(length) if length > limit_bytes as u64 => Err(Error::TooLarge { limit_bytes }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the size of the longest body that the request may have.
+    pub(super) fn body_bytes_max(&self) -> usize {
+        let raised = self.route_body_bytes_max.get().copied().unwrap_or(0);
+        self.server.config.body_bytes_max.max(raised)
     }
 
     /// Whether a route matched.

@@ -58,8 +58,7 @@ pub(super) fn check_content_type(headers: &HeaderMap) -> Result<()> {
 
 /// Reads the body of a request within the limits on its size and on pauses.
 pub(super) async fn read_body(context: &RequestContext, body: axum::body::Body) -> Result<Bytes> {
-    let config = &context.server.config;
-    read(body, config.body_bytes_max, config.body_pause_max()).await
+    read(body, context.body_bytes_max(), context.server.config.body_pause_max()).await
 }
 
 async fn read(body: axum::body::Body, limit_bytes: usize, pause_max: Duration) -> Result<Bytes> {

@@ -27,7 +27,7 @@ mod visibility;
 
 pub use auth::DenyWith;
 pub use command_request::{CommandRequest, CommandSender, respond as respond_to_command};
-pub use config::{Config, Tls};
+pub use config::{Config, REPORT_BYTES_MAX, Tls};
 pub use context::{Caller, Context, RequestContext};
 pub use deferred::Deferred;
 pub use event_stream::{EventSource, encode as encode_event, event_stream};

@@ -106,7 +106,7 @@ impl RequestPipeline {
         mounted: &Resolved,
         mut request: Request,
     ) -> Response {
-        if let Err(error) = self.check_size(&request) {
+        if let Err(error) = self.check_headers(&request) {
             return error.into_response();
         }
         // Probes and scrapes must succeed on a busy server.
@@ -165,8 +165,8 @@ impl RequestPipeline {
         response
     }
 
-    /// Checks the limits that hold before anything is read.
-    fn check_size(&self, request: &Request) -> Result<(), Error> {
+    /// Checks the size of the headers. That of the body is checked when its route is known.
+    fn check_headers(&self, request: &Request) -> Result<(), Error> {
         let headers = request.headers();
         let header_bytes: usize = headers.iter().map(|(k, v)| k.as_str().len() + v.len()).sum();
         let header_bytes_max = self.server.config.header_bytes_max;
@@ -174,12 +174,7 @@ impl RequestPipeline {
             let message = format!("are larger than {header_bytes_max} bytes together");
             return Err(Error::invalid("headers", message));
         }
-        let limit_bytes = self.server.config.body_bytes_max;
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
-        match length.and_then(|length| length.parse::<u64>().ok()) {
-            Some(length) if length > limit_bytes as u64 => Err(Error::TooLarge { limit_bytes }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Writes errors, and adds the headers that every response has.

@@ -35,6 +35,7 @@ struct Entry {
     schemas: Vec<(String, RefOr<Schema>)>,
     paths: Paths,
     router: MethodRouter<App>,
+    body_bytes_max: Option<usize>,
     deny_with: DenyWith,
 }
 
@@ -57,7 +58,14 @@ impl Routes {
         for item in paths.paths.values_mut() {
             operations(item).for_each(|(_, operation)| annotate(operation, action));
         }
-        self.entries.push(Entry { action, schemas, paths, router, deny_with: forbidden });
+        self.entries.push(Entry {
+            action,
+            schemas,
+            paths,
+            router,
+            body_bytes_max: None,
+            deny_with: forbidden,
+        });
         self
     }
 
@@ -95,6 +103,12 @@ impl Routes {
     /// Makes `deny_with` the error for callers whose roles do not allow an action of these routes.
     pub fn deny_with(mut self, deny_with: DenyWith) -> Routes {
         self.entries.iter_mut().for_each(|entry| entry.deny_with = deny_with);
+        self
+    }
+
+    /// Lets these routes take longer bodies than `http.body_bytes_max`.
+    pub fn body_bytes_max(mut self, bytes: usize) -> Routes {
+        self.entries.iter_mut().for_each(|entry| entry.body_bytes_max = Some(bytes));
         self
     }
 
@@ -181,10 +195,11 @@ impl Routes {
 
     pub(super) fn into_router(self, app: &App) -> Router<App> {
         let mut router = Router::new();
-        for Entry { action, paths, router: methods, deny_with, .. } in self.entries {
+        for Entry { action, paths, router: methods, body_bytes_max, deny_with, .. } in self.entries
+        {
             for path in paths.paths.keys() {
                 let (app, route) = (app.clone(), path.as_str().into());
-                let auth = AuthLayer { app, action, route, deny_with };
+                let auth = AuthLayer { app, action, route, body_bytes_max, deny_with };
                 router = router.route(path, methods.clone().route_layer(auth));
             }
         }

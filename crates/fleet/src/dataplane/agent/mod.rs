@@ -104,6 +104,8 @@ fn seconds(text: &str) -> Option<Duration> {
 const PAUSE: Duration = Duration::from_secs(2);
 /// Deltas that are not applied yet: each has at most the whole list.
 const DELTAS_MAX: usize = 8;
+/// Instances of one report.
+const PAGE: usize = 500;
 /// Instances that are reconciled concurrently.
 const AT_ONCE: usize = 16;
 
@@ -244,7 +246,7 @@ impl Agent {
         ids
     }
 
-    /// Reconciles this instance and all that wait, and reports what changed with one request per kind.
+    /// Reconciles this instance and all that wait, and reports what changed.
     async fn reconcile(&mut self, first: String) {
         let others = std::iter::from_fn(|| self.queue.try_pop().map(|(id, _)| id));
         let ids: Vec<String> = std::iter::once(first).chain(others).collect();
@@ -276,12 +278,14 @@ impl Agent {
         }
         for (kind, statuses) in reports {
             let Some(kind) = self.kinds.get(&kind) else { continue };
-            match self.control_plane.report(kind, &statuses).await {
-                Ok(()) => self.reported.extend(statuses),
-                Err(error) => {
-                    tracing::warn!(%error, "reporting status failed; retrying");
-                    let retry = Outcome::Retry("report", Duration::ZERO);
-                    outcomes.extend(statuses.into_iter().map(|(id, _)| (id, retry)));
+            for page in pages(statuses) {
+                match self.control_plane.report(kind, &page).await {
+                    Ok(()) => self.reported.extend(page),
+                    Err(error) => {
+                        tracing::warn!(%error, "reporting status failed; retrying");
+                        let retry = Outcome::Retry("report", Duration::ZERO);
+                        outcomes.extend(page.into_iter().map(|(id, _)| (id, retry)));
+                    }
                 }
             }
         }
@@ -322,9 +326,27 @@ impl Agent {
     }
 }
 
+/// Splits a report: other control planes than ours may refuse long bodies.
+fn pages(statuses: Map<String, Value>) -> impl Iterator<Item = Map<String, Value>> {
+    let mut rest = statuses.into_iter();
+    let page = move || rest.by_ref().take(PAGE).collect::<Map<String, Value>>();
+    std::iter::repeat_with(page).take_while(|page| !page.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_report_is_split_and_nothing_is_left_out() {
+        let all: Map<String, Value> =
+            (0..2 * PAGE + 1).map(|i| (format!("i{i}"), Value::from(i))).collect();
+        let split: Vec<Map<String, Value>> = pages(all.clone()).collect();
+        let sizes: Vec<usize> = split.iter().map(Map::len).collect();
+        assert_eq!(sizes, [PAGE, PAGE, 1]);
+        assert_eq!(split.into_iter().flatten().collect::<Map<String, Value>>(), all);
+        assert_eq!(pages(Map::new()).count(), 0);
+    }
 
     #[test]
     fn settings_are_read_by_the_names_that_existing_agents_use() {

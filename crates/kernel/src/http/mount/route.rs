@@ -18,6 +18,7 @@ pub struct Route<A> {
     pub(super) path: &'static str,
     pub(super) action: Action,
     pub(super) handler: Handler<A>,
+    pub(super) body_bytes_max: Option<usize>,
     pub(super) exists: fn(&A) -> bool,
     pub(super) document: Option<fn(&A) -> Operation>,
 }
@@ -55,12 +56,19 @@ impl<A: 'static> Route<A> {
     }
 
     fn with(method: Method, path: &'static str, action: Action, handler: Handler<A>) -> Route<A> {
-        Route { method, path, action, handler, exists: |_| true, document: None }
+        let (exists, document): (fn(&A) -> bool, _) = (|_| true, None);
+        Route { method, path, action, handler, body_bytes_max: None, exists, document }
     }
 
     /// Limits the route to APIs for which `exists` returns true.
     pub fn only_if(mut self, exists: fn(&A) -> bool) -> Route<A> {
         self.exists = exists;
+        self
+    }
+
+    /// Lets the route take longer bodies than `http.body_bytes_max`.
+    pub fn body_bytes_max(mut self, bytes: usize) -> Route<A> {
+        self.body_bytes_max = Some(bytes);
         self
     }
 

@@ -159,10 +159,11 @@ impl<A: Api> RouteTable<A> {
         context: Arc<RequestContext>,
         request: Request,
         params: PathParams,
-    ) -> Call<A> {
-        context.set_route(self.rows[params.row].label.clone());
+    ) -> Result<Call<A>> {
+        let (label, limit) = (&self.rows[params.row].label, self.route(&params).body_bytes_max);
+        context.set_route(label.clone(), limit, request.headers())?;
         let (parts, body) = request.into_parts();
-        Call { app, context, parts, body: Mutex::new(body), table: self.clone(), params }
+        Ok(Call { app, context, parts, body: Mutex::new(body), table: self.clone(), params })
     }
 
     /// Admits a caller whose token is valid, authorises them and calls the handler.
@@ -176,7 +177,7 @@ impl<A: Api> RouteTable<A> {
     ) -> Result<BoxFuture<'static, Response>> {
         auth::admit(&app, &context, who.clone())?;
         let params = found?;
-        let call = self.call(app, context, request, params);
+        let call = self.call(app, context, request, params)?;
         let Route { action, handler, .. } = self.route(&params);
         match handler {
             Handler::Public(handler) => Ok(handler(call)),
@@ -236,7 +237,8 @@ impl<A: Api> MountedApi for RouteTable<A> {
         if let Ok(params) = &found
             && let Handler::Public(handler) = &self.route(params).handler
         {
-            return handler(self.call(app, context, request, *params));
+            let call = self.call(app, context, request, *params);
+            return call.map_or_else(respond, handler);
         }
         let token = match auth::authenticate_cached(&app, request.method(), request.headers()) {
             Ok(Cached::Known(who)) => {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use async_trait::async_trait;
 use axum::response::Response;
 use kernel::command::{Command, CommandContext, Decided};
-use kernel::http::{CommandRequest, Routes};
+use kernel::http::{CommandRequest, REPORT_BYTES_MAX, Routes};
 use kernel::identity::{Action, Principal};
 use kernel::kind::{KindInfo, Presenter};
 use kernel::query::{ObjectQuery, PAGE_MAX};
@@ -43,6 +43,7 @@ impl Domain for StreamsDomain {
 
     async fn start(&self, _: &App, _: &TaskTracker, _: &CancellationToken) -> Result<Running> {
         let routes = Routes::new().command(ReportStreams, routes!(report));
+        let routes = routes.body_bytes_max(REPORT_BYTES_MAX);
         Ok(Running { routes, ..Running::default() })
     }
 }

@@ -172,3 +172,56 @@ async fn an_operator_speaks_of_its_own_cluster_only() {
     let odd = report(vec![stream("../x", "running")]);
     assert!(apply_report(&store, &operator("prod", "acme"), &odd, NOW).await.is_err());
 }
+
+/// Serves the domain, and returns its URL and the token of an operator.
+async fn served(dir: &std::path::Path) -> (String, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let ambient = kernel::Ambient::system();
+    let unwatched: kernel::outbound::Observe = std::sync::Arc::new(|_| {});
+    let outbound =
+        kernel::outbound::Outbound::new(Default::default(), ambient.clone(), unwatched).unwrap();
+    let identity = kernel::identity::Identity::start(
+        Default::default(),
+        dir,
+        &url,
+        ambient.clone(),
+        &outbound,
+    )
+    .unwrap();
+    let signer = identity.builtin().unwrap().signer();
+    let hour = std::time::Duration::from_secs(3600);
+    let kind = kernel::identity::builtin::Kind::Access;
+    let token = signer.issue(&operator("c1", "acme"), "tests", hour, kind).unwrap();
+    let app = App::new(kernel::AppState {
+        store: std::sync::Arc::new(Memory::default()),
+        blobs: kernel::blob::Blobs::new(&[7; 32], ambient.clone()),
+        metrics: Default::default(),
+        url: url.clone(),
+        ambient,
+        identity,
+        outbound,
+    });
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let routes = StreamsDomain.start(&app, &tasks, &stop).await.unwrap().routes;
+    tasks.spawn(kernel::http::serve(app, routes, listener, Default::default(), stop));
+    (url, token)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_report_of_another_operator_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, token) = served(dir.path()).await;
+    let all = report((0..4000).map(|i| stream(&format!("s{i}"), "running")).collect());
+    let body = serde_json::to_vec(&all).unwrap();
+    assert!(body.len() > 1 << 20);
+    kernel::outbound::install_tls();
+    let put = reqwest::Client::new()
+        .put(format!("{url}{}", crate::reporting::report::PATH))
+        .bearer_auth(token)
+        .header("content-type", "application/json")
+        .body(body);
+    let response = put.send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.text().await.unwrap(), r#"{"written":4001,"refused":[]}"#);
+}
