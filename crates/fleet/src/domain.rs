@@ -32,6 +32,7 @@ use crate::commands::{catalogue_reload, declared_clusters};
 use crate::config::{Config, QuotaType};
 use crate::dataplane::local::agent;
 use crate::decide::placement::{PlacementVerdict, rank_clusters};
+use crate::health;
 use crate::metrics::{Counts, Scrape};
 use crate::model::catalogue::Catalogue;
 use crate::model::cluster::Cluster;
@@ -396,6 +397,8 @@ impl Domain for FleetDomain {
         let scrape = Scrape(fleet.clone());
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
+        let (checked, outbound) = (fleet.clone(), app.outbound.clone());
+        app.checks().add_source(Arc::new(move || health::checks(&checked, &outbound)));
         app.share(fleet.clone());
         app.kinds().add_source(Arc::new(FleetKinds(fleet.clone())));
         app.commands().add_source(Arc::new(FleetCommands(fleet.clone())));

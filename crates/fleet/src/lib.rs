@@ -7,6 +7,7 @@ pub mod config;
 pub mod dataplane;
 pub mod decide;
 pub mod domain;
+mod health;
 pub mod metrics;
 pub mod model;
 pub mod ports;

@@ -14,6 +14,7 @@ use crate::blob::Blobs;
 use crate::command::Commands;
 use crate::driver::Workers;
 use crate::event_tail::EventTail;
+use crate::health::Checks;
 use crate::http::Routes;
 use crate::identity::{self, Identity};
 use crate::kind::{KindInfo, Kinds, Presenter};
@@ -29,6 +30,7 @@ struct Inner {
     state: AppState,
     commands: Commands,
     kinds: Kinds,
+    checks: Checks,
     tail: EventTail,
     shared: Shared,
 }
@@ -50,13 +52,13 @@ pub struct AppState {
 impl App {
     pub fn new(state: AppState) -> App {
         let tail = EventTail::new(state.store.clone());
-        let (commands, kinds, shared): (_, Kinds, _) = Default::default();
+        let (commands, kinds, checks, shared): (_, Kinds, _, _) = Default::default();
         let command = KindInfo::new("command", "commands", Presenter::Hidden);
         for kind in identity::kinds().into_iter().chain([command, schedule::kind()]) {
             let added = kinds.add(kind);
             debug_assert!(added.is_ok(), "the kernel has a kind twice");
         }
-        App(Arc::new(Inner { state, commands, kinds, tail, shared }))
+        App(Arc::new(Inner { state, commands, kinds, checks, tail, shared }))
     }
 
     /// The commands of all domains.
@@ -67,6 +69,11 @@ impl App {
     /// The kinds of all domains.
     pub fn kinds(&self) -> &Kinds {
         &self.0.kinds
+    }
+
+    /// The health checks of all domains.
+    pub fn checks(&self) -> &Checks {
+        &self.0.checks
     }
 
     /// The reader of the event log.

@@ -16,6 +16,7 @@ pub mod driver;
 pub mod error;
 pub mod event_tail;
 pub mod files;
+pub mod health;
 pub mod http;
 pub mod identity;
 pub mod informer;

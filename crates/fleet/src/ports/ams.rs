@@ -18,7 +18,7 @@ use url::Url;
 use crate::model::quota::Quota;
 use crate::ports::http::{base_url, below};
 
-const SYSTEM: &str = "AMS";
+pub const SYSTEM: &str = "AMS";
 const ACCOUNTS: &str = "api/accounts_mgmt/v1";
 const TERMS: &str = "api/authorizations/v1/terms_review";
 /// Of a response: a page of a hundred items is far smaller.

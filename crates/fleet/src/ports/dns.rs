@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::dns::Record;
 
-const SYSTEM: &str = "Route 53";
+pub const SYSTEM: &str = "Route 53";
 
 #[async_trait]
 pub trait Dns: Send + Sync + 'static {

@@ -18,7 +18,7 @@ use url::Url;
 use crate::model::series::{Selector, Series, escaped, is_name};
 use crate::ports::http::{base_url, below};
 
-const SYSTEM: &str = "Prometheus";
+pub const SYSTEM: &str = "Prometheus";
 /// Of a response: some hundred series with as many points as one query may have.
 const BODY_BYTES_MAX: usize = 64 << 20;
 /// Prometheus refuses more for each series.

@@ -5,7 +5,7 @@ use serde_json::json;
 use testkit::prometheus::cluster::{Container, Kind, Load, Namespace, Workload};
 use testkit::prometheus::{Cluster, History};
 
-use crate::stage::{Answer, KAFKA, Stage};
+use crate::stage::{Answer, KAFKA, Stage, eventually};
 
 fn path(id: &str, rest: &str) -> String {
     KAFKA.path(&format!("/{id}/metrics/{rest}"))
@@ -120,4 +120,31 @@ async fn values_come_from_prometheus_and_are_the_instances_alone() {
     }
     let fine = stage.get("bob", &path(&mine, "query_range?duration=4320&interval=1")).await;
     assert_eq!(says(&fine), (400, 21), "more points than Prometheus gives: {}", fine.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_detailed_health_names_a_system_that_is_away_and_the_server_stays_ready() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stage = Stage::configured(|config| {
+        let url = format!("http://{closed}");
+        config.prometheus = prometheus::Config { url, ..Default::default() };
+    })
+    .await;
+    let check = async |name: &str| {
+        let health = stage.get("", "/api/v1/self/liveliness?type=detailed").await;
+        assert_eq!((health.status, &health.body["status"]), (200, &"success".into()));
+        let checks = health.body["checks"].as_array().unwrap();
+        let found = checks.iter().find(|check| check["name"] == name);
+        found.map(|check| check["status"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(check("Prometheus").await.as_deref(), Some("success"), "it was not called yet");
+    assert_eq!(check("fleet index").await.as_deref(), Some("success"));
+    assert_eq!(check("Keycloak").await, None, "it is not configured");
+    let id = stage.create_ready(KAFKA, "alice", "demo").await;
+    eventually("its breaker opens", async || {
+        stage.get("alice", &KAFKA.path(&format!("/{id}/metrics/query"))).await;
+        check("Prometheus").await.as_deref() == Some("failed")
+    })
+    .await;
+    assert_eq!(stage.get("", "/api/v1/self/readiness").await.status, 200);
 }

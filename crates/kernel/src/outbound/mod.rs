@@ -118,6 +118,12 @@ impl Outbound {
         Target::new(self.0.clone(), name, breaker.clone())
     }
 
+    /// Returns the phase of a system's breaker; closed if the system was never called.
+    pub fn phase(&self, name: &str) -> breaker::Phase {
+        let breaker = self.0.breakers.lock().get(name).cloned();
+        breaker.map_or(breaker::Phase::Closed, |breaker| breaker.lock().phase())
+    }
+
     /// The clock and randomness of calls.
     pub fn ambient(&self) -> &Ambient {
         &self.0.ambient

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body as Raw;
+use kernel::health::Check;
 use kernel::http::Config;
 use kernel::{Ambient, Timestamp};
 
 use testkit::stores::Place;
 use tower::ServiceExt as _;
 
-use crate::server::{TestResponse, TestServer, eventually};
+use crate::server::{TestResponse, TestServer, eventually, misbehaving_routes};
 
 #[tokio::test]
 async fn every_response_has_a_request_id_and_a_trace() {
@@ -141,6 +142,24 @@ async fn a_body_over_the_limit_is_rejected_with_and_without_a_length() {
 }
 
 #[tokio::test]
+async fn a_route_can_take_longer_bodies_than_others() {
+    let routes = misbehaving_routes().body_bytes_max(3 << 20);
+    let server = TestServer::routing(routes, Config::default());
+    let body = |bytes: usize| format!("{{\"name\":\"a\"{}}}", " ".repeat(bytes - 12));
+    let response = server.post("alice", "/test/echo", &body(3 << 20)).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    let response = server.post("alice", "/test/echo", &body((3 << 20) + 1)).await;
+    assert_eq!(response.error("message"), "the body is larger than 3145728 bytes");
+    let announced = server
+        .request("POST", "alice", "/test/echo")
+        .header("content-type", "application/json")
+        .header("content-length", (3 << 20) + 1);
+    assert_eq!(server.send(announced.body(Raw::empty()).unwrap()).await.status, 413);
+    let response = server.post("alice", "/api/v1/commands", &body(2 << 20)).await;
+    assert_eq!(response.error("message"), "the body is larger than 1048576 bytes");
+}
+
+#[tokio::test]
 async fn headers_over_the_limit_are_rejected() {
     let server = TestServer::new();
     let request =
@@ -261,6 +280,30 @@ async fn probes_report_the_health_of_the_process() {
     }
     let wrong = server.get("", "/api/v1/self/readiness?type=short").await;
     assert_eq!((wrong.status, wrong.error("field")), (400, "type"));
+}
+
+#[tokio::test]
+async fn a_failed_check_of_a_domain_is_shown_and_fails_no_probe() {
+    let server = TestServer::new();
+    let check = |name: &str, result| Check { name: name.into(), result };
+    let checks =
+        move || vec![check("mail", Err("is away".into())), check("index", Ok("current".into()))];
+    server.app.checks().add_source(Arc::new(checks));
+    let detailed = server.get("", "/api/v1/self/liveliness?type=detailed").await;
+    assert_eq!((detailed.status, &detailed.body["status"]), (200, &"success".into()));
+    let shown = detailed.body["checks"].as_array().unwrap().iter();
+    let shown: Vec<String> = shown
+        .map(|check| [&check["name"], &check["status"], &check["description"]])
+        .map(|fields| fields.map(|field| field.as_str().unwrap()).join(" "))
+        .collect();
+    assert_eq!(
+        shown,
+        ["process success answers requests", "mail failed is away", "index success current"]
+    );
+    let summary = server.get("", "/api/v1/self/liveliness").await;
+    assert_eq!(summary.body["checks"].as_array().unwrap().len(), 1);
+    let ready = server.get("", "/api/v1/self/readiness?type=detailed").await;
+    assert_eq!((ready.status, ready.body["checks"].as_array().unwrap().len()), (200, 1));
 }
 
 #[tokio::test]

@@ -233,7 +233,7 @@ pub async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     }
 }
 
-fn misbehaving_routes() -> Routes {
+pub fn misbehaving_routes() -> Routes {
     let own_shape = |error: &Error, context: &RequestContext| {
         let reason = format!("own: {error} ({})", context.request_id);
         (http::status(error), reason).into_response()

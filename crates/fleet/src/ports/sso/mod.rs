@@ -14,6 +14,7 @@ use kernel::Result;
 use kernel::telemetry::Secret;
 use serde::{Deserialize, Serialize};
 
+pub use admin::SYSTEM;
 pub use clients::{agent_client, canary_client, service_account_client};
 pub use keycloak::Keycloak;
 pub use secrets::Secrets;

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 use super::super::{Config, Params, Routes};
 use crate::identity::Action;
 use crate::telemetry::build;
-use crate::{App, Timestamp};
+use crate::{App, Timestamp, health};
 
 /// A store that takes longer than this counts as unreachable.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,7 +91,7 @@ enum Status {
 #[derive(Serialize, ToSchema)]
 #[schema(as = HealthCheck)]
 struct Check {
-    name: &'static str,
+    name: String,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -100,7 +100,7 @@ struct Check {
 }
 
 /// Returns the result of one check, with details if they were requested.
-fn health(
+fn one_check(
     app: &App,
     params: &HealthParams,
     name: &'static str,
@@ -110,6 +110,7 @@ fn health(
     let (time, detailed) = (app.ambient.now(), params.detail == Detail::Detailed);
     let status = if fault.is_none() { Status::Success } else { Status::Failed };
     let description = detailed.then(|| fault.unwrap_or(good));
+    let name = name.to_owned();
     let check = Check { name, status, description, timestamp: detailed.then_some(time) };
     Health { status, time, checks: vec![check] }
 }
@@ -119,11 +120,25 @@ fn respond(health: Health, failed: StatusCode) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], (status, Json(health))).into_response()
 }
 
+/// Returns the results of the domains' checks. They do not change the status: a restart would not
+/// bring back what is away.
+fn domain_checks(app: &App) -> impl Iterator<Item = Check> {
+    let timestamp = Some(app.ambient.now());
+    app.checks().run().into_iter().map(move |health::Check { name, result }| {
+        let status = if result.is_ok() { Status::Success } else { Status::Failed };
+        let description = Some(result.unwrap_or_else(|fault| fault));
+        Check { name, status, description, timestamp }
+    })
+}
+
 /// Liveness: the process responds. If it does not, restart it.
 #[utoipa::path(get, path = "/api/v1/self/liveliness", tag = "self", params(HealthParams),
     responses((status = 200, body = Health), (status = 500, body = Health)))]
 async fn liveliness(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
-    let health = health(&app, &params, "process", None, "answers requests".into());
+    let mut health = one_check(&app, &params, "process", None, "answers requests".into());
+    if params.detail == Detail::Detailed {
+        health.checks.extend(domain_checks(&app));
+    }
     respond(health, StatusCode::INTERNAL_SERVER_ERROR)
 }
 
@@ -141,7 +156,7 @@ async fn readiness(State(app): State<App>, Params(params): Params<HealthParams>)
     };
     // Only the kind of store: its address is for admins.
     let good = app.store.describe().split(' ').next().unwrap_or("store").to_owned();
-    let health = health(&app, &params, "store", fault, good);
+    let health = one_check(&app, &params, "store", fault, good);
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
@@ -150,7 +165,7 @@ async fn readiness(State(app): State<App>, Params(params): Params<HealthParams>)
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn started(State(app): State<App>, Params(params): Params<HealthParams>) -> Response {
     let fault = (!app.metrics.started()).then(|| "still starting".to_owned());
-    let health = health(&app, &params, "started", fault, "start-up is over".into());
+    let health = one_check(&app, &params, "started", fault, "start-up is over".into());
     respond(health, StatusCode::SERVICE_UNAVAILABLE)
 }
 
