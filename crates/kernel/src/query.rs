@@ -17,7 +17,10 @@ pub struct ObjectQuery {
     pub labels: Vec<(String, String)>,
     /// Prefixes of words in the name, the description or the labels.
     pub words: Vec<String>,
+    /// Finds what depends on this object, directly or not.
     pub depends_on: Option<Key>,
+    /// Finds what this object depends on, directly or not.
+    pub used_by: Option<Key>,
     /// Includes deleted objects.
     pub deleted: bool,
     /// Continues after this position, from [`QueryPage::next`].
@@ -36,12 +39,14 @@ pub struct QueryPage {
 
 /// The most results per page.
 pub const PAGE_MAX: usize = 500;
+/// The most objects that a walk over dependencies visits: those farther away are not found.
+pub const WALK_MAX: usize = 10_000;
 /// The most words and filters in a search.
 pub const TERMS_MAX: usize = 16;
 
 impl ObjectQuery {
     /// Parses a search such as `blue kind:widget phase:ready label:team=core owner:alice
-    /// depends-on:widget/x`.
+    /// depends-on:widget/x used-by:widget/y`.
     pub fn parse(text: &str) -> Result<ObjectQuery> {
         let mut find = ObjectQuery { limit: 50, ..ObjectQuery::default() };
         if text.split_whitespace().count() > TERMS_MAX {
@@ -60,11 +65,12 @@ impl ObjectQuery {
                     find.labels.push((pair.0.into(), pair.1.into()));
                 }
                 Some(("depends-on", key)) => find.depends_on = Some(Key::parse(key)?),
+                Some(("used-by", key)) => find.used_by = Some(Key::parse(key)?),
                 Some((filter, _)) => {
                     return Err(Error::invalid(
                         "q",
                         format!(
-                            "`{filter}:` is not a filter; there are kind:, phase:, owner:, name:, label: and depends-on:"
+                            "`{filter}:` is not a filter; there are kind:, phase:, owner:, name:, label:, depends-on: and used-by:"
                         ),
                     ));
                 }
@@ -74,8 +80,9 @@ impl ObjectQuery {
         Ok(find)
     }
 
-    /// Whether an object matches. The SQL of the stores must agree with this.
-    pub fn matches(&self, object: &Object, dependencies: &[Key]) -> bool {
+    /// Whether an object matches. The SQL of the stores must agree with this. `depends` says whether
+    /// the first object depends on the second, directly or not.
+    pub fn matches(&self, object: &Object, depends: impl Fn(&Key, &Key) -> bool) -> bool {
         let is = |want: &Option<String>, has: &str| want.as_deref().is_none_or(|want| want == has);
         is(&self.org, &object.org)
             && is(&self.owner, &object.owner)
@@ -83,7 +90,8 @@ impl ObjectQuery {
             && is(&self.phase, &object.phase)
             && is(&self.name, &object.name)
             && self.labels.iter().all(|(k, v)| object.labels.get(k) == Some(v))
-            && self.depends_on.as_ref().is_none_or(|key| dependencies.contains(key))
+            && self.depends_on.as_ref().is_none_or(|key| depends(&object.key, key))
+            && self.used_by.as_ref().is_none_or(|key| depends(key, &object.key))
             && (self.deleted || object.deleted_at.is_none())
             && (self.words.is_empty() || {
                 let has = object.words();
@@ -108,12 +116,15 @@ mod tests {
 
     #[test]
     fn a_search_is_read_into_words_and_filters() {
-        let find = ObjectQuery::parse("Blue-ish kind:widget label:team=core=x depends-on:widget/a")
-            .unwrap();
+        let find = ObjectQuery::parse(
+            "Blue-ish kind:widget label:team=core=x depends-on:widget/a used-by:widget/b",
+        )
+        .unwrap();
         assert_eq!(find.words, ["blue", "ish"]);
         assert_eq!(find.kind.as_deref(), Some("widget"));
         assert_eq!(find.labels, [("team".to_owned(), "core=x".to_owned())]);
         assert_eq!(find.depends_on, Some(Key::new("widget", "a")));
+        assert_eq!(find.used_by, Some(Key::new("widget", "b")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A store in memory, for the simulator: the same decisions as the real ones, no disk, no threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -102,6 +102,16 @@ impl Memory {
 impl Tables {
     fn org_of(&self, key: &Key, or: &str) -> String {
         self.objects.get(key).map_or_else(|| or.to_owned(), |(_, object)| object.org.clone())
+    }
+
+    /// What an object depends on, directly or not.
+    fn all_dependencies<'a>(&'a self, key: &'a Key) -> BTreeSet<&'a Key> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![key]);
+        while let Some(key) = next.pop() {
+            let to = self.edges.get(key).into_iter().flatten();
+            next.extend(to.filter(|to| found.insert(*to)));
+        }
+        found
     }
 
     fn dependents(&self, key: &Key) -> BTreeMap<Key, String> {
@@ -319,8 +329,8 @@ impl Store for Memory {
             .objects
             .values()
             .filter(|(num, object)| {
-                let to = tables.edges.get(&object.key).map_or(&[][..], Vec::as_slice);
-                find.after.is_none_or(|after| *num < after) && find.matches(object, to)
+                let depends = |from: &Key, to: &Key| tables.all_dependencies(from).contains(to);
+                find.after.is_none_or(|after| *num < after) && find.matches(object, depends)
             })
             .collect();
         found.sort_by_key(|(num, _)| -num);

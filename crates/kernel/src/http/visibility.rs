@@ -60,8 +60,9 @@ mod tests {
                 for owner_wanted in &wanted {
                     let find =
                         ObjectQuery { owner: owner_wanted.clone(), ..ObjectQuery::default() };
-                    let matches = find.matches(&object, &[]);
-                    let found = restrict(caller, find).is_some_and(|f| f.matches(&object, &[]));
+                    let matches = find.matches(&object, |_, _| false);
+                    let found =
+                        restrict(caller, find).is_some_and(|f| f.matches(&object, |_, _| false));
                     assert_eq!(found, matches && can_see(caller, &object), "{caller:?} {object:?}");
                 }
             }

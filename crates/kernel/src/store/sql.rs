@@ -9,6 +9,7 @@ use crate::admission::Lease;
 use crate::blob::BlobInfo;
 use crate::change::{AuditDraft, Cause, CommandRecord, CommandReply, CursorMove, Lane};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::query::{ObjectQuery, WALK_MAX};
 use crate::queue::{QueueRow, State};
 use crate::telemetry::Trace;
 use crate::{Json, Key, Object, Timestamp};
@@ -95,6 +96,22 @@ pub fn audit<V: Value>(from: &str, filter: &AuditFilter, limit: usize) -> Select
          FROM {from}"
     );
     conditions.order_by(&select, order, limit)
+}
+
+/// Restricts objects to those that depend on one, or that it depends on, directly or not. `UNION`
+/// visits each object once, so that a cycle ends; the limit bounds the rest.
+pub fn related<V: Value>(conditions: &mut Where<V>, find: &ObjectQuery) {
+    let walk = |found: &str, given: &str| {
+        format!(
+            "objects.key IN (WITH RECURSIVE walk (place) AS (
+                 SELECT {found} FROM edges WHERE {given} = ?
+                 UNION SELECT {found} FROM edges JOIN walk ON {given} = place)
+             SELECT place FROM walk LIMIT {WALK_MAX})"
+        )
+    };
+    let text = |key: &Option<Key>| key.clone().map(String::from);
+    conditions.maybe(&walk("dependent", "dependency"), text(&find.depends_on));
+    conditions.maybe(&walk("dependency", "dependent"), text(&find.used_by));
 }
 
 pub fn work<V: Value>(filter: &WorkFilter, limit: usize) -> Select<V> {

@@ -377,7 +377,12 @@ async fn after_a_crash_at_any_point_a_new_driver_goes_on(fresh: &Fresh) {
 
 /// Waits for a condition. What a driver claimed on its way out may be claimed only after the next one
 /// has looked, and the clock of the test stands still: so when nothing happens any more, time passes.
-pub async fn with_time(stage: &Stage<'_>, seen: &Seen, what: &str, condition: impl AsyncFn() -> bool) {
+pub async fn with_time(
+    stage: &Stage<'_>,
+    seen: &Seen,
+    what: &str,
+    condition: impl AsyncFn() -> bool,
+) {
     let still = AtomicUsize::new(0);
     eventually(what, async || {
         match seen.running_count() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body as Raw;
 use kernel::change::{Change, Write};
 use kernel::{Key, Object};
+use serde_json::Value;
 use testkit::on_every_store;
 use testkit::stores::Fresh;
 
@@ -178,6 +179,25 @@ async fn a_graph_shows_only_visible_neighbours(fresh: &Fresh) {
     let graph = server.get("bob", "/api/v1/objects/widget/b/graph").await.body;
     assert_eq!(graph["dependents"][0]["name"], "Hub");
     assert_eq!(server.get("carol", "/api/v1/objects/widget/a/graph").await.status, 404);
+
+    // c depends on a, and so on b; what another organisation has between them stays hidden.
+    let c = Object::new(key("c"), "acme", "alice", "Far", "ready", server.now());
+    let write = Some(Write::Create(c));
+    let depends_on = Some(vec![key("a")]);
+    server.commit(Change { write, depends_on, ..Change::default() }).await;
+    let ids = |nodes: &Value| -> Vec<String> {
+        let nodes = nodes.as_array().unwrap().iter();
+        nodes.map(|node| node["key"].as_str().unwrap().to_owned()).collect()
+    };
+    let graph = server.get("bob", "/api/v1/objects/widget/b/graph?transitive=true").await.body;
+    assert_eq!(ids(&graph["dependents"]), ["widget/c", "widget/a"]);
+    assert_eq!((ids(&graph["dependencies"]), &graph["truncated"]), (vec![], &false.into()));
+    let graph = server.get("alice", "/api/v1/objects/widget/c/graph?transitive=true").await.body;
+    assert_eq!(ids(&graph["dependencies"]), ["widget/b", "widget/a"], "not another org's: {graph}");
+    let graph = server.get("alice", "/api/v1/objects/widget/c/graph").await.body;
+    assert_eq!(ids(&graph["dependencies"]), ["widget/a"]);
+    let used = server.get("alice", "/api/v1/search?q=used-by:widget/c").await;
+    assert_eq!(names(&used), ["widget/b", "widget/a"]);
 }
 
 /// Starts a wait and gives it time to be waiting.

@@ -40,7 +40,7 @@ pub struct List {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Words begin words of a name, a description or a label. Filters: kind: phase: owner: name:
-label:KEY=VALUE depends-on:KIND/ID
+label:KEY=VALUE depends-on:KIND/ID used-by:KIND/ID, both also through others
 
 Examples:
   mainstay search blue

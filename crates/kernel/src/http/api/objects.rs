@@ -223,15 +223,36 @@ struct Node {
     deleted: bool,
 }
 
-/// An object's direct dependencies and dependents that are visible to the caller.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct GraphParams {
+    /// Also what it depends on through others, and what depends on it through others.
+    #[serde(default)]
+    transitive: bool,
+}
+
+/// An object's dependencies and dependents that are visible to the caller.
 #[utoipa::path(get, path = "/api/v1/objects/{kind}/{id}/graph", tag = "objects",
-    params(("kind" = String, Path), ("id" = String, Path)), responses((status = 200, body = Graph)))]
+    params(("kind" = String, Path), ("id" = String, Path), GraphParams),
+    responses((status = 200, body = Graph)))]
 async fn graph(
     State(app): State<App>,
     Caller(who): Caller,
     PathKey(key): PathKey,
+    Params(params): Params<GraphParams>,
 ) -> Result<Json<Graph>> {
     visible(&app, &who, &key).await?;
+    if params.transitive {
+        let all = || ObjectQuery { deleted: true, limit: PAGE_MAX, ..ObjectQuery::default() };
+        let to = ObjectQuery { used_by: Some(key.clone()), ..all() };
+        let from = ObjectQuery { depends_on: Some(key.clone()), ..all() };
+        let (to, from) = (find(&app, &who, to).await?.0, find(&app, &who, from).await?.0);
+        let truncated = to.next.is_some() || from.next.is_some();
+        let dependencies = to.objects.into_iter().map(Node::from).collect();
+        let dependents = from.objects.into_iter().map(Node::from).collect();
+        return Ok(Json(Graph { key, dependencies, dependents, truncated }));
+    }
     let mut to = app.store.dependencies(&key).await?;
     let mut from = app.store.dependents(&key).await?;
     let truncated = to.len().max(from.len()) > PAGE_MAX;
@@ -245,12 +266,11 @@ async fn graph(
 async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
     let objects = app.store.get(keys).await?.into_iter();
     let objects = objects.filter(|object| app.kinds().present(object, who).is_some());
-    Ok(objects
-        .map(|Object { key, name, phase, deleted_at, .. }| Node {
-            key,
-            name,
-            phase,
-            deleted: deleted_at.is_some(),
-        })
-        .collect())
+    Ok(objects.map(Node::from).collect())
+}
+
+impl From<Object> for Node {
+    fn from(Object { key, name, phase, deleted_at, .. }: Object) -> Node {
+        Node { key, name, phase, deleted: deleted_at.is_some() }
+    }
 }

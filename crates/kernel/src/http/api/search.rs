@@ -24,7 +24,7 @@ pub(super) fn routes() -> Routes {
 #[into_params(parameter_in = Query)]
 struct SearchParams {
     /// Prefixes of words in the name, the description or the labels, and filters: `kind:`, `phase:`,
-    /// `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`.
+    /// `owner:`, `name:`, `label:KEY=VALUE`, `depends-on:kind/id`, `used-by:kind/id`.
     q: String,
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<usize>,

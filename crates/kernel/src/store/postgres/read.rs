@@ -4,7 +4,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::Key;
 use crate::query::ObjectQuery;
-use crate::store::sql::{Select, Value, Where};
+use crate::store::sql::{Select, Value, Where, related};
 
 const COLUMNS: &str = "num, key, org, owner, name, description, phase, labels::text, spec::text, status::text, generation, observed, revision, created_at, updated_at, deleted_at, cause";
 
@@ -45,8 +45,7 @@ pub fn find(find: &ObjectQuery) -> Select<Param> {
         let labels: std::collections::BTreeMap<_, _> = find.labels.iter().cloned().collect();
         filter.and("labels @> ?::text::jsonb", serde_json::to_string(&labels).unwrap_or_default());
     }
-    let dependency = find.depends_on.clone().map(String::from);
-    filter.maybe("key IN (SELECT dependent FROM edges WHERE dependency = ?)", dependency);
+    related(&mut filter, find);
     filter.maybe("org = ?", find.org.clone());
     filter.maybe("owner = ?", find.owner.clone());
     filter.maybe("kind = ?", find.kind.clone());

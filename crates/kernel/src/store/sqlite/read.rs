@@ -43,18 +43,21 @@ pub fn find(connection: &Connection, find: &ObjectQuery) -> rusqlite::Result<Que
     let mut from = String::from("objects");
     let mut filter = Where::<Value>::new();
     let text = text_query(find);
-    let text_or_edges = text.is_some() || find.depends_on.is_some();
+    let walks = find.depends_on.is_some() || find.used_by.is_some();
+    let searches = text.is_some();
     let place = if text.is_some() { "objects_text.rowid" } else { "objects.num" };
     if let Some(text) = text {
         from = "objects_text CROSS JOIN objects ON objects.num = objects_text.rowid".into();
         filter.and("objects_text MATCH ?", text);
     }
-    if let Some(key) = &find.depends_on {
-        from.push_str(" JOIN edges ON edges.dependent = objects.key");
-        filter.and("edges.dependency = ?", key.as_str().to_owned());
-    }
+    sql::related(&mut filter, find);
     // A unary plus keeps SQLite from using the column's index.
-    let rare = if text_or_edges { None } else { rare_column(connection, find)? };
+    let rare = match (walks, searches) {
+        // An organisation has many more objects than a walk finds.
+        (true, _) => Some("key"),
+        (false, true) => None,
+        (false, false) => rare_column(connection, find)?,
+    };
     let plus = |column: &str| if rare.is_some_and(|rare| rare != column) { "+" } else { "" };
     filter.maybe(&format!("{}org = ?", plus("org")), find.org.clone());
     filter.maybe(&format!("{}kind = ?", plus("kind")), find.kind.clone());
