@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kernel::blob::{BlobWrite, Blobs};
 use kernel::driver::{Attempt, Decision, Effect, Requeue, Worker};
-use kernel::outbound::Outbound;
+use kernel::outbound::{Delivery, Outbound};
 use kernel::{Change, Error, Object, Result, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -40,6 +40,8 @@ pub struct ClusterWorker {
 const DRIFTED_MAX: usize = 64;
 /// Limits how fast repeated edits of our objects are repaired.
 const DRIFT_PAUSE: Duration = Duration::from_millis(200);
+/// How often a run that may not begin yet is tried.
+const RUN_POLL: Duration = Duration::from_secs(5);
 /// Before a failed wake-up is written again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -296,7 +298,15 @@ impl Worker for ClusterWorker {
     async fn execute(&self, attempt: &Attempt, step: &Step) -> Result<Effect> {
         let cluster = Cluster::from_object(&attempt.object)?;
         match self.execute_step(attempt, &cluster, step).await {
-            Err(error) => Err(self.record_error(attempt, error).await),
+            Err(error) => {
+                let error = self.record_error(attempt, error).await;
+                let run = matches!(step, Step::Provision | Step::Destroy);
+                if run && error.delivery() == Some(Delivery::Rejected) {
+                    // It is another machine's turn, or another run's: asked again at a steady pace.
+                    return Ok(Effect::Pending { poll: RUN_POLL, note: error.to_string() });
+                }
+                Err(error)
+            }
             Ok(()) => Ok(Effect::Done),
         }
     }

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 pub use supervise::{ENDED, Options, supervise};
 
+use crate::outbound::Delivery;
 use crate::{Error, Result};
 
 /// What runs programs of one kind, and how many at once.
@@ -68,7 +69,7 @@ impl Leash {
 
     /// Runs a program to its end, and passes each line of its output on. `lease` says how long the
     /// attempt may still go on; when that is over, or when this future is dropped, the program is
-    /// interrupted. Refused if as many run as may at once: the driver retries, without a slot.
+    /// interrupted. Rejected if as many run as may at once: the caller tries later, without a slot.
     pub async fn run(
         &self,
         program: &Program,
@@ -77,8 +78,8 @@ impl Leash {
         mut on_line: impl FnMut(&str),
     ) -> Result<ExitStatus> {
         let _permit = self.permits.try_acquire().map_err(|_| {
-            let text = format!("as many runs of {} as may run at once; will be retried", self.name);
-            Error::Transient(text)
+            let why = format!("as many runs of {} as may run at once are running", self.name);
+            Error::unavailable(&*self.name, why).with_delivery(Delivery::Rejected)
         })?;
         let end = Instant::now() + program.timeout;
         let left = || lease().min(end.saturating_duration_since(Instant::now()));

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::leash::{Leash, Program};
+use kernel::outbound::Delivery;
 use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result};
 use rustix::process::Signal;
@@ -226,7 +227,7 @@ impl Terraform {
              machine's data directory (its machine-id is {run}). If it is lost, set \
              fleet.terraform.take_over, and look for resources that the state does not have"
         );
-        Err(Error::unavailable("Terraform", why))
+        Err(Error::unavailable("Terraform", why).with_delivery(Delivery::Rejected))
     }
 
     /// Records that this machine runs.
