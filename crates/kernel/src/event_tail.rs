@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 
 use crate::log::{Event, EventFilter};
+use crate::store::Watermark;
 use crate::{Error, Result, Store};
 
 /// Wake-ups may get lost; without one, readers check again after this long.
@@ -138,7 +139,7 @@ pub struct EventReader {
     /// The last event that was read; those that the filter left out count.
     after: i64,
     filter: EventFilter,
-    wakeups: watch::Receiver<i64>,
+    wakeups: Arc<Watermark>,
     /// No wake-up came for long: read the store all the same.
     overdue: bool,
 }
@@ -151,7 +152,7 @@ impl EventReader {
 
     /// Returns the next events, at most `max`, without waiting.
     pub async fn next(&mut self, max: usize) -> Result<Page> {
-        let newest = *self.wakeups.borrow_and_update();
+        let newest = self.wakeups.get();
         let last = self.tail.last();
         if last.is_none_or(|last| newest > last) || std::mem::take(&mut self.overdue) {
             self.tail.fill(last).await?;
@@ -205,8 +206,7 @@ impl EventReader {
 
     /// Waits until there may be an event after the last call of `next`.
     pub async fn wait(&mut self) {
-        let known = self.after;
-        let news = self.wakeups.wait_for(|newest| *newest > known);
+        let news = self.wakeups.above(self.after);
         self.overdue = tokio::time::timeout(RECHECK, news).await.is_err();
     }
 

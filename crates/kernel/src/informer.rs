@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::event_tail::{EventReader, EventTail, Page};
 use crate::log::EventFilter;
-use crate::store::KindFilter;
+use crate::store::{KindFilter, Watermark};
 use crate::{Error, Key, Object, ObjectQuery, Result};
 
 /// An update of the copy.
@@ -38,7 +38,7 @@ pub struct Informer {
     kinds_filter: KindFilter,
     on_update: OnUpdate,
     /// The last event that was applied.
-    seq: watch::Sender<i64>,
+    seq: Watermark,
 }
 
 /// Objects or events per read.
@@ -56,7 +56,7 @@ impl Informer {
         kinds_filter: KindFilter,
         on_update: OnUpdate,
     ) -> Result<Arc<Informer>> {
-        let (kinds, seq) = (kinds.to_vec(), watch::Sender::new(0));
+        let (kinds, seq) = (kinds.to_vec(), Watermark::default());
         let reader = Mutex::new(tail.subscribe(0, EventFilter::default()));
         let informer = Informer { tail: tail.clone(), reader, kinds, kinds_filter, on_update, seq };
         let mut reader = informer.reader.lock().await;
@@ -85,13 +85,12 @@ impl Informer {
 
     /// Returns when the event of this number has been applied, and all before it.
     pub async fn wait_for_seq(&self, number: i64) {
-        // Cannot fail: the sender is a field of self.
-        let _ = self.seq.subscribe().wait_for(|seq| *seq >= number).await;
+        self.seq.above(number.saturating_sub(1)).await;
     }
 
     /// The number of the last event that was applied.
     pub fn seq(&self) -> i64 {
-        *self.seq.borrow()
+        self.seq.get()
     }
 
     async fn run_forever(&self) {
@@ -130,7 +129,7 @@ impl Informer {
             }
         }
         (self.on_update)(CacheUpdate::Resync(there), seq);
-        self.seq.send_replace(seq);
+        self.seq.raise(seq);
         *reader = self.tail.subscribe(seq, EventFilter::default());
         Ok(())
     }
@@ -151,7 +150,7 @@ impl Informer {
                 (self.on_update)(CacheUpdate::Upsert(object), event.seq);
             }
         }
-        self.seq.send_if_modified(|seq| std::mem::replace(seq, reader.after()) != reader.after());
+        self.seq.raise(reader.after());
         Ok(more)
     }
 }

@@ -74,12 +74,12 @@ impl AnyCommand for ReloadCommand {
 /// older loads are those of replicas that have not followed it yet.
 pub async fn followed(fleet: &Fleet, generation: i64) -> Result<Status> {
     let deadline = tokio::time::Instant::now() + REPLICAS_TIMEOUT;
-    let mut events = fleet.store.wakeups().events();
+    let events = fleet.store.wakeups().events();
     loop {
-        events.borrow_and_update();
+        let seen = events.get();
         let status = stored(fleet).await?;
         let all = status.replicas.values().all(|load| load.generation >= generation);
-        if all || tokio::time::timeout_at(deadline, events.changed()).await.is_err() {
+        if all || tokio::time::timeout_at(deadline, events.above(seen)).await.is_err() {
             return Ok(status);
         }
     }

@@ -10,7 +10,7 @@ use fleet::model::instance::{Instance, Phase};
 use fleet::store::index::FeedKey;
 use serde_json::{Map, Value, json};
 
-use super::Sim;
+use super::{CLUSTERS, Sim};
 
 pub async fn run(sim: Arc<Sim>, cluster: &'static str) {
     let mut stale: Map<String, Value> = Map::new();
@@ -18,6 +18,7 @@ pub async fn run(sim: Arc<Sim>, cluster: &'static str) {
     let mut rejected: BTreeSet<String> = BTreeSet::new();
     loop {
         tokio::time::sleep(sim.world.millis(50, 5_000)).await;
+        let calm = sim.world.calm.is_cancelled();
         let Some(replica) = sim.replicas.any(&sim.world) else { continue };
         let fleet = replica.fleet;
         let (Some(kind), Some(object)) =
@@ -56,7 +57,18 @@ pub async fn run(sim: Arc<Sim>, cluster: &'static str) {
         rejected.extend(refusals.map(|(id, _)| id.clone()));
         stale = reports.clone();
         let ingested = ingest_reports(&fleet, &kind, &object, &reports);
-        let _ = tokio::time::timeout(Duration::from_secs(60), ingested).await;
+        let ingested = tokio::time::timeout(Duration::from_secs(60), ingested).await;
+        if calm && matches!(ingested, Ok(Ok(_))) {
+            sim.recovered.lock().insert(cluster);
+        }
+    }
+}
+
+/// Returns once every agent has listed its instances and reported them after the faults ended: until
+/// then one may wait for a process that is gone, having removed what it could not report.
+pub async fn recovered(sim: &Sim) {
+    while sim.recovered.lock().len() < CLUSTERS.len() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 

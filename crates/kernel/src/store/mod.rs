@@ -8,13 +8,13 @@ pub mod sqlite;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
 use serde::Serialize;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
@@ -138,10 +138,10 @@ pub struct WorkCount {
 
 /// Wake-ups of the driver and of event readers. Hints only: each may come late, twice or not at
 /// all; due times are the guarantee.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Wakeups {
-    work: Arc<Notifier>,
-    events: watch::Sender<i64>,
+    work: Arc<Watermark>,
+    events: Arc<Watermark>,
 }
 
 /// Selects kinds.
@@ -156,74 +156,82 @@ fn newest_of(newest: &NewestByKind, kinds: &KindFilter) -> i64 {
     wanted.map(|(_, seq)| *seq).max().unwrap_or(0)
 }
 
-/// Wakes waiters in the order in which they subscribed; the simulator needs a defined order.
+/// A number that only grows. Wakes waiters in the order in which they began to wait, unlike a `watch`,
+/// which draws lots: the simulator needs a defined order.
 #[derive(Debug, Default)]
-struct Notifier {
-    notifications: AtomicU64,
+pub struct Watermark {
+    number: AtomicI64,
     waiters: Notify,
 }
 
-/// Waits for notifications of work.
-#[derive(Debug)]
-pub struct Waiter {
-    notifier: Arc<Notifier>,
-    seen: u64,
-}
-
-impl Waiter {
-    /// Ignores all notifications up to now.
-    pub fn reset(&mut self) {
-        self.seen = self.notifier.notifications.load(Ordering::Acquire);
+impl Watermark {
+    pub fn get(&self) -> i64 {
+        self.number.load(Ordering::Acquire)
     }
 
-    /// Returns when there was a notification since the last call.
-    pub async fn notified(&mut self) {
+    /// Does nothing if the number is as high.
+    pub fn raise(&self, to: i64) {
+        if self.number.fetch_max(to, Ordering::AcqRel) < to {
+            self.waiters.notify_waiters();
+        }
+    }
+
+    /// Waits until the number is above `known`, and returns it.
+    pub async fn above(&self, known: i64) -> i64 {
         loop {
-            let next = self.notifier.waiters.notified();
-            let notifications = self.notifier.notifications.load(Ordering::Acquire);
-            if notifications != self.seen {
-                self.seen = notifications;
-                return;
+            // Before the number is read, so that no notification is missed.
+            let next = self.waiters.notified();
+            let number = self.get();
+            if number > known {
+                return number;
             }
             next.await;
         }
     }
 }
 
-impl Default for Wakeups {
-    fn default() -> Wakeups {
-        Wakeups { work: Arc::default(), events: watch::Sender::new(0) }
+/// Waits for notifications of work.
+#[derive(Debug)]
+pub struct Waiter {
+    notifications: Arc<Watermark>,
+    seen: i64,
+}
+
+impl Waiter {
+    /// Ignores all notifications up to now.
+    pub fn reset(&mut self) {
+        self.seen = self.notifications.get();
+    }
+
+    /// Returns when there was a notification since the last call.
+    pub async fn notified(&mut self) {
+        self.seen = self.notifications.above(self.seen).await;
     }
 }
 
 impl Wakeups {
     /// Subscribes to notifications of work.
     pub fn work(&self) -> Waiter {
-        let seen = self.work.notifications.load(Ordering::Acquire);
-        Waiter { notifier: self.work.clone(), seen }
+        Waiter { notifications: self.work.clone(), seen: self.work.get() }
     }
 
-    /// Subscribes to the number of the newest event that this process knows of.
-    pub fn events(&self) -> watch::Receiver<i64> {
-        self.events.subscribe()
+    /// The number of the newest event that this process knows of, to wait for more.
+    pub fn events(&self) -> Arc<Watermark> {
+        self.events.clone()
     }
 
     /// The number of the newest event that this process knows of.
     pub fn newest_event(&self) -> i64 {
-        *self.events.borrow()
+        self.events.get()
     }
 
     pub fn notify_work(&self) {
-        self.work.notifications.fetch_add(1, Ordering::Release);
+        self.work.number.fetch_add(1, Ordering::AcqRel);
         self.work.waiters.notify_waiters();
     }
 
     pub fn notify_event(&self, seq: i64) {
-        self.events.send_if_modified(|newest| {
-            let newer = seq > *newest;
-            *newest = seq.max(*newest);
-            newer
-        });
+        self.events.raise(seq);
     }
 }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Memory;
 use crate::memory::{Bug, Tables};
 use crate::widgets::WidgetWorker;
-pub use check::{Broken, at_rest};
+pub use check::{Broken, at_rest, digest};
 use client::Ledger;
 use flaky::Flaky;
 use reader::Delivered;
