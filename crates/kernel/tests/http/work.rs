@@ -2,7 +2,7 @@
 
 use kernel::change::{Change, Wake};
 use kernel::log::{AuditCheck, AuditEntry, LogHeads};
-use kernel::{Error, Key, Lane, Timestamp};
+use kernel::{Key, Lane, Timestamp};
 
 use axum::body::Body as Raw;
 use testkit::on_every_store;
