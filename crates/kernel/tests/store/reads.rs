@@ -141,7 +141,7 @@ async fn every_filter_finds_what_the_model_says(fresh: &Fresh) {
                 };
                 let found = fresh.store.find(&find).await.unwrap().objects;
                 let expected =
-                    population.iter().rev().filter(|(object, _)| find.matches(object, &depends));
+                    population.iter().rev().filter(|(object, _)| find.matches(object, depends));
                 let expected: Vec<Object> = expected.map(|(object, _)| object.clone()).collect();
                 assert_eq!(found, expected, "for {query:?} in {org:?}, deleted {deleted}");
             }
@@ -165,7 +165,7 @@ async fn pages_come_newest_first_and_hold_everything_once(fresh: &Fresh) {
                 break;
             }
         }
-        let expected = population.iter().rev().filter(|(object, _)| find.matches(object, &depends));
+        let expected = population.iter().rev().filter(|(object, _)| find.matches(object, depends));
         let expected: Vec<Object> = expected.map(|(object, _)| object.clone()).collect();
         assert_eq!(found, expected, "for {query:?}");
     }
