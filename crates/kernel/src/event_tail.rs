@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use crate::log::{Event, EventFilter};
 use crate::store::Watermark;
-use crate::{Error, Result, Store};
+use crate::{Error, Json, Result, Store};
 
 /// Wake-ups may get lost; without one, readers check again after this long.
 pub const RECHECK: Duration = Duration::from_secs(15);
@@ -48,6 +48,20 @@ pub struct TailEvent {
     pub event: Event,
     /// As a stream sends it to everybody who may see all of it; encoded once.
     pub encoded: OnceLock<Bytes>,
+    /// The part that others are shown, if any.
+    pub part: OnceLock<Option<EventPart>>,
+}
+
+/// What is shown of an event to those who may not see all of it.
+pub struct EventPart {
+    pub data: Json,
+    pub encoded: Bytes,
+}
+
+impl TailEvent {
+    fn new(event: Event) -> Arc<TailEvent> {
+        Arc::new(TailEvent { event, encoded: OnceLock::new(), part: OnceLock::new() })
+    }
 }
 
 /// What a reader finds.
@@ -109,7 +123,7 @@ impl Ring {
     fn push(&mut self, event: Event) {
         self.last = Some(event.seq);
         self.bytes += size(&event);
-        self.events.push_back(Arc::new(TailEvent { event, encoded: OnceLock::new() }));
+        self.events.push_back(TailEvent::new(event));
         while self.events.len() > RING_EVENTS_MAX
             || (self.bytes > RING_BYTES_MAX && self.events.len() > 1)
         {
@@ -199,9 +213,8 @@ impl EventReader {
         let last = events.last().map_or(self.after, |event| event.seq);
         let more = events.len() >= max;
         self.after = if more { last } else { last.max(newest) };
-        let events = events.into_iter();
-        let events = events.map(|event| Arc::new(TailEvent { event, encoded: OnceLock::new() }));
-        Ok(Page::Events { events: events.collect(), more: true })
+        let events = events.into_iter().map(TailEvent::new).collect();
+        Ok(Page::Events { events, more: true })
     }
 
     /// Waits until there may be an event after the last call of `next`.

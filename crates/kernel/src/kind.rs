@@ -26,12 +26,18 @@ pub enum Presenter {
     Whole,
     /// Nothing: the kind is for admins.
     Hidden,
-    /// A part of it, or nothing.
-    With(Arc<Present>),
+    /// A part of it, to those who are allowed it.
+    Part(Arc<dyn Part>),
 }
 
-/// Returns what the caller is shown; nothing if they may not see it after all.
-pub type Present = dyn Fn(&Object, &Principal) -> Option<Object> + Send + Sync;
+/// The part of an object that is shown.
+pub trait Part: Send + Sync {
+    fn allows(&self, who: &Principal) -> bool;
+
+    /// Returns the part, or nothing. It is the same for all who are allowed it, so that many streams
+    /// share it.
+    fn of(&self, object: &Object) -> Option<Object>;
+}
 
 /// Kinds that a domain computes: they come and go while the server runs.
 pub trait KindSource: Send + Sync {
@@ -91,7 +97,8 @@ impl Kinds {
         match self.find(object.key.kind())?.present {
             Presenter::Whole => Some(Cow::Borrowed(object)),
             Presenter::Hidden => None,
-            Presenter::With(present) => present(object, who).map(Cow::Owned),
+            Presenter::Part(part) if part.allows(who) => part.of(object).map(Cow::Owned),
+            Presenter::Part(_) => None,
         }
     }
 }

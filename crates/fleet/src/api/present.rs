@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kernel::identity::Principal;
-use kernel::kind::{KindInfo, KindSource, Presenter};
+use kernel::kind::{KindInfo, KindSource, Part, Presenter};
 use kernel::{Json, Object};
 use serde_json::{Map, Value};
 
@@ -22,9 +22,27 @@ impl KindSource for FleetKinds {
             account::KIND => ("service-accounts".into(), ACCOUNT),
             name => (self.0.catalogue().kind(name)?.file.plural.clone(), INSTANCE),
         };
-        let fleet = self.0.clone();
-        let present = move |object: &Object, who: &Principal| present(&fleet, shown, object, who);
-        Some(KindInfo::new(name, &plural, Presenter::With(Arc::new(present))))
+        let part = FleetPart { fleet: self.0.clone(), shown };
+        Some(KindInfo::new(name, &plural, Presenter::Part(Arc::new(part))))
+    }
+}
+
+/// What is shown of one kind, to those who have access to the service.
+struct FleetPart {
+    fleet: Arc<Fleet>,
+    shown: Shown,
+}
+
+impl Part for FleetPart {
+    fn allows(&self, who: &Principal) -> bool {
+        access::check(&self.fleet.catalogue(), who).is_ok()
+    }
+
+    fn of(&self, object: &Object) -> Option<Object> {
+        let mut object = object.clone();
+        object.spec = part(&object.spec, self.shown.spec)?;
+        object.status = part(&object.status, self.shown.status)?;
+        Some(object)
     }
 }
 
@@ -69,14 +87,6 @@ const CLUSTER: Shown = Shown {
 };
 
 const ACCOUNT: Shown = Shown { spec: &["client_id", "deleting"], status: &[] };
-
-fn present(fleet: &Fleet, shown: Shown, object: &Object, who: &Principal) -> Option<Object> {
-    access::check(&fleet.catalogue(), who).ok()?;
-    let mut object = object.clone();
-    object.spec = part(&object.spec, shown.spec)?;
-    object.status = part(&object.status, shown.status)?;
-    Some(object)
-}
 
 fn part(json: &Json, fields: &[&str]) -> Option<Json> {
     let mut all = json.parse::<Map<String, Value>>().ok()?;

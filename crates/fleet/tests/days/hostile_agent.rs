@@ -190,8 +190,9 @@ async fn oversized_values_are_truncated_or_refused() {
     let cluster = stage.store.object(&fleet::model::cluster::key(CLUSTER)).await.unwrap().unwrap();
     assert!(cluster.status.text().len() < 32_000);
 
-    let beyond = json!({ "adminServerURI": "x".repeat(2 << 20) });
-    for path in [status, stage.agent(KAFKA).path("/kafkas/status")] {
+    let reports = stage.agent(KAFKA).path("/kafkas/status");
+    for (path, bytes) in [(status, 2 << 20), (reports, 17 << 20)] {
+        let beyond = json!({ "adminServerURI": "x".repeat(bytes) });
         is_refused(&stage.call("agent", "PUT", &path, &beyond).await, "beyond the limit");
     }
     stage.agent(KAFKA).make_ready(&id).await;

@@ -193,14 +193,20 @@ async fn a_command_that_does_not_exist_or_is_not_allowed_is_refused_with_a_hint(
 #[tokio::test]
 async fn what_hidden_kinds_and_presenters_leave_out_is_on_no_generic_route() {
     use kernel::Object;
-    use kernel::kind::{KindInfo, Presenter};
+    use kernel::kind::{KindInfo, Part, Presenter};
     let server = TestServer::new();
-    let shown = |object: &Object, _: &Principal| {
-        let mut object = object.clone();
-        object.spec = Json::default();
-        (object.owner != "bob").then_some(object)
-    };
-    let partly = KindInfo::new("partly", "partlies", Presenter::With(std::sync::Arc::new(shown)));
+    struct WithoutSpec;
+    impl Part for WithoutSpec {
+        fn allows(&self, who: &Principal) -> bool {
+            who.subject != "bob"
+        }
+        fn of(&self, object: &Object) -> Option<Object> {
+            let object = Object { spec: Json::default(), ..object.clone() };
+            (object.owner != "bob").then_some(object)
+        }
+    }
+    let part = Presenter::Part(std::sync::Arc::new(WithoutSpec));
+    let partly = KindInfo::new("partly", "partlies", part);
     server.app.kinds().add(partly).unwrap();
     server.app.kinds().add(KindInfo::new("secret", "secrets", Presenter::Hidden)).unwrap();
     let taken = server.app.kinds().add(KindInfo::new("secret", "x", Presenter::Whole));
@@ -234,6 +240,8 @@ async fn what_hidden_kinds_and_presenters_leave_out_is_on_no_generic_route() {
             "{path}"
         );
     }
+    assert_eq!(server.get("bob", "/api/v1/objects/partly/alice").await.status, 404, "not allowed");
+    assert!(!server.get("bob", "/api/v1/events").await.text.contains("partly/alice"));
     let one = server.get("alice", "/api/v1/objects/partly/alice").await;
     assert!(one.status == 200 && !one.text.contains("hunter2"), "{}", one.text);
 }

@@ -1,7 +1,6 @@
 //! One client's position in the event log, with its filter and its visibility.
 
-use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +8,13 @@ use axum::body::Bytes;
 use tokio::time::Instant;
 
 use super::super::EventSource;
+use super::super::can_see;
 use super::super::event_stream::encode;
-use crate::event_tail::{EventReader, Page, TailEvent};
+use crate::event_tail::{EventPart, EventReader, Page, TailEvent};
 use crate::identity::{Principal, Visibility};
-use crate::log::{CloudEvent, EventFilter};
-use crate::{App, Error, Json, Object, Result};
+use crate::kind::Presenter;
+use crate::log::{CloudEvent, Event, EventFilter};
+use crate::{App, Error, Json, Result};
 
 /// The most events that a stream buffers.
 const BUFFER: usize = 100;
@@ -27,6 +28,13 @@ pub(super) struct Feed {
     /// Events of a stream that were not sent yet.
     buffer: VecDeque<Bytes>,
     last_read: Option<Instant>,
+    presenters: HashMap<String, Option<Presenter>>,
+}
+
+/// What a client is shown of an event.
+enum Shown<'e> {
+    Whole,
+    Part(&'e EventPart),
 }
 
 impl Feed {
@@ -48,7 +56,8 @@ impl Feed {
             filter.org = Some(org);
         }
         let reader = app.tail().subscribe(after, filter);
-        Ok(Feed { app: app.clone(), who, reader, buffer: VecDeque::new(), last_read: None })
+        let (buffer, presenters) = Default::default();
+        Ok(Feed { app: app.clone(), who, reader, buffer, last_read: None, presenters })
     }
 
     pub(super) fn after(&self) -> i64 {
@@ -72,39 +81,60 @@ impl Feed {
     /// although there are more to read.
     pub(super) async fn next(&mut self, limit: usize) -> Result<(Vec<CloudEvent>, bool)> {
         let (events, more) = self.reader.next_events(limit).await?;
-        let shown = events.iter().filter_map(|event| {
-            let presented = self.present(event)?;
-            let mut event = event.event.clone();
-            if let Cow::Owned(data) = presented {
-                event.data = data;
+        let mut shown = Vec::with_capacity(events.len());
+        for event in &events {
+            match self.present(event) {
+                Some(Shown::Whole) => shown.push(event.event.clone().into()),
+                Some(Shown::Part(part)) => {
+                    shown.push(Event { data: part.data.clone(), ..event.event.clone() }.into());
+                }
+                None => {}
             }
-            Some(event.into())
-        });
-        Ok((shown.collect(), more))
+        }
+        Ok((shown, more))
     }
 
-    /// Returns the data of an event as this client is shown it; `None` if it is not.
-    fn present<'e>(&self, event: &'e TailEvent) -> Option<Cow<'e, Json>> {
-        let data = &event.event.data;
+    /// Returns what this client is shown of an event; `None` if nothing.
+    fn present<'e>(&mut self, event: &'e TailEvent) -> Option<Shown<'e>> {
         if self.who.is_admin() {
-            return Some(Cow::Borrowed(data));
+            return Some(Shown::Whole);
         }
-        let object = data.parse::<Object>().ok()?;
-        match self.app.kinds().present(&object, &self.who)? {
-            Cow::Borrowed(_) => Some(Cow::Borrowed(data)),
-            Cow::Owned(shown) => Some(Cow::Owned(Json::encode(&shown))),
+        let data = &event.event.data;
+        // The filter has left out other organisations already.
+        if self.who.org.is_empty() && !can_see(&self.who, &data.parse().ok()?) {
+            return None;
+        }
+        match self.presenter(event.event.subject.kind())? {
+            Presenter::Whole => Some(Shown::Whole),
+            Presenter::Hidden => None,
+            Presenter::Part(part) if part.allows(&self.who) => {
+                let encode = || {
+                    let data = Json::encode(&part.of(&data.parse().ok()?)?);
+                    let shown = Event { data: data.clone(), ..event.event.clone() };
+                    Some(EventPart { data, encoded: encode_event(shown.into()) })
+                };
+                event.part.get_or_init(encode).as_ref().map(Shown::Part)
+            }
+            Presenter::Part(_) => None,
         }
     }
 
-    fn encoded(&self, event: &TailEvent) -> Option<Bytes> {
-        let whole = || encode_event(event.event.clone().into());
-        match self.present(event)? {
-            Cow::Borrowed(_) => Some(event.encoded.get_or_init(whole).clone()),
-            Cow::Owned(data) => {
-                let event = crate::log::Event { data, ..event.event.clone() };
-                Some(encode_event(event.into()))
-            }
+    /// How objects of a kind are presented. Kept for as long as the client is connected.
+    fn presenter(&mut self, kind: &str) -> Option<Presenter> {
+        if let Some(known) = self.presenters.get(kind) {
+            return known.clone();
         }
+        let found = self.app.kinds().find(kind).map(|kind| kind.present);
+        self.presenters.insert(kind.to_owned(), found.clone());
+        found
+    }
+
+    fn encoded(&mut self, event: &TailEvent) -> Option<Bytes> {
+        let whole = || encode_event(event.event.clone().into());
+        Some(match self.present(event)? {
+            Shown::Whole => event.encoded.get_or_init(whole).clone(),
+            Shown::Part(part) => part.encoded.clone(),
+        })
     }
 
     /// Waits until there may be an event after the last call of `next`.
