@@ -21,6 +21,7 @@ pub use retention::{Retention, run_retention};
 pub use worker::{AnyWorker, Decision, Effect, Requeue, Worker, Workers};
 
 use crate::queue::{Claim, ClaimRequest};
+use crate::telemetry::with_trace;
 use crate::{Ambient, Backoff, Error, Key, Lane, Object, Result, Store, Timestamp};
 
 /// The delays between the attempts of one key.
@@ -221,8 +222,15 @@ impl Driver {
                 progress_at: Mutex::default(),
                 pending_changes: Mutex::default(),
             });
+            let cause = attempt.as_ref().and_then(|attempt| attempt.object.cause.trace);
+            let trace = cause.map(|trace| trace.child(&ambient));
             let context = attempt::Context { store, ambient, clock };
-            let end = attempt::run_attempt(worker, claim, attempt, &context).await;
+            let run = attempt::run_attempt(worker, claim, attempt, &context);
+            // What it calls belongs to the trace of the command that led to it.
+            let end = match trace {
+                Some(trace) => with_trace(trace, run).await,
+                None => run.await,
+            };
             observe(&kind, end, begun.elapsed(), late);
         }
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kernel::change::{Wake, Write};
+use kernel::change::{Cause, Wake, Write};
 use kernel::driver::{AttemptResult, Config, Progress, Requeue};
 use kernel::log::EventFilter;
 use kernel::queue::State;
-use kernel::{Change, Error, Object};
+use kernel::telemetry::Trace;
+use kernel::{Change, Error, Lane, Object};
 use parking_lot::Mutex;
 use testkit::on_every_store;
 use testkit::stores::Fresh;
@@ -21,6 +22,7 @@ on_every_store!(
     progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object,
     an_attempt_is_cancelled_when_its_object_has_a_newer_generation,
     a_worker_can_name_the_time_of_its_next_attempt,
+    an_attempt_runs_in_the_trace_of_the_command_that_led_to_it,
 );
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -53,6 +55,24 @@ async fn the_id_of_an_effect_is_that_of_its_object_generation_and_step(fresh: &F
     let ids = ids.lock().clone();
     assert_eq!(ids[0], ids[1], "the same over retries");
     assert!(ids[0][0] != ids[0][1] && ids[1][0] != ids[2][0], "{ids:?}");
+}
+
+async fn an_attempt_runs_in_the_trace_of_the_command_that_led_to_it(fresh: &Fresh) {
+    let stage = Stage::on(fresh).await;
+    let trace = Trace::parse("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01");
+    let cause = Some(Cause { command: Some("k".into()), trace });
+    let created = stage.creation(stage.object(KIND, "a", "acme"), Lane::Normal);
+    stage.commit(Change { cause, ..created }).await;
+    let sent: Arc<Mutex<Option<String>>> = Arc::default();
+    let noted = sent.clone();
+    let worker = player(&Arc::default(), move |_| {
+        *noted.lock() = kernel::telemetry::current_traceparent();
+        async { Ok((Change::default(), Requeue::Never)) }.boxed()
+    });
+    let _driver = stage.driver("d", worker, config(1));
+    stage.gone(&key("a")).await;
+    let sent = sent.lock().clone().expect("its calls carry a trace");
+    assert!(sent.starts_with("00-0123456789abcdef0123456789abcdef-"), "{sent}");
 }
 
 async fn progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object(fresh: &Fresh) {
