@@ -150,7 +150,7 @@ fn bare_sqlite(path: &std::path::Path, group: usize) -> anyhow::Result<f64> {
                 .execute(rusqlite::params![key, 1, 1, false, FAR - seq, 0, 0, "", None::<i64>, ""])?;
             seq += 1;
             transaction
-                .prepare_cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                .prepare_cached("INSERT INTO events (seq, type, subject, org, at, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
                 .execute(rusqlite::params![
                     seq,
                     "mainstay.widget.ready",
@@ -246,7 +246,7 @@ async fn bare_postgres(
         .prepare("UPDATE queue SET due = new.due FROM unnest($1::text[], $2::bigint[]) AS new (key, due) WHERE queue.key = new.key")
         .await?;
     let events = client
-        .prepare("INSERT INTO events SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[])")
+        .prepare("INSERT INTO events (seq, type, subject, org, at, data) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[])")
         .await?;
     let audit = client
         .prepare(
