@@ -13,8 +13,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::change::{AuditDraft, CommandReply};
 use crate::identity::{Action, Principal};
@@ -103,6 +103,11 @@ pub trait Command: Send + Sync + 'static {
         body: Self::Body,
     ) -> Result<Decided<Self::Reply>>;
 }
+
+/// The body of a command that needs none.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
 
 /// What a command writes and replies.
 pub struct Decided<R> {

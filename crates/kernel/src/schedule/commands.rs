@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::decide::without_admin_roles;
 use super::{CatchUp, KIND, Request, create, delete};
-use crate::command::{AuditFields, Command, CommandContext, Decided, Envelope};
+use crate::command::{AuditFields, Command, CommandContext, Decided, Envelope, Nothing};
 use crate::http::valid_name;
 use crate::identity::Action;
 use crate::{Error, Object, Result};
@@ -86,11 +86,6 @@ fn check(cx: &CommandContext<'_>, command: &Envelope) -> Result<()> {
 
 /// Deletes a schedule.
 pub struct Delete;
-
-/// Needs no body.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
 
 #[async_trait]
 impl Command for Delete {

@@ -1,7 +1,7 @@
 //! The commands: each reads what it needs, lets `decide` check the request, and returns the change.
 
 use async_trait::async_trait;
-use kernel::command::{AuditFields, Command, CommandContext, Decided};
+use kernel::command::{AuditFields, Command, CommandContext, Decided, Nothing};
 use kernel::http::valid_name;
 use kernel::identity::Action;
 use kernel::{Key, Labels, Object, Result};
@@ -83,10 +83,6 @@ impl Command for Resize {
 
 /// Deletes a widget, once nothing depends on it any more.
 pub struct Delete;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
 
 #[async_trait]
 impl Command for Delete {

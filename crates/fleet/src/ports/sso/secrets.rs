@@ -6,14 +6,12 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
-use kernel::{Ambient, Error, Result};
+use kernel::{Ambient, Result};
 use sha2::Sha256;
 
 pub struct Secrets {
     key: Vec<u8>,
 }
-
-const KEY_BYTES: usize = 32;
 
 impl Secrets {
     pub fn from_key(key: Vec<u8>) -> Secrets {
@@ -22,37 +20,7 @@ impl Secrets {
 
     /// Reads the key, or creates it on first start.
     pub fn open(file: &Path, ambient: &Ambient) -> Result<Secrets> {
-        match std::fs::read_to_string(file) {
-            Ok(text) => {
-                let key = URL_SAFE_NO_PAD.decode(text.trim()).unwrap_or_default();
-                if key.len() < KEY_BYTES {
-                    return Err(Error::invalid(
-                        "fleet.key_file",
-                        format!(
-                            "{} must hold {KEY_BYTES} bytes or more in base64url",
-                            file.display()
-                        ),
-                    ));
-                }
-                Ok(Secrets { key })
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Secrets::create(file, ambient)
-            }
-            Err(error) => Err(unreadable(file, error)),
-        }
-    }
-
-    fn create(file: &Path, ambient: &Ambient) -> Result<Secrets> {
-        let key = ambient.random_bytes::<KEY_BYTES>().to_vec();
-        let text = format!("{}\n", URL_SAFE_NO_PAD.encode(&key));
-        let created = kernel::files::create(file, text.as_bytes(), 0o600);
-        if created.map_err(|error| unreadable(file, error))? {
-            Ok(Secrets { key })
-        } else {
-            // Another process was faster.
-            Secrets::open(file, ambient)
-        }
+        Ok(Secrets { key: kernel::key_file::open(file, "fleet.key_file", ambient)? })
     }
 
     /// The client's secret after `rotation` rotations.
@@ -71,10 +39,6 @@ impl Secrets {
         mac.update(client.as_bytes());
         mac.verify_slice(&offered).is_ok()
     }
-}
-
-fn unreadable(file: &Path, error: std::io::Error) -> Error {
-    Error::internal(format!("the key file {} cannot be used", file.display()), error)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::super::{CommandRequest, Params, PathKey, Routes, valid_name};
 use super::limit;
 use crate::change::{Change, Wake, Work};
-use crate::command::{AuditFields, Command, CommandContext, Decided};
+use crate::command::{AuditFields, Command, CommandContext, Decided, Nothing};
 use crate::identity::Action;
 use crate::queue::{QueueRow, State as RowState};
 use crate::store::{WorkCount, WorkFilter};
@@ -90,11 +90,6 @@ async fn row(app: &App, key: &Key) -> Result<(Option<QueueRow>, String)> {
     let object = object.ok_or_else(|| Error::NotFound(key.to_string()))?;
     Ok((None, object.org.clone()))
 }
-
-/// The body of a command that needs none.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// Reconciles an object now, even if its work was stopped or due later.
 #[utoipa::path(post, path = "/api/v1/work/{kind}/{id}/retry", tag = "work",
