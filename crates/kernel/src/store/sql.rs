@@ -68,14 +68,14 @@ pub struct Select<V> {
     pub values: Vec<V>,
 }
 
-/// Selects events. `from` gets the sequence number to start after and the subject, if there is one,
-/// as its first two parameters.
+/// Selects events. `from` gets the sequence number to start after, and the subject or else the kind,
+/// if there is one, as its first two parameters.
 pub fn events<V: Value>(from: &str, after: i64, filter: &EventFilter, limit: usize) -> Select<V> {
     let mut conditions = Where::new();
     conditions.and("seq > ?", after);
     conditions.maybe("subject = ?", filter.subject.clone().map(String::from));
-    conditions.maybe("org = ?", filter.org.clone());
     conditions.maybe("kind = ?", filter.kind.clone());
+    conditions.maybe("org = ?", filter.org.clone());
     let select =
         format!("SELECT seq, type, subject, org, at, data, command, trace, effects FROM {from}");
     conditions.order_by(&select, "seq", limit)

@@ -219,6 +219,9 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
                 late.first().map(|event| event.seq),
                 expected.iter().copied().find(|seq| *seq > written - 4)
             );
+            let kind = EventFilter { kind: Some("widget".into()), ..Default::default() };
+            let all = fresh.store.events(written - 700, &kind, 20_000).await.unwrap();
+            assert_eq!((all.len(), all[0].seq), (700, written - 699));
             let filter = AuditFilter { target: Some(key(id).to_string()), ..Default::default() };
             let entries = fresh.store.audit(&filter, 20_000).await.unwrap();
             assert_eq!(entries.iter().map(|entry| entry.seq).collect::<Vec<_>>(), expected);
@@ -231,4 +234,6 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
     let filter = EventFilter { subject: Some(key("a")), ..Default::default() };
     let left = fresh.store.events(0, &filter, 20_000).await.unwrap();
     assert_eq!(left.first().map(|event| event.seq), Some(16_501));
+    let filter = EventFilter { kind: Some("widget".into()), ..Default::default() };
+    assert_eq!(fresh.store.events(0, &filter, 20_000).await.unwrap().len(), 1_000);
 }

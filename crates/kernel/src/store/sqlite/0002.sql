@@ -7,7 +7,14 @@ ALTER TABLE events ADD COLUMN command TEXT;
 ALTER TABLE events ADD COLUMN trace   TEXT;
 ALTER TABLE events ADD COLUMN effects TEXT;
 UPDATE events SET kind = substr(subject, 1, instr(subject, '/') - 1);
-CREATE INDEX events_kind ON events (kind, seq);
+-- Filled like events_subject: up to meta.events_indexed.
+CREATE TABLE events_kind (
+    kind TEXT    NOT NULL,
+    seq  INTEGER NOT NULL,
+    PRIMARY KEY (kind, seq)
+) WITHOUT ROWID;
+INSERT INTO events_kind
+    SELECT kind, seq FROM events WHERE seq <= (SELECT events_indexed FROM meta) ORDER BY kind, seq;
 
 CREATE INDEX objects_deleted ON objects (deleted_at) WHERE deleted_at IS NOT NULL;
 

@@ -1,9 +1,9 @@
-//! Indexes of the append-only logs: the events of one object, the audit entries of one target.
+//! Indexes of the append-only logs: the events of one object or kind, the audit entries of one target.
 //!
 //! An ordinary index writes to a random page for every entry, which halves the store's throughput.
 //! Instead the newest entries are not indexed but scanned; when there are enough, they are sorted
-//! and merged into `events_subject` and `audit_target` at once, so that each page is written once
-//! for many entries.
+//! and merged into `events_subject`, `events_kind` and `audit_target` at once, so that each page is
+//! written once for many entries.
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
@@ -42,6 +42,11 @@ pub fn merge_tail(
         params![indexed.events, head.event_seq],
     )?;
     transaction.execute(
+        "INSERT OR IGNORE INTO events_kind
+         SELECT kind, seq FROM events WHERE seq > ?1 AND seq <= ?2 ORDER BY kind, seq",
+        params![indexed.events, head.event_seq],
+    )?;
+    transaction.execute(
         "INSERT OR IGNORE INTO audit_target
          SELECT target, seq FROM audit WHERE seq > ?1 AND seq <= ?2 ORDER BY target, seq",
         params![indexed.audit, head.audit_seq],
@@ -61,6 +66,23 @@ pub const EVENTS_OF: &str = "(SELECT * FROM events WHERE seq IN
          (SELECT seq FROM events_subject WHERE subject = ?2 AND seq > ?1)
      UNION ALL
      SELECT * FROM events WHERE seq > max(?1, (SELECT events_indexed FROM meta)) AND subject = ?2)";
+
+/// The same for the events of a kind.
+pub const EVENTS_OF_KIND: &str = "(SELECT * FROM events WHERE seq IN
+         (SELECT seq FROM events_kind WHERE kind = ?2 AND seq > ?1)
+     UNION ALL
+     SELECT * FROM events WHERE seq > max(?1, (SELECT events_indexed FROM meta)) AND kind = ?2)";
+
+/// The newest event of each kind. Steps from kind to kind, rather than from event to event.
+pub const NEWEST_BY_KIND: &str = "WITH RECURSIVE kinds (kind) AS (
+         SELECT min(kind) FROM events_kind
+         UNION ALL
+         SELECT (SELECT min(kind) FROM events_kind WHERE kind > kinds.kind) FROM kinds
+         WHERE kinds.kind IS NOT NULL)
+     SELECT kind, (SELECT max(seq) FROM events_kind WHERE kind = kinds.kind)
+     FROM kinds WHERE kind IS NOT NULL
+     UNION ALL
+     SELECT kind, max(seq) FROM events WHERE seq > (SELECT events_indexed FROM meta) GROUP BY kind";
 
 /// The same for the audit entries of a target.
 pub const AUDIT_OF: &str = "(SELECT * FROM audit WHERE seq IN

@@ -19,6 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::body::Bytes;
 use parking_lot::{Mutex, RwLock};
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params};
 use tokio::sync::mpsc;
@@ -168,14 +169,21 @@ fn damaged(error: &rusqlite::Error) -> bool {
 /// Uses large pages: a batch of transitions touches rows all over the file, and the WAL holds
 /// whole pages.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::from_secs(5))?;
-    connection.set_prepared_statement_cache_capacity(64);
+    configure_each(connection)?;
     connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -32_000)
+}
+
+/// For writer and readers. Plans do not depend on parameters: otherwise a partial index makes
+/// SQLite prepare every statement on its table again whenever a parameter changes.
+fn configure_each(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
 
 /// Maps an error of SQLite.
@@ -217,8 +225,7 @@ impl Readers {
     fn open(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.busy_timeout(Duration::from_secs(5))?;
-        connection.set_prepared_statement_cache_capacity(64);
+        configure_each(&connection)?;
         connection.pragma_update(None, "cache_size", -2000)?;
         Ok(connection)
     }
@@ -326,7 +333,11 @@ impl Store for Sqlite {
     }
 
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
-        let from = if filter.subject.is_some() { log_index::EVENTS_OF } else { "events" };
+        let from = match (&filter.subject, &filter.kind) {
+            (Some(_), _) => log_index::EVENTS_OF,
+            (None, Some(_)) => log_index::EVENTS_OF_KIND,
+            (None, None) => "events",
+        };
         self.select(sql::events(from, after, filter, limit), |row| sql::event(row)).await
     }
 

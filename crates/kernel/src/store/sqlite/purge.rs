@@ -37,10 +37,12 @@ fn events(
          AND seq < (SELECT event_seq FROM meta) AND seq <= {last}"
     );
     let params = params![before.millis(), limit];
-    let index = format!(
-        "DELETE FROM events_subject WHERE (subject, seq) IN (SELECT subject, seq FROM events WHERE {old})"
-    );
-    save::execute(session.connection, &index, params)?;
+    for (index, column) in [("events_subject", "subject"), ("events_kind", "kind")] {
+        let index = format!(
+            "DELETE FROM {index} WHERE ({column}, seq) IN (SELECT {column}, seq FROM events WHERE {old})"
+        );
+        save::execute(session.connection, &index, params)?;
+    }
     let events = format!("DELETE FROM events WHERE {old}");
     session.connection.prepare_cached(&events)?.execute(params)
 }

@@ -267,7 +267,8 @@ fn heads(connection: &Connection) -> rusqlite::Result<(LogHeads, i64)> {
 }
 
 fn newest_by_kind(connection: &Connection) -> rusqlite::Result<NewestByKind> {
-    let mut statement = connection.prepare("SELECT kind, max(seq) FROM events GROUP BY kind")?;
+    let mut statement = connection.prepare(log_index::NEWEST_BY_KIND)?;
+    // Those after the index come last, so that they win.
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
