@@ -153,7 +153,7 @@ pub struct Agent {
     pub observability_repository: String,
     pub observability_channel: String,
     pub observability_tag: String,
-    pub observability_access_token: kernel::telemetry::Secret,
+    pub observability_access_token: kernel::secret::SecretSource,
 }
 
 impl Default for Agent {

@@ -14,6 +14,7 @@ use kernel::http::Routes;
 use kernel::informer::{CacheUpdate, Informer};
 use kernel::kind::{KindInfo, Kinds, Presenter};
 use kernel::leash::Leash;
+use kernel::secret::SecretValue;
 use kernel::{Ambient, App, Change, Domain, Error, Key, Object, Result, Running, Store, Timestamp};
 use parking_lot::RwLock;
 use tokio::signal::unix::{SignalKind, signal};
@@ -88,6 +89,8 @@ pub struct Ports {
     pub dns: Option<Arc<dyn Dns>>,
     pub metrics: Option<Arc<dyn Metrics>>,
     pub ams: Option<Arc<dyn Ams>>,
+    /// For agents.
+    pub observability_access_token: SecretValue,
 }
 
 impl Fleet {
@@ -243,8 +246,16 @@ impl FleetDomain {
         } else {
             Arc::new(BuiltIn { url: app.url.clone() })
         };
-        let mut ports =
-            Ports { sso, sso_is_external: external, dns: None, metrics: None, ams: None };
+        let key = "fleet.agent.observability_access_token";
+        let token = &self.config.agent.observability_access_token;
+        let mut ports = Ports {
+            sso,
+            sso_is_external: external,
+            dns: None,
+            metrics: None,
+            ams: None,
+            observability_access_token: app.outbound.secret(key, token)?,
+        };
         if dns.is_on() {
             ports.dns = Some(Arc::new(Route53::new(dns, &app.outbound)?));
         }
@@ -376,9 +387,9 @@ impl Domain for FleetDomain {
         let terraform = Terraform::new(
             self.config.terraform.clone(),
             self.data_dir.join("terraform"),
-            app.ambient.clone(),
+            &app.outbound,
             self.leash_argv.clone().map_or_else(Leash::own_argv, Ok)?,
-        );
+        )?;
         let clusters = ClusterWorker::start(
             &fleet,
             (terraform, app.blobs.clone()),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet::FleetDomain;
 use kernel::blob::Blobs;
@@ -25,6 +26,9 @@ use crate::error::{Error, Result};
 use crate::local;
 use crate::output::{program, quoted, say};
 use crate::progress::with_progress;
+
+/// How long the start waits for secrets of Vault.
+const VAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs a server until it is stopped.
 pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()> {
@@ -61,6 +65,7 @@ async fn compose(
     installation::check_keys(store.as_ref(), &keys).await?;
     let outbound =
         Outbound::new(config.outbound.clone(), ambient.clone(), observe_calls(&metrics))?;
+    outbound.use_vault(&config.vault)?;
     let listener = bind(config.listen)?;
     let url = local::public_url(config, listener.local_addr().unwrap_or(config.listen));
     let identity = Identity::start(
@@ -113,6 +118,10 @@ async fn work_and_serve(
             None => return Ok(()),
         }
     }
+    // Without Vault the server starts all the same, and what needs its secrets is unavailable.
+    stop.run_until_cancelled(app.outbound.read_secrets(VAULT_WAIT)).await;
+    let (secrets, secrets_stop) = (app.outbound.clone(), stop.clone());
+    tasks.spawn(async move { secrets.keep_secrets(secrets_stop).await });
     // All keys are there by now: those that were missing have been created.
     let keys = local::key_files(config);
     installation::record_keys(app.store.as_ref(), &app.ambient, &keys).await?;
@@ -159,8 +168,9 @@ fn start_driver(
 /// Opens the configured store and migrates its tables.
 pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
-    let database = Some(config.database.expose()).filter(|url| !url.is_empty());
-    let opened = kernel::store::open(database, &config.data_dir, Ambient::system(), on_commit);
+    let database = config.database.url()?;
+    let opened =
+        kernel::store::open(database.as_deref(), &config.data_dir, Ambient::system(), on_commit);
     Ok(with_progress("opening the store", opened).await?)
 }
 

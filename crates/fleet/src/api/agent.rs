@@ -34,8 +34,9 @@ pub async fn config(call: Call, _: Arc<Principal>) -> Result<Response> {
             spec.insert("capacity".into(), cluster.spec.max_nodes.iter().map(nodes).collect());
         }
     }
+    let token = call.fleet.ports.observability_access_token.current()?;
     let observability = json!({
-        "accessToken": agent.observability_access_token.expose(),
+        "accessToken": token.expose(),
         "channel": agent.observability_channel,
         "repository": agent.observability_repository,
         "tag": agent.observability_tag,

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Delivery, Failure, Outbound, Target};
-use kernel::telemetry::{self, Secret};
+use kernel::outbound::{self, Delivery, Failure, Outbound, Target, Tls};
+use kernel::secret::{SecretSource, SecretValue};
+use kernel::telemetry;
 use kernel::{Error, Result};
 use parking_lot::Mutex;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -74,13 +75,15 @@ pub trait Ams: Send + Sync + 'static {
 pub struct Config {
     /// Up to, not including, `/api`. Empty: disabled.
     pub url: String,
-    pub token: Secret,
+    pub token: SecretSource,
     pub timeout_s: u64,
+    pub tls: Tls,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { url: String::new(), token: Secret::default(), timeout_s: 20 }
+        let (url, token, tls) = Default::default();
+        Config { url, token, timeout_s: 20, tls }
     }
 }
 
@@ -93,7 +96,7 @@ impl Config {
 pub struct Http {
     target: Target,
     base: Url,
-    token: Secret,
+    token: SecretValue,
     /// Ids by external ids, which never change.
     orgs: Mutex<HashMap<String, String>>,
 }
@@ -161,23 +164,25 @@ struct Reference {
 
 impl Http {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Http> {
-        let base = base_url("ams.url", &config.url, "https://host")?;
-        if config.token.expose().is_empty() {
-            return Err(Error::invalid("ams.token", "is empty"));
+        let base = base_url("fleet.ams.url", &config.url, "https://host")?;
+        if config.token.is_empty() {
+            return Err(Error::invalid("fleet.ams.token", "is empty"));
         }
         let timeout = Duration::from_secs(config.timeout_s);
+        let tls = outbound.tls("fleet.ams.tls", &config.tls)?;
         Ok(Http {
-            target: outbound.target(SYSTEM).with_timeout(timeout),
+            target: outbound.target(SYSTEM).with_timeout(timeout).with_tls(tls),
             base,
-            token: config.token.clone(),
+            token: outbound.secret("fleet.ams.token", &config.token)?,
             orgs: Mutex::default(),
         })
     }
 
-    fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+    fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder> {
         let root = path.iter().take(1).flat_map(|root| root.split('/'));
         let url = below(&self.base, root.chain(path.iter().skip(1).copied()));
-        self.target.request(method, url).bearer_auth(self.token.expose())
+        let token = self.token.current()?;
+        Ok(self.target.request(method, url).bearer_auth(token.expose()))
     }
 
     /// Reads all items of a collection.
@@ -190,7 +195,7 @@ impl Http {
         let mut all = Vec::new();
         for number in 1..=PAGES_MAX {
             let paging = [("page", number.to_string()), ("size", PAGE.to_string())];
-            let request = self.request(Method::GET, path).query(query).query(&paging);
+            let request = self.request(Method::GET, path)?.query(query).query(&paging);
             let page: ListResponse<T> =
                 read(operation, self.target.http(operation, request).await?).await?;
             let items = page.items.unwrap_or_default();
@@ -247,7 +252,7 @@ impl Http {
     /// distinguishes it from throttling, so it must be read before the status counts as an error.
     async fn authorize(&self, body: &Value) -> Result<Authorization, Failure> {
         let mut request =
-            self.request(Method::POST, &[ACCOUNTS, "cluster_authorizations"]).json(body);
+            self.request(Method::POST, &[ACCOUNTS, "cluster_authorizations"])?.json(body);
         if let Some(trace) = telemetry::current_traceparent() {
             request = request.header("traceparent", trace);
         }
@@ -310,7 +315,7 @@ impl Ams for Http {
         if subscription.is_empty() {
             return Ok(());
         }
-        let request = self.request(Method::DELETE, &[ACCOUNTS, "subscriptions", subscription]);
+        let request = self.request(Method::DELETE, &[ACCOUNTS, "subscriptions", subscription])?;
         let response = self.target.http("release", request).await?;
         match response.status() {
             status if status.is_success() => Ok(()),
@@ -324,7 +329,7 @@ impl Ams for Http {
 
     async fn open_terms(&self, account: &str, site: &str, event: &str) -> Result<Option<String>> {
         let body = json!({"account_username": account, "site_code": site, "event_code": event});
-        let request = self.request(Method::POST, &[TERMS]).json(&body);
+        let request = self.request(Method::POST, &[TERMS])?.json(&body);
         // The request is read-only, although it is a POST.
         let request = request.header("idempotency-key", "terms");
         let response = self.target.http("terms_review", request).await?;
@@ -348,7 +353,7 @@ impl Ams for Http {
         };
         let org = match found.organization {
             Some(org) if org.external_id.is_empty() => {
-                let request = self.request(Method::GET, &[ACCOUNTS, "organizations", &org.id]);
+                let request = self.request(Method::GET, &[ACCOUNTS, "organizations", &org.id])?;
                 let response = self.target.http("organizations", request).await?;
                 read::<Organization>("organizations", response).await?.external_id
             }
@@ -420,8 +425,10 @@ fn refusal(operation: &str, status: StatusCode, body: &[u8]) -> Error {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let reason = body["reason"].as_str().unwrap_or("no reason given");
     let help = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; check ams.token and what it may do",
-        StatusCode::NOT_FOUND => "; check ams.url",
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "; check fleet.ams.token and what it may do"
+        }
+        StatusCode::NOT_FOUND => "; check fleet.ams.url",
         _ => "",
     };
     Error::unavailable(SYSTEM, format!("{operation} returned {status}: {reason}{help}"))

@@ -4,7 +4,6 @@
 //! instance is one batch, and throttling does not count as a failure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use async_trait::async_trait;
 use aws_sdk_route53::Client;
@@ -16,9 +15,11 @@ use aws_sdk_route53::types::{
     Change, ChangeAction, ChangeBatch, ChangeStatus, ResourceRecord, ResourceRecordSet, RrType,
 };
 use aws_smithy_http_client::{Builder, tls};
-use kernel::outbound::{Delivery, Failure, Outbound, Target, install_tls};
+use kernel::outbound::{Delivery, Failure, Outbound, Target, Tls, TlsFiles, install_tls};
+use kernel::secret::{SecretSource, SecretValue};
 use kernel::telemetry::Secret;
 use kernel::{Error, Result};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::model::dns::Record;
@@ -46,12 +47,12 @@ pub struct Config {
     /// Instead of Amazon's own.
     pub endpoint: String,
     pub region: String,
-    pub access_key_id: String,
-    pub access_key_id_file: Option<PathBuf>,
-    pub secret_access_key: Secret,
-    pub secret_access_key_file: Option<PathBuf>,
+    pub access_key_id: SecretSource,
+    pub secret_access_key: SecretSource,
     /// How long resolvers may cache a record.
     pub ttl_s: u32,
+    /// Requests are signed, so there is no client certificate.
+    pub tls: Tls,
 }
 
 impl Default for Config {
@@ -60,11 +61,10 @@ impl Default for Config {
             zone_id: String::new(),
             endpoint: String::new(),
             region: "us-east-1".into(),
-            access_key_id: String::new(),
-            access_key_id_file: None,
-            secret_access_key: Secret::default(),
-            secret_access_key_file: None,
+            access_key_id: SecretSource::default(),
+            secret_access_key: SecretSource::default(),
             ttl_s: 300,
+            tls: Tls::default(),
         }
     }
 }
@@ -76,40 +76,93 @@ impl Config {
 }
 
 pub struct Route53 {
-    client: Client,
+    settings: aws_sdk_route53::config::Builder,
+    access_key_id: SecretValue,
+    secret_access_key: SecretValue,
+    tls: Option<TlsFiles>,
+    /// The last client, and what it was built from.
+    client: Mutex<Option<(Credential, Client)>>,
     target: Target,
     zone_id: String,
     ttl_s: u32,
 }
 
+/// What a client is built from; another one needs another client.
+#[derive(Clone, PartialEq)]
+struct Credential {
+    access_key_id: Secret,
+    secret_access_key: Secret,
+    ca: Option<Vec<u8>>,
+}
+
 impl Route53 {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Route53> {
         if !config.is_on() {
-            return Err(Error::invalid("dns.zone_id", "is empty; give the id of a hosted zone"));
+            return Err(Error::invalid(
+                "fleet.dns.zone_id",
+                "is empty; give the id of a hosted zone",
+            ));
         }
-        let id = value_or_file("access_key_id", &config.access_key_id, &config.access_key_id_file)?;
-        let secret = config.secret_access_key.expose();
-        let secret = value_or_file("secret_access_key", secret, &config.secret_access_key_file)?;
-        install_tls();
-        let http = Builder::new()
-            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
-            .build_https();
-        let mut builder = aws_sdk_route53::Config::builder()
+        let secret = |name: &str, source: &SecretSource| {
+            let key = format!("fleet.dns.{name}");
+            if source.is_empty() {
+                return Err(Error::invalid(key, "is empty"));
+            }
+            outbound.secret(&key, source)
+        };
+        if config.tls.client_cert_file.is_some() || config.tls.client_key_file.is_some() {
+            let why = "is not used: requests to Route 53 are signed with the access key";
+            return Err(Error::invalid("fleet.dns.tls.client_cert_file", why));
+        }
+        let mut settings = aws_sdk_route53::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(config.region.clone()))
-            .credentials_provider(Credentials::new(id, secret, None, None, "configuration"))
             // The outbound layer retries.
-            .retry_config(RetryConfig::disabled())
-            .http_client(http);
+            .retry_config(RetryConfig::disabled());
         if !config.endpoint.is_empty() {
-            builder = builder.endpoint_url(&config.endpoint);
+            settings = settings.endpoint_url(&config.endpoint);
         }
         Ok(Route53 {
-            client: Client::from_conf(builder.build()),
+            settings,
+            access_key_id: secret("access_key_id", &config.access_key_id)?,
+            secret_access_key: secret("secret_access_key", &config.secret_access_key)?,
+            tls: outbound.tls("fleet.dns.tls", &config.tls)?,
+            client: Mutex::default(),
             target: outbound.target(SYSTEM),
             zone_id: config.zone_id.trim_start_matches("/hostedzone/").to_owned(),
             ttl_s: config.ttl_s,
         })
+    }
+
+    /// The client with the current keys and certificates.
+    fn client(&self) -> Result<Client> {
+        let credential = Credential {
+            access_key_id: self.access_key_id.current()?,
+            secret_access_key: self.secret_access_key.current()?,
+            ca: self.tls.as_ref().and_then(TlsFiles::ca),
+        };
+        let mut cached = self.client.lock();
+        if let Some((_, client)) = cached.as_ref().filter(|(from, _)| *from == credential) {
+            return Ok(client.clone());
+        }
+        install_tls();
+        let mut trusted = tls::TrustStore::default();
+        if let Some(ca) = &credential.ca {
+            trusted = tls::TrustStore::empty().with_pem_certificate(ca.as_slice());
+        }
+        let context = tls::TlsContext::builder().with_trust_store(trusted).build();
+        let context = context.map_err(|e| Error::internal("fleet.dns.tls", e))?;
+        let http = Builder::new()
+            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+            .tls_context(context)
+            .build_https();
+        let Credential { access_key_id, secret_access_key, .. } = &credential;
+        let (id, key) = (access_key_id.expose(), secret_access_key.expose());
+        let keys = Credentials::new(id, key, None, None, "configuration");
+        let settings = self.settings.clone().credentials_provider(keys).http_client(http);
+        let client = Client::from_conf(settings.build());
+        *cached = Some((credential, client.clone()));
+        Ok(client)
     }
 
     /// The sets of CNAMEs of a name: none or one, unless somebody added weights by hand.
@@ -118,7 +171,8 @@ impl Route53 {
         let found = self
             .target
             .call("list records", true, |_| async {
-                let request = self.client.list_resource_record_sets().hosted_zone_id(&self.zone_id);
+                let request =
+                    self.client()?.list_resource_record_sets().hosted_zone_id(&self.zone_id);
                 let request = request.start_record_name(&name).start_record_type(RrType::Cname);
                 request.max_items(10).send().await.map_err(|error| self.failure(error))
             })
@@ -135,7 +189,7 @@ impl Route53 {
         let response = self
             .target
             .call("change records", true, |_| async {
-                let request = self.client.change_resource_record_sets();
+                let request = self.client()?.change_resource_record_sets();
                 let request = request.hosted_zone_id(&self.zone_id).change_batch(batch.clone());
                 request.send().await.map_err(|error| self.failure(error))
             })
@@ -195,7 +249,7 @@ impl Route53 {
                 (Delivery::Answered, Error::Conflict(format!("{SYSTEM}: {text}")))
             }
             "NoSuchHostedZone" => {
-                let help = format!("{text}; check dns.zone_id");
+                let help = format!("{text}; check fleet.dns.zone_id");
                 (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
             "NoSuchChange" => {
@@ -204,7 +258,7 @@ impl Route53 {
             _ if status == 429 => (Delivery::Throttled, Error::unavailable(SYSTEM, text)),
             _ if status >= 500 => (Delivery::Unknown, Error::unavailable(SYSTEM, text)),
             _ if status == 403 => {
-                let help = format!("{text}; check dns.access_key_id and what it may do");
+                let help = format!("{text}; check fleet.dns.access_key_id and what it may do");
                 (Delivery::Answered, Error::unavailable(SYSTEM, help))
             }
             _ => (Delivery::Answered, Error::internal(SYSTEM, text)),
@@ -241,7 +295,7 @@ impl Dns for Route53 {
     async fn in_sync(&self, change: &str) -> Result<bool> {
         for id in change.split(',').filter(|id| !id.is_empty()) {
             let response = self.target.call("get change", true, |_| async {
-                let request = self.client.get_change().id(id);
+                let request = self.client()?.get_change().id(id);
                 request.send().await.map_err(|error| self.failure(error))
             });
             match response.await {
@@ -306,23 +360,6 @@ fn change(
 
 fn incomplete(what: &str) -> Error {
     Error::unavailable(SYSTEM, what)
-}
-
-/// A value of the configuration, or of the file that it names.
-fn value_or_file(name: &str, value: &str, file: &Option<PathBuf>) -> Result<String> {
-    let field = format!("dns.{name}");
-    let text = match file {
-        Some(path) => {
-            std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|e| {
-                Error::invalid(format!("{field}_file"), format!("{}: {e}", path.display()))
-            })?
-        }
-        None => value.to_owned(),
-    };
-    if text.is_empty() {
-        return Err(Error::invalid(&field, format!("is empty; give it, or {field}_file")));
-    }
-    Ok(text)
 }
 
 /// Splits changes by the limits of a batch: a thousand values with 32,000 characters, where each of
@@ -414,18 +451,5 @@ mod tests {
         assert_eq!(sizes(501, 10, 2), [500, 1]);
         assert_eq!(sizes(1001, 10, 1), [1000, 1]);
         assert_eq!(sizes(400, 160, 2), [100, 100, 100, 100]);
-    }
-
-    #[test]
-    fn a_key_comes_from_the_configuration_or_a_file_and_is_required() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "from a file\n").unwrap();
-        let path = Some(file.path().to_owned());
-        assert_eq!(value_or_file("access_key_id", "plain", &None).unwrap(), "plain");
-        assert_eq!(value_or_file("access_key_id", "plain", &path).unwrap(), "from a file");
-        let missing = value_or_file("access_key_id", "", &None).unwrap_err().to_string();
-        assert!(missing.contains("dns.access_key_id_file"), "{missing}");
-        let nowhere = value_or_file("access_key_id", "", &Some("/nonexistent".into())).unwrap_err();
-        assert!(nowhere.to_string().starts_with("dns.access_key_id_file: /nonexistent"));
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::outbound::{self, Outbound, Target};
-use kernel::telemetry::Secret;
+use kernel::outbound::{self, Outbound, Target, Tls};
+use kernel::secret::{SecretSource, SecretValue};
 use kernel::{Error, Result};
 use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -44,13 +44,15 @@ pub struct Config {
     /// Up to, not including, `/api/v1`. Empty: disabled.
     pub url: String,
     /// Empty: none is sent.
-    pub token: Secret,
+    pub token: SecretSource,
     pub timeout_s: u64,
+    pub tls: Tls,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { url: String::new(), token: Secret::default(), timeout_s: 60 }
+        let (url, token, tls) = Default::default();
+        Config { url, token, timeout_s: 60, tls }
     }
 }
 
@@ -63,7 +65,7 @@ impl Config {
 pub struct Prometheus {
     target: Target,
     base: Url,
-    token: Secret,
+    token: SecretValue,
     timeout_s: u64,
 }
 
@@ -92,12 +94,13 @@ struct SeriesResult {
 
 impl Prometheus {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Prometheus> {
-        let base = base_url("prometheus.url", &config.url, "https://host:9090")?;
+        let base = base_url("fleet.prometheus.url", &config.url, "https://host:9090")?;
         let timeout = Duration::from_secs(config.timeout_s);
+        let tls = outbound.tls("fleet.prometheus.tls", &config.tls)?;
         Ok(Prometheus {
-            target: outbound.target(SYSTEM).with_timeout(timeout),
+            target: outbound.target(SYSTEM).with_timeout(timeout).with_tls(tls),
             base,
-            token: config.token.clone(),
+            token: outbound.secret("fleet.prometheus.token", &config.token)?,
             timeout_s: config.timeout_s,
         })
     }
@@ -117,19 +120,21 @@ impl Prometheus {
         // Read-only, so it may be retried. A POST, because the length of URLs is limited.
         let mut request = self.target.request(Method::POST, url).form(&form);
         request = request.header("idempotency-key", "query");
-        if !self.token.expose().is_empty() {
-            request = request.bearer_auth(self.token.expose());
+        let token = self.token.current()?;
+        if !token.expose().is_empty() {
+            request = request.bearer_auth(token.expose());
         }
         let response = self.target.http(operation, request).await?;
         let status = response.status();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            let why = format!("it returned {status}; check prometheus.token");
+            let why = format!("it returned {status}; check fleet.prometheus.token");
             return Err(Error::unavailable(SYSTEM, why));
         }
         let body = outbound::body(response, BODY_BYTES_MAX).await?;
         let response: QueryResponse = serde_json::from_slice(&body).map_err(|e| {
-            let why =
-                format!("it returned {status} and an unexpected body ({e}); check prometheus.url");
+            let why = format!(
+                "it returned {status} and an unexpected body ({e}); check fleet.prometheus.url"
+            );
             Error::unavailable(SYSTEM, why)
         })?;
         if !status.is_success() {

@@ -22,6 +22,7 @@ fn config(url: &str, realm: &str) -> sso::Config {
         realm: realm.into(),
         client_id: "fleet-manager".into(),
         client_secret: "fleet-manager-secret".into(),
+        ..sso::Config::default()
     }
 }
 

@@ -23,6 +23,7 @@ async fn an_agents_client_is_repaired_and_deleted_with_its_cluster() {
         realm: realm.name.clone(),
         client_id: "fleet-manager".into(),
         client_secret: "fleet-manager-secret".into(),
+        ..Config::default()
     };
     let stage = Stage::start(dir.path(), |fleet| {
         fleet.clusters_file = file;

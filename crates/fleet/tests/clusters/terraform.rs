@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use fleet::model::cluster::Phase;
 use fleet::ports::kubernetes::{KubeClient, ObjectRef};
 use fleet::ports::terraform::{Config, Outputs, RunStore, Terraform, TerraformInput};
-use kernel::telemetry::Secret;
+use kernel::outbound::Outbound;
+use kernel::secret::SecretSource;
 use kernel::{Ambient, Refusal, Result};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -56,7 +57,7 @@ output "kubeconfig" {{
 
 pub fn config(dir: &Path, pause_s: u32, kubeconfig: &str) -> Option<Config> {
     let real = testkit::terraform()?;
-    let secret = |text: &str| Secret::from(text);
+    let secret = |text: &str| SecretSource::from(text);
     let log = dir.join("log").display().to_string();
     Some(Config {
         program: real.server.get("").into(),
@@ -134,8 +135,8 @@ fn input() -> TerraformInput {
 
 /// Terraform on a machine of its own.
 fn machine(config: &Config, dir: &Path, name: &str) -> Arc<Terraform> {
-    let (dir, ambient) = (dir.join(name), Ambient::system());
-    Arc::new(Terraform::new(config.clone(), dir, ambient, leash_argv()))
+    let outbound = Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ())).unwrap();
+    Arc::new(Terraform::new(config.clone(), dir.join(name), &outbound, leash_argv()).unwrap())
 }
 
 /// Starts a run that is dropped when its handle is aborted.

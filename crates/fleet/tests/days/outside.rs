@@ -60,6 +60,7 @@ impl Outside {
             realm: self.realm.name.clone(),
             client_id: "fleet-manager".into(),
             client_secret: "fleet-manager-secret".into(),
+            ..sso::Config::default()
         };
         config.dns.zone_id = self.zone.id.clone();
         config.dns.endpoint = format!("http://{}", self.dns.address());

@@ -23,7 +23,8 @@ async fn server() -> Server {
 }
 
 fn ams(server: &Server) -> Http {
-    let config = Config { url: server.url.clone(), token: TOKEN.into(), timeout_s: 5 };
+    let config =
+        Config { url: server.url.clone(), token: TOKEN.into(), timeout_s: 5, ..Config::default() };
     Http::new(&config, &outbound()).unwrap()
 }
 
@@ -191,7 +192,12 @@ async fn an_account_is_found_by_its_name_with_its_organisation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_names_the_service_and_the_setting_to_check() {
     let server = server().await;
-    let config = Config { url: server.url.clone(), token: "wrong".into(), timeout_s: 5 };
+    let config = Config {
+        url: server.url.clone(),
+        token: "wrong".into(),
+        timeout_s: 5,
+        ..Config::default()
+    };
     let stranger = Http::new(&config, &outbound()).unwrap();
     for error in [
         stranger.quota(ORG, "RHOSAK", "standard").await.unwrap_err(),
@@ -200,12 +206,17 @@ async fn an_error_names_the_service_and_the_setting_to_check() {
         stranger.open_terms("alice", "ocm", "onlineService").await.unwrap_err(),
     ] {
         let text = whole(&error);
-        assert!(text.starts_with("AMS: ") && text.contains("check ams.token"), "{text}");
+        assert!(text.starts_with("AMS: ") && text.contains("check fleet.ams.token"), "{text}");
         assert!(!text.contains("wrong"), "{text}");
     }
-    let lost = Config { url: format!("{}/nowhere", server.url), token: TOKEN.into(), timeout_s: 5 };
+    let lost = Config {
+        url: format!("{}/nowhere", server.url),
+        token: TOKEN.into(),
+        timeout_s: 5,
+        ..Config::default()
+    };
     let error = Http::new(&lost, &outbound()).unwrap().account("alice").await.unwrap_err();
-    assert!(whole(&error).contains("check ams.url"), "{error:?}");
+    assert!(whole(&error).contains("check fleet.ams.url"), "{error:?}");
     for bad in
         [Config { url: "nonsense".into(), ..config.clone() }, Config { token: "".into(), ..config }]
     {

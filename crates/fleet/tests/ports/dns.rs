@@ -227,7 +227,7 @@ async fn an_error_names_the_system_and_the_setting_to_check() {
 
     for bad in [
         Config { zone_id: String::new(), ..config("", &zone) },
-        Config { access_key_id: String::new(), ..config("", &zone) },
+        Config { access_key_id: "".into(), ..config("", &zone) },
         Config { secret_access_key: "".into(), ..config("", &zone) },
     ] {
         let error = Route53::new(&bad, &outbound()).err().unwrap();

@@ -5,6 +5,7 @@
 mod ams;
 mod dns;
 mod prometheus;
+mod rotation;
 mod sso;
 
 use std::sync::Arc;

@@ -171,7 +171,7 @@ async fn an_error_names_prometheus_and_the_setting_to_check() {
     let lost = port(&format!("{}/nowhere", server.server.get("")));
     let error = lost.instant(&selector("x")).await.unwrap_err();
     let text = whole(&error);
-    assert!(text.contains("Prometheus") && text.contains("check prometheus.url"), "{text}");
+    assert!(text.contains("Prometheus") && text.contains("check fleet.prometheus.url"), "{text}");
     let away = port("http://127.0.0.1:9").instant(&selector("x")).await.unwrap_err();
     assert_eq!(away.class(), Class::Transient);
     let bad = Config { url: "nonsense".into(), ..Config::default() };

@@ -26,6 +26,7 @@ fn config(realm: &Realm) -> Config {
         realm: name,
         client_id: "fleet-manager".into(),
         client_secret: "fleet-manager-secret".into(),
+        ..Config::default()
     }
 }
 
@@ -247,8 +248,11 @@ async fn an_error_names_keycloak_and_the_setting_to_check() {
     let realm = server.realm();
     let good = config(&realm);
     let cases = [
-        (Config { client_secret: "wrong".into(), ..good.clone() }, "check sso.client_id"),
-        (Config { realm: "nowhere".into(), ..good.clone() }, "check sso.realm"),
+        (
+            Config { client_secret: "wrong".into(), ..good.clone() },
+            "check fleet.keycloak.client_id",
+        ),
+        (Config { realm: "nowhere".into(), ..good.clone() }, "check fleet.keycloak.realm"),
         (
             Config {
                 client_id: "robot".into(),

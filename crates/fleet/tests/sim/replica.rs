@@ -20,6 +20,7 @@ use kernel::event_tail::EventTail;
 use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
 use kernel::outbound::{self, Outbound};
+use kernel::secret::SecretValue;
 use kernel::telemetry::Metrics;
 use kernel::{Ambient, App, AppState, Change, Json, Object, Store as _};
 use parking_lot::Mutex;
@@ -149,6 +150,7 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         dns: Some(connection),
         metrics: None,
         ams: None,
+        observability_access_token: SecretValue::fixed("", "".into()),
     };
     let fleet = Arc::new(Fleet::new(
         config.clone(),
@@ -166,14 +168,10 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
     while fleet::domain::follow(&fleet, &tail, &tasks, &stop).await.is_err() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let terraform = Terraform::new(
-        config.terraform.clone(),
-        key_dir().join("terraform"),
-        ambient.clone(),
-        Vec::new(),
-    );
     let outbound =
         Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {})).unwrap();
+    let dir = key_dir().join("terraform");
+    let terraform = Terraform::new(config.terraform.clone(), dir, &outbound, Vec::new()).unwrap();
     let blobs = kernel::blob::Blobs::new(&[7; 32], ambient.clone());
     let runs = (terraform, blobs.clone());
     let clusters = ClusterWorker::start(&fleet, runs, &outbound, &tasks, &stop);

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::telemetry::Secret;
+use crate::outbound::Tls;
+use crate::secret::SecretSource;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -105,6 +106,9 @@ pub struct IssuerConfig {
     /// Where its keys are. Not given: as its discovery document says.
     #[serde(default)]
     pub jwks_url: Option<String>,
+    /// For fetching its keys.
+    #[serde(default)]
+    pub tls: Tls,
     #[serde(default)]
     pub claims: ClaimNames,
     #[serde(default = "default_algorithms")]
@@ -122,6 +126,7 @@ impl IssuerConfig {
             prefix: String::new(),
             audience: vec![audience.into()],
             jwks_url: None,
+            tls: Tls::default(),
             claims: ClaimNames::default(),
             algorithms: default_algorithms(),
         }
@@ -225,7 +230,7 @@ impl Default for AdminRoles {
 pub struct Client {
     pub id: String,
     /// The secret itself, or its SHA-256 in `secret_sha256`.
-    pub secret: Option<Secret>,
+    pub secret: Option<SecretSource>,
     /// 64 hexadecimal digits.
     pub secret_sha256: Option<String>,
     pub org: String,
@@ -259,7 +264,7 @@ impl Client {
             return Err(("redirect_uris", why));
         }
         match (&self.secret, &self.secret_sha256) {
-            (Some(secret), None) if !secret.expose().is_empty() => Ok(()),
+            (Some(secret), None) if !secret.is_empty() => Ok(()),
             (None, Some(hash))
                 if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) =>
             {

@@ -81,9 +81,11 @@ impl Identity {
         let mut issuers: HashMap<String, Arc<Issuer>> = config
             .issuers
             .iter()
-            .map(|issuer| {
+            .enumerate()
+            .map(|(i, issuer)| {
                 let url = issuer.url.trim_end_matches('/').to_owned();
-                let target = outbound.target(&format!("issuer {url}"));
+                let tls = outbound.tls(&format!("identity.issuers[{i}].tls"), &issuer.tls)?;
+                let target = outbound.target(&format!("issuer {url}")).with_tls(tls);
                 let keys =
                     Keys::remote(&issuer.url, issuer.jwks_url.clone(), target, ambient.clone());
                 let reader = ClaimMapper {
@@ -99,12 +101,12 @@ impl Identity {
                     reader,
                     verifications: AtomicU64::new(0),
                 };
-                (url, Arc::new(issuer))
+                Ok((url, Arc::new(issuer)))
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let builtin = config
             .builtin()
-            .then(|| Builtin::start(&config, data_dir, public_url, ambient.clone()))
+            .then(|| Builtin::start(&config, data_dir, public_url, ambient.clone(), outbound))
             .transpose()?;
         if let Some(builtin) = &builtin {
             issuers.insert(builtin.issuer().url.clone(), builtin.issuer().clone());

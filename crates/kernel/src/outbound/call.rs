@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tracing::Instrument;
 
 use super::breaker::{self, Breaker};
-use super::{Inner, Observation};
+use super::{Inner, Observation, TlsFiles};
 use crate::{Backoff, Class, Error, Result};
 
 /// A system that we call.
@@ -19,6 +19,7 @@ pub struct Target {
     pub(super) timeout: Duration,
     attempts_max: u32,
     pub(super) guard_ssrf: bool,
+    pub(super) tls: Option<TlsFiles>,
 }
 
 /// Why an attempt failed, and whether a retry is safe.
@@ -77,7 +78,8 @@ impl Target {
     pub(super) fn new(inner: Arc<Inner>, name: &str, breaker: Arc<Mutex<Breaker>>) -> Target {
         let timeout = Duration::from_millis(inner.config.timeout_ms);
         let attempts_max = inner.config.attempts_max;
-        Target { inner, name: name.into(), breaker, timeout, attempts_max, guard_ssrf: false }
+        let (name, guard_ssrf, tls) = (name.into(), false, None);
+        Target { inner, name, breaker, timeout, attempts_max, guard_ssrf, tls }
     }
 
     pub fn name(&self) -> &str {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use reqwest::header::{HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -74,12 +74,14 @@ impl Target {
         HeaderValue::try_from(text).expect("hexadecimal digits and dashes")
     }
 
-    fn client(&self) -> &Client {
+    fn client(&self) -> Client {
         let inner = &self.inner;
-        if self.guard_ssrf {
-            inner.egress_client.get_or_init(|| inner.build_client(true))
-        } else {
-            inner.client.get_or_init(|| inner.build_client(false))
+        match &self.tls {
+            _ if self.guard_ssrf => {
+                inner.egress_client.get_or_init(|| inner.build_client(true)).clone()
+            }
+            Some(tls) => tls.client(),
+            None => inner.client.get_or_init(|| inner.build_client(false)).clone(),
         }
     }
 }
@@ -93,15 +95,8 @@ struct Broken {
 
 impl Inner {
     fn build_client(&self, guarded: bool) -> Client {
-        install_tls();
         let builder = || {
-            let builder = Client::builder()
-                .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
-                .connect_timeout(Duration::from_millis(self.config.connect_timeout_ms))
-                .redirect(reqwest::redirect::Policy::none())
-                // `Target::call` decides about retries.
-                .retry(reqwest::retry::never())
-                .no_proxy();
+            let builder = client_builder(Duration::from_millis(self.config.connect_timeout_ms));
             if guarded { builder.dns_resolver(self.egress.clone()) } else { builder }
         };
         builder().build().unwrap_or_else(|error| {
@@ -110,6 +105,17 @@ impl Inner {
             builder().tls_certs_only([]).build().expect("needs nothing of the system")
         })
     }
+}
+
+pub(super) fn client_builder(connect_timeout: Duration) -> ClientBuilder {
+    install_tls();
+    Client::builder()
+        .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(connect_timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        // `Target::call` decides about retries.
+        .retry(reqwest::retry::never())
+        .no_proxy()
 }
 
 /// How much of an error response is read.

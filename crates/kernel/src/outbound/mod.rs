@@ -1,4 +1,5 @@
-//! The one path for calls to other systems: timeout, circuit breaker, retry, span, metric, redaction.
+//! The one path for calls to other systems: timeout, circuit breaker, retry, span, metric, redaction;
+//! their certificates, and with [`crate::secret`] their credentials.
 //!
 //! [`Outbound::target`] names the other side; [`Target::http`] calls it over HTTP, and
 //! [`Target::call`] does the same for any other protocol. No other module has an HTTP client.
@@ -8,10 +9,12 @@ mod call;
 mod http;
 pub mod redact;
 mod ssrf;
+mod tls;
 
 pub use call::{Delivery, Failure, Target};
 pub use http::{body, json};
 pub use ssrf::{EgressPolicy, Lookup, why_private};
+pub use tls::{Tls, TlsFiles};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -21,6 +24,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::secret::Secrets;
 use crate::{Ambient, Result};
 use breaker::Breaker;
 
@@ -83,6 +87,7 @@ struct Inner {
     /// Created on first use: loading the system's certificates takes a while.
     client: OnceLock<reqwest::Client>,
     egress_client: OnceLock<reqwest::Client>,
+    secrets: Secrets,
 }
 
 impl Outbound {
@@ -106,6 +111,7 @@ impl Outbound {
             breakers: Mutex::new(HashMap::new()),
             client: OnceLock::new(),
             egress_client: OnceLock::new(),
+            secrets: Secrets::default(),
         })))
     }
 
@@ -122,6 +128,10 @@ impl Outbound {
     pub fn phase(&self, name: &str) -> breaker::Phase {
         let breaker = self.0.breakers.lock().get(name).cloned();
         breaker.map_or(breaker::Phase::Closed, |breaker| breaker.lock().phase())
+    }
+
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.0.secrets
     }
 
     /// The clock and randomness of calls.

@@ -55,6 +55,8 @@ pub fn message(body: &[u8], secrets: &[String]) -> String {
         Ok(json) => {
             let errors = json.get("error").filter(|error| error.is_object()).unwrap_or(&json);
             let message = MESSAGES.iter().find_map(|name| errors.get(name)?.as_str());
+            // Vault's are a list.
+            let message = message.or_else(|| json.get("errors")?.get(0)?.as_str());
             message.unwrap_or_default().to_owned()
         }
         Err(_) if text.trim_start().starts_with('<') => String::new(),
@@ -103,6 +105,7 @@ mod tests {
         let shown = |body: &str| message(body.as_bytes(), &secrets);
         assert_eq!(shown(r#"{"error":"x","error_description":"no disk"}"#), "no disk");
         assert_eq!(shown(r#"{"error":{"message":"no\nroom"}}"#), "no room");
+        assert_eq!(shown(r#"{"errors":["it is sealed"]}"#), "it is sealed");
         assert_eq!(
             shown("bad token hunter2-token, eyJhbGciOi.x"),
             "bad token [redacted] [redacted]"

@@ -339,7 +339,78 @@ mod tests {
         for shown in [rows, toml, format!("{loaded:?}")] {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
-        assert!(loaded.config.database.expose().contains("hunter2"));
+        assert!(loaded.config.database.url().unwrap().unwrap().contains("hunter2"));
+    }
+
+    #[test]
+    fn a_secret_comes_from_anywhere_in_every_notation_and_only_its_source_is_shown() {
+        let file = "[fleet.ams]\ntoken = { file = '/s' }\n[fleet.prometheus]\ntoken = 'hunter2'\n";
+        let env = &[
+            ("MAINSTAY_FLEET__KEYCLOAK__CLIENT_SECRET", "{ file = \"hunter2\" }"),
+            ("MAINSTAY_FLEET__DNS__SECRET_ACCESS_KEY__VAULT", "kv/data/dns#key"),
+            ("MAINSTAY_DATABASE__ENV", "DB"),
+        ];
+        let flags = &[("fleet.dns.access_key_id.env", "ID"), ("vault.token", "123")];
+        let (loaded, _dir) = load_case(&Case { file, env, flags }).unwrap();
+        let rows = show::rows(&loaded);
+        let row = |key: &str| {
+            let row = rows.iter().find(|row| row.key == key).unwrap_or_else(|| panic!("{key}"));
+            (row.value.as_str().unwrap(), row.origin.rsplit('/').next().unwrap())
+        };
+        assert_eq!(row("fleet.ams.token.file"), ("/s", "config.toml:2"));
+        assert_eq!(row("fleet.prometheus.token"), ("[redacted]", "config.toml:4"));
+        let name = "env MAINSTAY_FLEET__KEYCLOAK__CLIENT_SECRET";
+        assert_eq!(row("fleet.keycloak.client_secret"), ("[redacted]", name), "a text, as it is");
+        assert_eq!(row("fleet.dns.secret_access_key.vault").0, "kv/data/dns#key");
+        assert_eq!(row("fleet.dns.access_key_id.env").0, "ID");
+        assert_eq!(row("database.env"), ("DB", "env MAINSTAY_DATABASE__ENV"));
+        assert_eq!(row("vault.token"), ("[redacted]", "flag --vault.token"));
+        let toml = show::toml_text(&loaded.config, &|_| None);
+        for shown in [&serde_json::to_string(&rows).unwrap(), &toml, &format!("{loaded:?}")] {
+            assert!(!shown.contains("hunter2") && !shown.contains("123"), "{shown}");
+        }
+        let again: Config = toml::from_str(&toml).unwrap();
+        assert_eq!(show::toml_text(&again, &|_| None), toml, "what is shown can be read");
+    }
+
+    #[test]
+    fn a_wrong_secret_is_named_by_its_key_and_not_shown() {
+        for (file, parts) in [
+            (
+                "[fleet.ams]\ntoken = 98765\n",
+                ["config.toml:2: fleet.ams.token: ", "text in quotes"],
+            ),
+            (
+                "[fleet.ams]\ntoken = { flie = '98765' }\n",
+                ["config.toml:2: fleet.ams.token.flie: ", "did you mean fleet.ams.token.file?"],
+            ),
+            (
+                "[fleet.ams]\ntoken = { vault = 'kv' }\n",
+                ["config.toml:2: fleet.ams.token.vault: ", "MOUNT/PATH#FIELD"],
+            ),
+            (
+                "[fleet.dns]\naccess_key_id_file = '/98765'\n",
+                ["fleet.dns.access_key_id_file: ", "write access_key_id = { file = \"/path\" }"],
+            ),
+        ] {
+            let said = load_case(&Case { file, env: &[], flags: &[] }).map(|_| ()).unwrap_err();
+            for part in parts {
+                assert!(said.contains(part) && !said.contains("98765"), "`{part}`: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_page_on_secrets_can_be_read() {
+        let page = include_str!("../../../../docs/secrets.md");
+        let examples: Vec<&str> = page.split("```toml\n").skip(1).collect();
+        for example in &examples {
+            let (example, _) = example.split_once("```").unwrap();
+            let config: Config =
+                toml::from_str(example).unwrap_or_else(|e| panic!("{e}: {example}"));
+            config.vault.check().unwrap();
+        }
+        assert!(examples.len() >= 6);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod source;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use kernel::secret::SecretSource;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use load::{Loaded, load};
@@ -28,7 +29,7 @@ pub struct Config {
     /// The key that sealed data is encrypted with; replicas must share it. Default: `installation-key`
     /// in the data directory, created on first start.
     pub key_file: Option<PathBuf>,
-    /// Empty: SQLite in the data directory.
+    /// The URL of a PostgreSQL. Empty: SQLite in the data directory.
     pub database: Database,
     pub driver: kernel::driver::Config,
     pub retention: kernel::driver::Retention,
@@ -36,6 +37,8 @@ pub struct Config {
     pub identity: kernel::identity::Config,
     pub telemetry: kernel::telemetry::Config,
     pub outbound: kernel::outbound::Config,
+    /// Where secrets of the form `{ vault = "MOUNT/PATH#FIELD" }` are.
+    pub vault: kernel::secret::vault::Config,
     pub fleet: fleet::Config,
 }
 
@@ -56,20 +59,22 @@ impl Default for Config {
             identity: Default::default(),
             telemetry: Default::default(),
             outbound: Default::default(),
+            vault: Default::default(),
             fleet: Default::default(),
         }
     }
 }
 
 /// A database URL. Shows itself without its password.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
-pub struct Database(String);
+pub struct Database(SecretSource);
 
 impl Database {
-    /// The URL with its password, for the one who connects.
-    pub fn expose(&self) -> &str {
-        &self.0
+    /// The URL with its password, for the one who connects; `None` for SQLite.
+    pub fn url(&self) -> kernel::Result<Option<String>> {
+        let url = self.0.read("database")?.expose().clone();
+        Ok(Some(url).filter(|url| !url.is_empty()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,7 +85,8 @@ impl Database {
 impl std::fmt::Display for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const HIDDEN: &str = "redacted";
-        let Ok(mut url) = url::Url::parse(&self.0) else {
+        let SecretSource::Value(url) = &self.0 else { return write!(f, "{:?}", self.0) };
+        let Ok(mut url) = url::Url::parse(url.expose()) else {
             // What cannot be read may hide a password anywhere.
             return f.write_str(if self.0.is_empty() { "" } else { HIDDEN });
         };
@@ -106,7 +112,10 @@ impl std::fmt::Debug for Database {
 
 impl Serialize for Database {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match &self.0 {
+            SecretSource::Value(_) => serializer.collect_str(self),
+            source => source.serialize(serializer),
+        }
     }
 }
 
@@ -128,7 +137,7 @@ mod tests {
             assert_eq!(database.to_string(), shown);
             assert_eq!(format!("{database:?}"), shown);
             assert_eq!(serde_json::to_value(&database).unwrap(), shown);
-            assert_eq!(database.expose(), url);
+            assert_eq!(database.url().unwrap().unwrap_or_default(), url);
         }
     }
 }

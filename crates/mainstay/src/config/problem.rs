@@ -56,6 +56,10 @@ pub fn unknown_key(
         let leaf = |path: &&String| path.rsplit('.').next() == Some(unknown);
         everywhere.iter().find(leaf).cloned()
     };
+    // Secrets had a second key for a file.
+    if let Some(name) = unknown.strip_suffix("_file").filter(|name| siblings.contains(name)) {
+        return format!("there is no such key; write {name} = {{ file = \"/path\" }}");
+    }
     match nearest.or_else(elsewhere) {
         Some(name) => format!("there is no such key; did you mean {name}?"),
         None if siblings.is_empty() => "there is no such key; nothing can be set here".into(),

@@ -31,7 +31,7 @@ pub struct Backup {
 impl Backup {
     pub async fn run(self) -> Result<()> {
         let config = self.config.load()?.config;
-        let (of, ambient) = (installation(&config), Ambient::system());
+        let (of, ambient) = (installation(&config)?, Ambient::system());
         let written = backup::backup(&of, &self.dir, &ambient);
         let manifest = with_progress("writing the backup", written).await?;
         let (rows, bytes) = totals(&manifest);
@@ -67,7 +67,7 @@ impl Restore {
     pub async fn run(self) -> Result<()> {
         let config = self.config.load()?.config;
         local::check_data_dir(&config.data_dir)?;
-        let (into, ambient) = (installation(&config), Ambient::system());
+        let (into, ambient) = (installation(&config)?, Ambient::system());
         let restored = backup::restore(&into, &self.dir, &ambient);
         let Restored { manifest, skipped } =
             with_progress("restoring the backup", restored).await?;
@@ -84,10 +84,10 @@ impl Restore {
     }
 }
 
-fn installation(config: &Config) -> Installation {
-    let database = Some(config.database.expose().to_owned()).filter(|url| !url.is_empty());
+fn installation(config: &Config) -> Result<Installation> {
+    let database = config.database.url()?;
     let (data_dir, keys) = (config.data_dir.clone(), local::key_files(config));
-    Installation { database, data_dir, keys }
+    Ok(Installation { database, data_dir, keys })
 }
 
 fn totals(manifest: &backup::Manifest) -> (u64, u64) {

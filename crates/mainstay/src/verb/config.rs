@@ -83,25 +83,38 @@ fn check(loaded: &Loaded) -> Result<()> {
     };
     let mut problems = Vec::new();
     for row in config::rows(loaded) {
-        if let (true, Value::String(file)) = (row.key.ends_with("_file"), &row.value)
-            && !file.is_empty()
-            && let Err(e) = std::fs::File::open(file)
+        let Value::String(text) = &row.value else { continue };
+        // A variable of Terraform may have any name, also `env`.
+        if text == "[redacted]" {
+            continue;
+        }
+        let names_file = row.key.ends_with("_file") || row.key.ends_with(".file");
+        if names_file
+            && !text.is_empty()
+            && let Err(e) = std::fs::File::open(text)
         {
-            problems.push(problem(&row.key, format!("{file} cannot be read: {e}")));
+            problems.push(problem(&row.key, format!("{text} cannot be read: {e}")));
+        }
+        if row.key.ends_with(".env") && std::env::var_os(text).is_none() {
+            let message = format!("the environment variable {text} is not set");
+            problems.push(problem(&row.key, message));
         }
     }
     let config = &loaded.config;
     if let Err(message) = can_be_directory(&config.data_dir) {
         problems.push(problem("data_dir", message));
     }
-    let url = url::Url::parse(config.database.expose());
-    let postgres = url.is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql"));
-    if !config.database.is_empty() && !postgres {
-        let message =
-            "must be postgres://USER@HOST/DATABASE, or empty for SQLite in the data directory";
-        problems.push(problem("database", message.into()));
-    }
-    for checked in [config.driver.check(), config.http.check(), config.identity.check()] {
+    let database = config.database.url().and_then(|url| match url.map(|url| url::Url::parse(&url)) {
+        None => Ok(()),
+        Some(Ok(url)) if matches!(url.scheme(), "postgres" | "postgresql") => Ok(()),
+        Some(_) => {
+            let message =
+                "must be postgres://USER@HOST/DATABASE, or empty for SQLite in the data directory";
+            Err(kernel::Error::invalid("database", message))
+        }
+    });
+    let parts = [config.driver.check(), config.http.check(), config.identity.check()];
+    for checked in parts.into_iter().chain([database, config.vault.check()]) {
         match checked {
             Err(kernel::Error::Invalid { field, message }) => {
                 problems.push(problem(&field, message))

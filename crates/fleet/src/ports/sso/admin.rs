@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kernel::outbound::{self, Outbound, Target};
+use kernel::secret::SecretValue;
 use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result, Timestamp};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -24,6 +25,7 @@ pub struct Admin {
     target: Target,
     ambient: Ambient,
     config: Config,
+    client_secret: SecretValue,
     realm: Url,
     token_url: Url,
     /// Locked during a renewal, so that there is one at a time and all others wait for it.
@@ -47,16 +49,20 @@ impl Admin {
     pub fn new(config: &Config, outbound: &Outbound) -> Result<Admin> {
         for (field, value) in [("realm", &config.realm), ("client_id", &config.client_id)] {
             if value.is_empty() {
-                return Err(Error::invalid(format!("sso.{field}"), "is empty"));
+                return Err(Error::invalid(format!("fleet.keycloak.{field}"), "is empty"));
             }
         }
-        let base = base_url("sso.url", &config.url, "https://host/auth")?;
+        let base = base_url("fleet.keycloak.url", &config.url, "https://host/auth")?;
         let realm = ["admin", "realms", &config.realm];
         let token = ["realms", &config.realm, "protocol", "openid-connect", "token"];
+        let tls = outbound.tls("fleet.keycloak.tls", &config.tls)?;
+        let client_secret =
+            outbound.secret("fleet.keycloak.client_secret", &config.client_secret)?;
         Ok(Admin {
-            target: outbound.target(SYSTEM),
+            target: outbound.target(SYSTEM).with_tls(tls),
             ambient: outbound.ambient().clone(),
             config: config.clone(),
+            client_secret,
             realm: below(&base, realm),
             token_url: below(&base, token),
             token: Mutex::new(None),
@@ -126,10 +132,11 @@ impl Admin {
     }
 
     async fn grant(&self) -> Result<TokenResponse> {
+        let client_secret = self.client_secret.current()?;
         let form = [
             ("grant_type", "client_credentials"),
             ("client_id", &self.config.client_id),
-            ("client_secret", self.config.client_secret.expose()),
+            ("client_secret", client_secret.expose()),
         ];
         // Two tokens for a repeated request are harmless.
         let request = self.target.request(Method::POST, self.token_url.clone());
@@ -139,13 +146,16 @@ impl Admin {
             status if status.is_success() => outbound::json(response, BODY_BYTES_MAX).await,
             StatusCode::NOT_FOUND => {
                 let realm = &self.config.realm;
-                Err(Error::unavailable(SYSTEM, format!("no realm {realm}; check sso.realm")))
+                Err(Error::unavailable(
+                    SYSTEM,
+                    format!("no realm {realm}; check fleet.keycloak.realm"),
+                ))
             }
             status => {
                 let client = &self.config.client_id;
                 let why = format!(
-                    "it gave the client {client} no token ({status}); check sso.client_id and \
-                     sso.client_secret"
+                    "it gave the client {client} no token ({status}); check \
+                     fleet.keycloak.client_id and fleet.keycloak.client_secret"
                 );
                 Err(Error::unavailable(SYSTEM, why))
             }

@@ -11,7 +11,8 @@ mod secrets;
 
 use async_trait::async_trait;
 use kernel::Result;
-use kernel::telemetry::Secret;
+use kernel::outbound::Tls;
+use kernel::secret::SecretSource;
 use serde::{Deserialize, Serialize};
 
 pub use admin::SYSTEM;
@@ -41,7 +42,8 @@ pub struct Config {
     /// A client of the realm with the roles manage-clients, manage-users and view-realm of
     /// `realm-management`.
     pub client_id: String,
-    pub client_secret: Secret,
+    pub client_secret: SecretSource,
+    pub tls: Tls,
 }
 
 impl Config {

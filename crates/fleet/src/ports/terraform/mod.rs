@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kernel::leash::{Leash, Program};
-use kernel::outbound::Delivery;
+use kernel::outbound::{Delivery, Outbound};
+use kernel::secret::{SecretSource, SecretValue};
 use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result};
 use rustix::process::Signal;
@@ -36,9 +37,9 @@ pub struct Config {
     /// `cloud_provider`, `region` and `multi_az`. None: clusters are not created here.
     pub module_dir: Option<PathBuf>,
     /// Further variables of the module.
-    pub variables: BTreeMap<String, Secret>,
+    pub variables: BTreeMap<String, SecretSource>,
     /// Further environment variables, such as a cloud's credentials.
-    pub environment: BTreeMap<String, Secret>,
+    pub environment: BTreeMap<String, SecretSource>,
     /// A run that takes longer is stopped.
     pub timeout_s: u64,
     /// Runs at once on each replica.
@@ -93,6 +94,8 @@ pub trait RunStore: Send + Sync {
 
 pub struct Terraform {
     config: Config,
+    /// The configured variables and environment, by the names that the program reads.
+    secrets: Vec<(String, SecretValue)>,
     dir: PathBuf,
     ambient: Ambient,
     leash: Leash,
@@ -110,9 +113,24 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 
 impl Terraform {
     /// `dir` is created when it is needed. `argv` runs [`kernel::leash::supervise`].
-    pub fn new(config: Config, dir: PathBuf, ambient: Ambient, argv: Vec<OsString>) -> Terraform {
+    pub fn new(
+        config: Config,
+        dir: PathBuf,
+        outbound: &Outbound,
+        argv: Vec<OsString>,
+    ) -> Result<Terraform> {
         let leash = Leash::new("Terraform", argv, config.runs_max.max(1), STOP_GRACE);
-        Terraform { config, dir, ambient, leash }
+        let mut secrets = Vec::new();
+        for (section, prefix, all) in
+            [("environment", "", &config.environment), ("variables", "TF_VAR_", &config.variables)]
+        {
+            for (name, source) in all {
+                let key = format!("fleet.terraform.{section}.{name}");
+                secrets.push((format!("{prefix}{name}"), outbound.secret(&key, source)?));
+            }
+        }
+        let ambient = outbound.ambient().clone();
+        Ok(Terraform { config, secrets, dir, ambient, leash })
     }
 
     pub fn timeout(&self) -> Duration {
@@ -287,7 +305,8 @@ impl Terraform {
     ) -> Result<Log> {
         let backend = StateBackend::open(&self.ambient).await?;
         let dir = self.working_dir(&input.id);
-        let mut env = self.environment(input);
+        let secrets = self.current_secrets()?;
+        let mut env = environment(input, &secrets);
         env.extend(backend.environment().map(|(name, value)| (name.into(), value.into())));
         let program = Program {
             path: self.config.program.clone(),
@@ -319,13 +338,13 @@ impl Terraform {
             run,
             success,
             pid,
-            progress = self.redacted(&progress),
+            progress = redacted(&progress, &secrets),
             "a Terraform run ended"
         );
         if success {
             return Ok(log);
         }
-        let why = match (self.redacted(&why), status.code()) {
+        let why = match (redacted(&why, &secrets), status.code()) {
             (why, Some(code)) if code == i32::from(kernel::leash::ENDED) => {
                 format!("it was interrupted at the end of its lease or timeout: {why}")
             }
@@ -334,36 +353,35 @@ impl Terraform {
         Err(Error::unavailable(format!("Terraform ({run})"), why))
     }
 
-    fn environment(&self, input: &TerraformInput) -> Vec<(OsString, OsString)> {
-        let Config { variables, environment, .. } = &self.config;
-        let known = [
-            ("cluster_id", input.id.clone()),
-            ("cluster_name", input.name.clone()),
-            ("cloud_provider", input.cloud_provider.clone()),
-            ("region", input.region.clone()),
-            ("multi_az", input.multi_az.to_string()),
-        ];
-        // In the environment they are not visible to other users, and not an error if the module does
-        // not declare them.
-        let further = variables.iter().map(|(name, value)| (name.as_str(), value.expose().clone()));
-        let variables = known.into_iter().chain(further);
-        let variables = variables.map(|(name, value)| (format!("TF_VAR_{name}"), value));
-        let fixed = [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")];
-        let fixed = fixed.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let further =
-            environment.iter().map(|(name, value)| (name.clone(), value.expose().clone()));
-        let all = fixed.into_iter().chain(further).chain(variables);
-        all.map(|(name, value)| (name.into(), value.into())).collect()
+    fn current_secrets(&self) -> Result<Vec<(&str, Secret)>> {
+        let all = self.secrets.iter();
+        all.map(|(name, value)| Ok((name.as_str(), value.current()?))).collect()
     }
+}
 
-    /// Redacts the configured values: any of them may be a secret.
-    fn redacted(&self, text: &str) -> String {
-        let Config { variables, environment, .. } = &self.config;
-        let values = variables.values().chain(environment.values()).map(Secret::expose);
-        values
-            .filter(|value| value.len() > 3)
-            .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
-    }
+fn environment(input: &TerraformInput, secrets: &[(&str, Secret)]) -> Vec<(OsString, OsString)> {
+    let known = [
+        ("TF_VAR_cluster_id", input.id.clone()),
+        ("TF_VAR_cluster_name", input.name.clone()),
+        ("TF_VAR_cloud_provider", input.cloud_provider.clone()),
+        ("TF_VAR_region", input.region.clone()),
+        ("TF_VAR_multi_az", input.multi_az.to_string()),
+    ];
+    let fixed = [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")];
+    let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
+    // In the environment they are not visible to other users, and not an error if the module does
+    // not declare them.
+    let secrets = secrets.iter().map(|(name, value)| (*name, value.expose().clone()));
+    let all = fixed.into_iter().chain(known).chain(secrets);
+    all.map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Redacts the configured values: any of them may be a secret.
+fn redacted(text: &str, secrets: &[(&str, Secret)]) -> String {
+    let values = secrets.iter().map(|(_, value)| value.expose());
+    values
+        .filter(|value| value.len() > 3)
+        .fold(text.to_owned(), |text, value| text.replace(value, "[redacted]"))
 }
 
 fn read_outputs(id: &str, printed: &Log) -> Result<Outputs> {
@@ -395,9 +413,7 @@ mod tests {
 
     #[test]
     fn configured_values_are_redacted() {
-        let variables = [("token".to_owned(), Secret::from("hunter2"))].into();
-        let config = Config { variables, ..Config::default() };
-        let terraform = Terraform::new(config, "/x".into(), Ambient::system(), Vec::new());
-        assert_eq!(terraform.redacted("bad hunter2!"), "bad [redacted]!");
+        let secrets = [("TF_VAR_token", Secret::from("hunter2"))];
+        assert_eq!(redacted("bad hunter2!", &secrets), "bad [redacted]!");
     }
 }

@@ -8,19 +8,34 @@ use super::oauth::{ClientCredentials, OAuthError};
 use crate::Result;
 use crate::identity::Principal;
 use crate::identity::config::Client;
+use crate::outbound::Outbound;
+use crate::secret::SecretValue;
 
-pub struct Clients(pub Vec<Client>);
+/// Each with the newest value of its secret.
+pub struct Clients(pub(super) Vec<(Client, Option<SecretValue>)>);
 
 impl Clients {
+    pub fn new(clients: &[Client], outbound: &Outbound) -> Result<Clients> {
+        let with_secret = |(i, client): (usize, &Client)| {
+            let key = format!("identity.clients[{i}].secret");
+            let secret = client.secret.as_ref().map(|source| outbound.secret(&key, source));
+            Ok((client.clone(), secret.transpose()?))
+        };
+        clients.iter().enumerate().map(with_secret).collect::<Result<_>>().map(Clients)
+    }
+
     pub fn find(&self, id: &str) -> Option<&Client> {
-        self.0.iter().find(|client| client.id == id)
+        self.0.iter().map(|(client, _)| client).find(|client| client.id == id)
     }
 
     /// The client, if its secret is right. The error is the same for an unknown id and a wrong secret.
     pub fn sign_in(&self, credentials: &ClientCredentials) -> Result<&Client, OAuthError> {
         let offered = credentials.secret.as_deref().unwrap_or_default();
-        let client = self.find(&credentials.id).filter(|client| has_secret(client, offered));
-        client.ok_or_else(|| OAuthError::client("there is no such client with this secret"))
+        let found = self.0.iter().find(|(client, _)| client.id == credentials.id);
+        match found {
+            Some((client, secret)) if has_secret(client, secret, offered)? => Ok(client),
+            _ => Err(OAuthError::client("there is no such client with this secret")),
+        }
     }
 }
 
@@ -60,13 +75,13 @@ impl ClientGrant {
 }
 
 /// Compares hashes, so that timing reveals nothing about the secret.
-fn has_secret(client: &Client, offered: &str) -> bool {
+fn has_secret(client: &Client, secret: &Option<SecretValue>, offered: &str) -> Result<bool> {
     let hash = |text: &str| format!("{:x}", Sha256::digest(text));
-    match (&client.secret, &client.secret_sha256) {
-        (Some(secret), _) => hash(secret.expose()) == hash(offered),
+    Ok(match (secret, &client.secret_sha256) {
+        (Some(secret), _) => hash(secret.current()?.expose()) == hash(offered),
         (None, Some(expected)) => expected.eq_ignore_ascii_case(&hash(offered)),
         (None, None) => false,
-    }
+    })
 }
 
 impl From<&Client> for ClientGrant {
@@ -78,16 +93,21 @@ impl From<&Client> for ClientGrant {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Ambient;
 
     #[test]
     fn a_client_signs_in_with_its_secret_or_one_that_has_its_hash() {
         let hash = format!("{:X}", Sha256::digest("s2"));
-        let clients = Clients(vec![
+        let clients = [
             Client { id: "a".into(), secret: Some("s1".into()), ..Client::default() },
             Client { id: "b".into(), secret_sha256: Some(hash), ..Client::default() },
             Client { id: "c".into(), ..Client::default() },
-        ]);
+        ];
+        let outbound = Outbound::new(Default::default(), Ambient::system(), Arc::new(|_| ()));
+        let clients = Clients::new(&clients, &outbound.unwrap()).unwrap();
         let sign_in = |id: &str, secret: Option<&str>| {
             let credentials = ClientCredentials { id: id.into(), secret: secret.map(Into::into) };
             clients.sign_in(&credentials).map(|client| client.id.clone()).map_err(|e| e.why)

@@ -217,7 +217,7 @@ mod tests {
             redirect_uris: vec!["https://c.example/cb".into()],
             ..Client::default()
         };
-        let clients = Clients(vec![console]);
+        let clients = Clients(vec![(console, None)]);
         let may = |client: &str, uri: &str| may_redirect(&clients, client, uri);
         assert!(may("console", "https://c.example/cb"));
         assert!(may(CLI_CLIENT, "http://127.0.0.1:1234/callback"));

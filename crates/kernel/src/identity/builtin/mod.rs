@@ -36,6 +36,7 @@ use super::claims::ClaimMapper;
 use super::config::{Algorithm, ClaimNames, Config};
 use super::issuer::Issuer;
 use super::keys::Keys;
+use crate::outbound::Outbound;
 use crate::rate_limit::RateLimiter;
 use crate::{Ambient, Result, Timestamp};
 
@@ -82,6 +83,7 @@ impl Builtin {
         data_dir: &Path,
         public_url: &str,
         ambient: Ambient,
+        outbound: &Outbound,
     ) -> Result<Builtin> {
         let signer = Signer::open(config, data_dir, public_url, ambient.clone())?;
         let url = signer.issuer().to_owned();
@@ -100,7 +102,7 @@ impl Builtin {
         Ok(Builtin {
             signer,
             issuer: Arc::new(issuer),
-            clients: Clients(config.clients.clone()),
+            clients: Clients::new(&config.clients, outbound)?,
             client_source: OnceLock::new(),
             access_token: Duration::from_secs(config.access_token_s),
             refresh_token: Duration::from_secs(config.refresh_token_s),

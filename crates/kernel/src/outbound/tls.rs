@@ -1,0 +1,147 @@
+//! TLS towards one outside system: whom we trust there, and who we are. Both are in files that are
+//! read again when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, ClientBuilder, Identity};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Outbound, Target, http};
+use crate::error::chain;
+use crate::file_watch::Content;
+use crate::{Error, Result};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// Certificates (PEM) of the authorities to trust, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate (PEM, with its chain) that we show, and its key.
+    pub client_cert_file: Option<PathBuf>,
+    pub client_key_file: Option<PathBuf>,
+}
+
+/// The newest content of the files of a [`Tls`] that could be used.
+#[derive(Clone)]
+pub struct TlsFiles(watch::Receiver<Arc<Loaded>>);
+
+struct Loaded {
+    ca: Option<Vec<u8>>,
+    client: Client,
+}
+
+impl TlsFiles {
+    pub(super) fn client(&self) -> Client {
+        self.0.borrow().client.clone()
+    }
+
+    /// The authorities to trust, for clients that are not ours. PEM.
+    pub fn ca(&self) -> Option<Vec<u8>> {
+        self.0.borrow().ca.clone()
+    }
+}
+
+impl Outbound {
+    /// The TLS of an outside system; `None` if nothing of it is configured. `key` is its setting, for
+    /// errors. Reads files, so it is for start-up.
+    pub fn tls(&self, key: &str, tls: &Tls) -> Result<Option<TlsFiles>> {
+        let (paths, shown) = (tls.paths(key)?, (key.to_owned(), tls.clone()));
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let connect_timeout = Duration::from_millis(self.0.config.connect_timeout_ms);
+        let parse = move |contents: &[Content]| {
+            let (key, tls) = &shown;
+            load(key, tls, contents, connect_timeout).map(Arc::new)
+        };
+        self.secrets().files.add(key, paths, parse).map(|files| Some(TlsFiles(files)))
+    }
+}
+
+impl Target {
+    /// Uses these certificates.
+    pub fn with_tls(mut self, tls: Option<TlsFiles>) -> Target {
+        self.tls = tls;
+        self
+    }
+}
+
+impl Tls {
+    /// The files that are read, in the order in which [`load`] takes them.
+    fn paths(&self, key: &str) -> Result<Vec<PathBuf>> {
+        let missing = match (&self.client_cert_file, &self.client_key_file) {
+            (Some(_), None) => Some("client_key_file"),
+            (None, Some(_)) => Some("client_cert_file"),
+            _ => None,
+        };
+        if let Some(name) = missing {
+            let why =
+                "must be given: a client certificate needs its key, and a key its certificate";
+            return Err(Error::invalid(format!("{key}.{name}"), why));
+        }
+        let all = [&self.ca_file, &self.client_cert_file, &self.client_key_file];
+        Ok(all.into_iter().flatten().cloned().collect())
+    }
+}
+
+fn load(key: &str, tls: &Tls, contents: &[Content], connect_timeout: Duration) -> Result<Loaded> {
+    let mut contents = contents.iter();
+    let mut next = |name: &str, path: &Option<PathBuf>| -> Result<Option<&[u8]>> {
+        let Some(path) = path else { return Ok(None) };
+        match contents.next() {
+            Some(Ok(bytes)) => Ok(Some(bytes)),
+            Some(Err(error)) => Err(invalid(key, name, path, error)),
+            None => Err(Error::internal("TLS files", "one was not read")),
+        }
+    };
+    let ca = next("ca_file", &tls.ca_file)?;
+    let cert = next("client_cert_file", &tls.client_cert_file)?;
+    let private = next("client_key_file", &tls.client_key_file)?;
+    let mut builder = http::client_builder(connect_timeout);
+    if let (Some(path), Some(pem)) = (&tls.ca_file, ca) {
+        builder = trust(builder, pem).map_err(|why| invalid(key, "ca_file", path, &why))?;
+    }
+    let mut last = ("ca_file", &tls.ca_file);
+    if let (Some(cert_path), Some(cert), Some(key_path), Some(private)) =
+        (&tls.client_cert_file, cert, &tls.client_key_file, private)
+    {
+        certificates(cert).map_err(|why| invalid(key, "client_cert_file", cert_path, &why))?;
+        let refused = |why: &str| invalid(key, "client_key_file", key_path, why);
+        PrivateKeyDer::from_pem_slice(private)
+            .map_err(|_| refused("there is no private key (PEM, not encrypted) in it"))?;
+        let identity = Identity::from_pem(&[cert, b"\n", private].concat());
+        builder = builder.identity(identity.map_err(|error| refused(&chain(&error)))?);
+        last = ("client_key_file", &tls.client_key_file);
+    }
+    let client = builder.build().map_err(|error| {
+        let (name, path) = last;
+        let path = path.as_deref().unwrap_or(Path::new(""));
+        invalid(key, name, path, &format!("it cannot be used: {}", chain(&error)))
+    })?;
+    Ok(Loaded { ca: ca.map(<[u8]>::to_vec), client })
+}
+
+fn trust(builder: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, String> {
+    let trusted = certificates(pem)?;
+    let trusted = trusted.iter().map(|one| Certificate::from_der(one));
+    let trusted = trusted.collect::<Result<Vec<_>, _>>().map_err(|error| chain(&error))?;
+    Ok(builder.tls_certs_only(trusted))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    match read {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) => Err("there is no certificate (PEM) in it".into()),
+        Err(error) => Err(format!("it is not PEM: {error}")),
+    }
+}
+
+fn invalid(key: &str, name: &str, path: &Path, why: &str) -> Error {
+    Error::invalid(format!("{key}.{name}"), format!("{}: {why}", path.display()))
+}
