@@ -98,8 +98,7 @@ async fn a_service_account_signs_in_and_no_secret_is_ever_printed() {
     admin.expect(Method::POST, &format!("/v1/auth/{method}/role/app"), role).await;
 
     std::fs::write(dir.path().join("secret"), "hunter2-of-a-file\n").unwrap();
-    let prometheus = testkit::prometheus().map(|one| one.server.get("").to_owned());
-    let plan = plan(dir.path())
+    let plan = prometheus(dir.path())
         .set("telemetry.level", "mainstay=trace,kernel=trace,fleet=trace")
         .set("vault.address", vault.url())
         .set("vault.auth", "kubernetes")
@@ -107,7 +106,6 @@ async fn a_service_account_signs_in_and_no_secret_is_ever_printed() {
         .set("vault.role", "app")
         .set("vault.jwt_path", dir.path().join("jwt").display())
         .set("vault.refresh_s", 1)
-        .set("fleet.prometheus.url", prometheus.as_deref().unwrap_or("http://127.0.0.1:9"))
         .set("fleet.prometheus.token.vault", format!("{}/data/app#token", mount.name))
         .set("fleet.agent.observability_access_token.file", dir.path().join("secret").display())
         .set("fleet.terraform.variables.key", "hunter2-plain");
