@@ -130,6 +130,7 @@ async fn a_service_account_signs_in_and_no_secret_is_ever_printed() {
     }
     drop(server);
     let log = plan.log();
+    assert!(log.contains("x-vault-token"), "requests are logged, with the names of their headers");
     let line = log.lines().find(|line| line.contains(SECRET) || line.contains(jwt));
     assert!(line.is_none(), "the log has a secret: {line:?}");
 }

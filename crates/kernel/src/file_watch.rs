@@ -35,6 +35,8 @@ struct Watched {
     paths: Vec<PathBuf>,
     last: Mutex<Vec<Content>>,
     load: Box<Load>,
+    /// Whether nobody needs it any more.
+    is_closed: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl FileWatch {
@@ -48,19 +50,30 @@ impl FileWatch {
     ) -> Result<watch::Receiver<T>> {
         let contents = read(&paths);
         let (sender, receiver) = watch::channel(parse(&contents)?);
+        let sender = Arc::new(sender);
+        let watching = sender.clone();
         let load = move |contents: &[Content]| {
             sender.send_replace(parse(contents)?);
             Ok(())
         };
-        let (key, last, load) = (key.to_owned(), Mutex::new(contents), Box::new(load));
-        self.0.lock().push(Arc::new(Watched { key, paths, last, load }));
+        self.0.lock().push(Arc::new(Watched {
+            key: key.to_owned(),
+            paths,
+            last: Mutex::new(contents),
+            load: Box::new(load),
+            is_closed: Box::new(move || watching.is_closed()),
+        }));
         Ok(receiver)
     }
 
     /// Looks for changes until stopped.
     pub async fn run(&self, stop: &CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(POLL)).await.is_some() {
-            let all = self.0.lock().clone();
+            let all = {
+                let mut all = self.0.lock();
+                all.retain(|one| !(one.is_closed)());
+                all.clone()
+            };
             if !all.is_empty() {
                 files::blocking(move || all.iter().for_each(|one| one.poll())).await;
             }

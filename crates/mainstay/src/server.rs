@@ -120,6 +120,8 @@ async fn work_and_serve(
     }
     // Without Vault the server starts all the same, and what needs its secrets is unavailable.
     stop.run_until_cancelled(app.outbound.read_secrets(VAULT_WAIT)).await;
+    let checked = app.outbound.clone();
+    app.checks().add_source(Arc::new(move || checked.secret_checks()));
     let (secrets, secrets_stop) = (app.outbound.clone(), stop.clone());
     tasks.spawn(async move { secrets.keep_secrets(secrets_stop).await });
     // All keys are there by now: those that were missing have been created.

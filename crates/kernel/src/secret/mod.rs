@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub use source::{SecretSource, VaultField};
 
 use crate::file_watch::FileWatch;
+use crate::health::Check;
 use crate::outbound::{Delivery, Outbound};
 use crate::telemetry::Secret;
 use crate::{Error, Result};
@@ -109,6 +110,11 @@ impl Outbound {
         if tokio::time::timeout(at_most, vault.session(self).refresh_due()).await.is_err() {
             tracing::warn!("Vault has not answered yet; going on without its secrets");
         }
+    }
+
+    /// Whether the secrets of Vault are up to date; none without Vault.
+    pub fn secret_checks(&self) -> Vec<Check> {
+        self.secrets().vault.get().map(Vault::check).into_iter().collect()
     }
 
     /// Keeps secrets and certificates up to date until stopped.

@@ -35,6 +35,10 @@ fn secret(kept: &Kept, source: &SecretSource) -> SecretValue {
     kept.outbound.secret("a.token", source).unwrap()
 }
 
+fn health(kept: &Kept) -> Result<String, String> {
+    kept.outbound.secret_checks().remove(0).result
+}
+
 /// A token with this policy, and more of its properties.
 async fn token(admin: &Http, mount: &Mount, more: Value) -> String {
     let mut body = json!({"policies": [mount.name], "no_parent": true});
@@ -209,9 +213,11 @@ async fn a_vault_that_is_away_costs_no_value_and_one_that_comes_later_is_read() 
     kept.outbound.read_secrets(LIMIT).await;
     let error = one.current().unwrap_err().to_string();
     assert!(error.contains("Connection refused"), "the cause is kept: {error}");
+    assert_eq!(health(&kept), Err("secrets without a value: 1 of 1; the log says why".into()));
     let kept = kept.start();
     vault.server.start().await;
     becomes(&one, "hunter2-first").await;
+    assert_eq!(health(&kept), Ok("secrets that are up to date: 1".into()));
 
     vault.server.kill().await;
     eventually("a failed reading", async || {
@@ -219,9 +225,19 @@ async fn a_vault_that_is_away_costs_no_value_and_one_that_comes_later_is_read() 
     })
     .await;
     assert_eq!(one.current().unwrap().expose(), "hunter2-first");
+    eventually("it is reported", async || {
+        health(&kept).is_err_and(|why| why.contains("the last values are kept"))
+    })
+    .await;
     vault.server.start().await;
     put(&vault.admin(), &mount, "hunter2-second").await;
     becomes(&one, "hunter2-second").await;
+    drop(one);
+    assert_eq!(
+        health(&kept),
+        Ok("secrets that are up to date: 0".into()),
+        "nobody needs it any more"
+    );
     drop(kept);
     assert_nothing_leaked();
 }

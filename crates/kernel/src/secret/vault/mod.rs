@@ -16,6 +16,7 @@ use url::Url;
 pub use config::{Auth, Config};
 
 use super::{SecretValue, State, VaultField};
+use crate::health::Check;
 use crate::outbound::{Outbound, TlsFiles};
 use crate::{Backoff, Result};
 use session::{Lease, Session, Token};
@@ -118,8 +119,33 @@ impl Vault {
         }
     }
 
+    /// The paths whose fields somebody needs.
     fn watched(&self) -> Vec<Arc<Watched>> {
-        self.paths.lock().values().cloned().collect()
+        let mut paths = self.paths.lock();
+        paths.retain(|_, watched| {
+            let mut state = watched.state.lock();
+            state.fields.retain(|field| !field.sender.is_closed());
+            !state.fields.is_empty()
+        });
+        paths.values().cloned().collect()
+    }
+
+    pub(super) fn check(&self) -> Check {
+        let (mut total, mut missing, mut failing) = (0, 0, false);
+        for watched in self.watched() {
+            let state = watched.state.lock();
+            total += state.fields.len();
+            missing += state.fields.iter().filter(|field| field.sender.borrow().is_err()).count();
+            failing |= state.failures > 0;
+        }
+        let result = if missing > 0 {
+            Err(format!("secrets without a value: {missing} of {total}; the log says why"))
+        } else if failing {
+            Err("secrets cannot be read; the last values are kept, and the log says why".into())
+        } else {
+            Ok(format!("secrets that are up to date: {total}"))
+        };
+        Check { name: SYSTEM.into(), result }
     }
 }
 
