@@ -62,6 +62,39 @@ async fn a_vault_that_cannot_be_reached_does_not_stop_the_server() {
     assert!(!plan.log().contains(SECRET), "{}", plan.log());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_url_of_the_database_and_the_secret_of_a_client_come_from_files() {
+    let Some(database) = testkit::postgres::Database::create().await else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).display().to_string()
+    };
+    let url = file("url", &format!("{}\n", database.url()));
+    let secret = file("secret", "hunter2-first");
+    let client = format!("[[identity.clients]]\nid = 'robot'\nsecret = {{ file = '{secret}' }}\n");
+    std::fs::create_dir_all(dir.path().join("config/mainstay")).unwrap();
+    file("config/mainstay/config.toml", &client);
+    let plan = plan(dir.path()).set("database.file", &url);
+    let _server = plan.start().await;
+    let http = testkit::servers::http::client();
+    let signs_in = async |secret: &str| {
+        let request = http.post(format!("{}/oauth/token", plan.url()));
+        let body = format!("grant_type=client_credentials&client_id=robot&client_secret={secret}");
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        testkit::servers::http::try_answer(request.body(body)).await.0 == 200
+    };
+    assert!(signs_in("hunter2-first").await && !signs_in("hunter2-second").await);
+    file("secret", "hunter2-second");
+    wait_for("the new secret", async || signs_in("hunter2-second").await).await;
+    assert!(!signs_in("hunter2-first").await, "the old one is refused");
+    let ran = plan.run(&["config", "show", "--set", &format!("database.file={url}")]);
+    assert!(ran.stdout.contains(&url) && ran.stdout.contains(&secret), "{ran:?}");
+    assert!(!ran.stdout.contains(SECRET) && !plan.log().contains(SECRET), "{}", plan.log());
+    let tables = database.client().await.query("SELECT 1 FROM objects", &[]).await;
+    assert!(tables.is_ok(), "the server uses the database: {tables:?}");
+}
+
 /// The token of a service account of a real API server, for a real Vault. That Vault has no method
 /// `kubernetes` (its build leaves it out); its method `jwt` takes the same request and checks the
 /// signature of the token itself.
