@@ -5,8 +5,8 @@ use std::path::Path;
 
 use fleet::model::cluster::{self, Capacity, Operator, Provider};
 use fleet::model::instance::{Instance, Phase, Spec, Status, name_counter};
-use kernel::change::{EventDraft, Take, Write};
-use kernel::{Ambient, Change, Json, Key, Object, Store, Timestamp};
+use kernel::change::Write;
+use kernel::{Ambient, Change, Json, Object, Store, Timestamp};
 
 pub const ORG: &str = "bench";
 
@@ -108,11 +108,7 @@ pub async fn fill(
     instances: std::ops::Range<usize>,
 ) -> anyhow::Result<()> {
     let now = Ambient::system().now();
-    let create = |object: Object| Change {
-        event: Some(EventDraft::for_object(&object, "created")),
-        write: Some(Write::Create(object)),
-        ..Change::default()
-    };
+    let create = |object: Object| Change::from(Write::create(object, "created"));
     if instances.start == 0 {
         for chunk in (0..clusters).collect::<Vec<_>>().chunks(500) {
             let changes = chunk.iter().map(|n| create(cluster_object(*n, now))).collect();
@@ -122,28 +118,14 @@ pub async fn fill(
     for chunk in instances.collect::<Vec<_>>().chunks(500) {
         let changes = chunk.iter().map(|n| {
             let instance = instance(*n, clusters, now);
-            let mut object = Object::new(
-                Key::new("kafka", &instance.id),
-                ORG,
-                &instance.owner,
-                &instance.name,
-                "",
-                now,
-            );
-            instance.write_to(&mut object, now);
-            object.observed = 1;
-            let take = |counter: String, limit| Take {
-                counter,
-                holder: object.key.to_string(),
-                amount: 1,
-                limit,
-            };
+            let take = |counter: String, limit| instance.take(counter, 1, limit);
             let takes = vec![
                 take(name_counter("kafka", ORG, &instance.name), 1),
                 take(instance.spec.quota_counter.clone(), i64::MAX),
                 take(instance.status.capacity_counter.clone(), i64::MAX),
             ];
-            Change { takes, ..create(object) }
+            let write = instance.new_draft().transition("created", now);
+            Change { takes, ..Change::from(write) }
         });
         for verdict in store.commit_all(changes.collect(), now).await? {
             verdict?;

@@ -163,7 +163,11 @@ async fn fill(data: &Path) -> anyhow::Result<()> {
             let object = object(*n, &ambient);
             let wake =
                 Wake { key: object.key.clone(), org: "local".into(), lane: Lane::Normal, due };
-            Change { wakes: vec![wake], write: Some(Write::Create(object)), ..Change::default() }
+            Change {
+                wakes: vec![wake],
+                write: Some(Write::create(object, "created")),
+                ..Change::default()
+            }
         });
         store.commit_all(changes.collect(), ambient.now()).await?;
     }
@@ -235,7 +239,7 @@ pub async fn get_one(figures: &mut Figures) -> anyhow::Result<()> {
             kernel::store::uncounted(),
         )?;
         let object = object(1, &Ambient::system());
-        let change = Change { write: Some(Write::Create(object)), ..Change::default() };
+        let change = Change { write: Some(Write::create(object, "created")), ..Change::default() };
         store.commit_all(vec![change], Ambient::system().now()).await?;
     }
     let server = start(&binary, dir.path()).await?;

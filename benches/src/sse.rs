@@ -57,7 +57,7 @@ async fn fill(data: &Path) -> anyhow::Result<()> {
         let key = Key::new("widget", &n.to_string());
         let object = Object::new(key, "local", "local", "w", "ready", ambient.now());
         let wakes = vec![Wake::for_object(&object, due)];
-        Change { wakes, write: Some(Write::Create(object)), ..Change::default() }
+        Change { wakes, write: Some(Write::create(object, "created")), ..Change::default() }
     });
     store.commit_all(changes.collect(), ambient.now()).await?;
     Ok(())

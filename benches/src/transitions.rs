@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kernel::change::{AuditDraft, EventDraft, Wake, Write};
+use kernel::change::{AuditDraft, Wake, Write};
 use kernel::store::commit;
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
@@ -35,7 +35,6 @@ fn object(n: usize) -> Object {
 
 fn transition(object: Object, due: i64) -> Change {
     Change {
-        event: Some(EventDraft::for_object(&object, "ready")),
         audit: Some(AuditDraft {
             actor: "bench".into(),
             action: "widget.ready".into(),
@@ -48,7 +47,7 @@ fn transition(object: Object, due: i64) -> Change {
             lane: Lane::Normal,
             due: Timestamp(due),
         }],
-        write: Some(Write::Transition(object)),
+        write: Some(Write::transition(object, "ready")),
         ..Change::default()
     }
 }
@@ -56,7 +55,7 @@ fn transition(object: Object, due: i64) -> Change {
 async fn fill(store: &dyn Store) -> anyhow::Result<()> {
     for chunk in (0..OBJECTS).collect::<Vec<_>>().chunks(512) {
         let changes = chunk.iter().map(|n| Change {
-            write: Some(Write::Create(object(*n))),
+            write: Some(Write::create(object(*n), "created")),
             ..transition(object(*n), FAR)
         });
         store.commit_all(changes.collect(), NOW).await?;

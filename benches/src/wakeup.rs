@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::{Wake, Write};
 use kernel::driver::{AnyWorker, Attempt, Config, Driver, Requeue};
 use kernel::store::commit;
 use kernel::store::postgres::Postgres;
@@ -65,8 +65,7 @@ async fn measure(store: Arc<dyn Store>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> 
                 lane: Lane::Normal,
                 due: now,
             }],
-            event: Some(EventDraft::for_object(&object, "created")),
-            write: Some(Write::Create(object)),
+            write: Some(Write::create(object, "created")),
             ..Change::default()
         };
         let sent = Instant::now();

@@ -235,7 +235,7 @@ impl ScrapeEncoder<'_, '_> {
         for cluster in &clusters {
             let types = kinds.iter().flat_map(|kind| {
                 let types = kind.file.types.iter().map(|ty| ty.id.as_str());
-                types.filter(|ty| cluster.takes(kind.name(), ty))
+                types.filter(|ty| cluster.spec.takes(kind.name(), ty))
             });
             for ty in types.collect::<BTreeSet<&str>>() {
                 let used = self.fleet.index.used(&cluster.id, ty);
@@ -244,7 +244,7 @@ impl ScrapeEncoder<'_, '_> {
                     Some(_) => self.fleet.index.used_total(&cluster.id),
                     None => used,
                 };
-                let max = cluster.limit(ty);
+                let max = cluster::limit(cluster, ty);
                 let available = max.map(|max| (max - used_of_limit).max(0));
                 let labels = [
                     ("region", cluster.spec.region.as_str()),

@@ -1,6 +1,7 @@
 //! Changes are values: a [`Change`] names everything that one decision writes. The store admits or
 //! refuses it as a whole.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub struct Change {
     pub leases: Vec<LeaseFence>,
     pub blobs: Vec<BlobWrite>,
     pub cursor: Option<CursorMove>,
-    /// `None`: the event that the write implies. Nothing is written without one.
+    /// Of a change that writes no object: a write has its own event.
     pub event: Option<EventDraft>,
     pub audit: Option<AuditDraft>,
     /// What led to the change. `None`: what led to the object's current generation.
@@ -64,33 +65,43 @@ impl Cause {
 /// every informer reads it. Larger data is a blob.
 pub const OBJECT_BYTES_MAX: usize = 512 * 1024;
 
-/// How an object is written. Each variant carries the whole new state, with `revision` as read.
+/// How an object is written, and the event of that. Domains make it by a [`crate::typed::Draft`].
 #[derive(Debug, Clone)]
-pub enum Write {
-    Create(Object),
-    /// Any field may have changed.
-    Update(Object),
+pub struct Write {
+    pub kind: WriteKind,
+    /// The whole new state, with `revision` as read.
+    pub object: Object,
+    /// What happened: `ready` is the event `mainstay.widget.ready` of a widget.
+    pub event: Cow<'static, str>,
+}
+
+/// The narrowest statement that covers what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteKind {
     /// Only phase, status, observed generation: what the driver writes.
-    Transition(Object),
+    Transition,
+    /// Any field may have changed.
+    Update,
+    Create,
 }
 
 impl Write {
-    pub fn object(&self) -> &Object {
-        match self {
-            Write::Create(object) | Write::Update(object) | Write::Transition(object) => object,
-        }
+    pub fn create(object: Object, event: impl Into<Cow<'static, str>>) -> Write {
+        Write { kind: WriteKind::Create, object, event: event.into() }
     }
 
-    /// The event of a write that names none.
-    fn event(&self) -> EventDraft {
-        let object = self.object();
-        let what = match self {
-            Write::Create(_) => "created",
-            _ if object.deleted_at.is_some() => "deleted",
-            Write::Update(_) => "updated",
-            Write::Transition(_) => &object.phase,
-        };
-        EventDraft::for_object(object, what)
+    pub fn update(object: Object, event: impl Into<Cow<'static, str>>) -> Write {
+        Write { kind: WriteKind::Update, object, event: event.into() }
+    }
+
+    pub fn transition(object: Object, event: impl Into<Cow<'static, str>>) -> Write {
+        Write { kind: WriteKind::Transition, object, event: event.into() }
+    }
+}
+
+impl From<Write> for Change {
+    fn from(write: Write) -> Change {
+        Change { write: Some(write), ..Change::default() }
     }
 }
 
@@ -263,8 +274,7 @@ pub struct EventDraft {
 }
 
 impl EventDraft {
-    /// `object` becomes what the change writes.
-    pub fn for_object(object: &Object, what: &str) -> EventDraft {
+    pub(crate) fn for_object(object: &Object, what: &str) -> EventDraft {
         EventDraft {
             kind: format!("mainstay.{}.{what}", object.key.kind()),
             subject: object.key.clone(),
@@ -277,21 +287,19 @@ impl EventDraft {
 impl Change {
     /// The approximate bytes that it writes.
     pub fn bytes(&self) -> usize {
-        let object = self.write.as_ref().map(|write| write.object());
-        let object =
-            object.map_or(0, |object| object.spec.text().len() + object.status.text().len());
+        let object = self.write.as_ref().map_or(0, |write| write.object.bytes());
         // The object, and its event.
         2 * object + self.blobs.iter().map(BlobWrite::bytes).sum::<usize>()
     }
 
-    /// The event of the change: its own, or the one that follows from what it writes. A change that
-    /// only moves work or positions has none.
+    /// The event of the change: that of its write, its own, or the one that follows from what else it
+    /// does. A change that only moves work or positions has none.
     pub fn event(&self) -> Option<EventDraft> {
+        if let Some(Write { object, event, .. }) = &self.write {
+            return Some(EventDraft::for_object(object, event));
+        }
         if let Some(event) = &self.event {
             return Some(event.clone());
-        }
-        if let Some(write) = &self.write {
-            return Some(write.event());
         }
         let plain = |kind: &str, subject: Key, org: &str| EventDraft {
             kind: kind.into(),

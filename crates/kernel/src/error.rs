@@ -51,30 +51,19 @@ pub enum Error {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
-    Invalid,
-    Unauthenticated,
-    Forbidden,
-    NotFound,
-    Conflict,
-    Transient,
-    Terminal,
+crate::labels! {
+    pub enum Class {
+        Invalid = "invalid",
+        Unauthenticated = "unauthenticated",
+        Forbidden = "forbidden",
+        NotFound = "not_found",
+        Conflict = "conflict",
+        Transient = "transient",
+        Terminal = "terminal",
+    }
 }
 
 impl Class {
-    pub fn label(self) -> &'static str {
-        match self {
-            Class::Invalid => "invalid",
-            Class::Unauthenticated => "unauthenticated",
-            Class::Forbidden => "forbidden",
-            Class::NotFound => "not_found",
-            Class::Conflict => "conflict",
-            Class::Transient => "transient",
-            Class::Terminal => "terminal",
-        }
-    }
-
     /// The exit code of a process that ended with such an error.
     pub fn exit_code(self) -> u8 {
         match self {

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::change::{AuditDraft, EventDraft, Write};
+use crate::change::AuditDraft;
 use crate::store::edit;
-use crate::{Ambient, Change, Error, Json, Key, Object, Result, Store, Timestamp};
+use crate::typed::{Kind, NoStatus};
+use crate::{Ambient, Change, Draft, Error, Json, Key, Object, Result, Store, Timestamp};
 
 /// A file that holds a key of the installation.
 #[derive(Debug, Clone)]
@@ -23,7 +25,18 @@ pub struct KeyFile {
 /// By the name of the key.
 pub type Fingerprints = BTreeMap<String, String>;
 
+crate::labels! { enum Phase { Ready = "ready" } }
+
 /// The object that holds the fingerprints.
+#[derive(Serialize, Deserialize)]
+struct Keys(Fingerprints);
+
+impl Kind for Keys {
+    type Phase = Phase;
+    type Status = NoStatus;
+    const RECONCILED: bool = false;
+}
+
 pub(crate) const KEYS_OBJECT: &str = "installation/keys";
 
 impl KeyFile {
@@ -76,18 +89,13 @@ fn stored(object: Option<&Object>) -> Result<Fingerprints> {
     object.map_or_else(|| Ok(Fingerprints::new()), |object| object.spec.parse())
 }
 
-fn write(there: Option<&Object>, fingerprints: &Fingerprints, now: Timestamp) -> Result<Change> {
-    let key = Key::parse(KEYS_OBJECT)?;
-    // No organisation and no owner: only admins see it.
-    let create = || Object::new(key, "", "", "keys", "ready", now);
-    let mut object = there.cloned().unwrap_or_else(create);
-    object.spec = Json::encode(fingerprints);
-    object.generation += i64::from(there.is_some());
-    object.observed = object.generation;
-    let event =
-        EventDraft::for_object(&object, if there.is_some() { "changed" } else { "created" });
-    let write = if there.is_some() { Write::Update(object) } else { Write::Create(object) };
-    Ok(Change { write: Some(write), event: Some(event), ..Change::default() })
+fn write(there: Option<&Object>, fingerprints: Fingerprints, now: Timestamp) -> Result<Change> {
+    let (draft, event) = match there {
+        Some(there) => (Draft::of(there), "changed"),
+        // No organisation and no owner: only admins see it.
+        None => (Draft::new(Key::parse(KEYS_OBJECT)?, "", "", "keys", now), "created"),
+    };
+    Ok(draft.phase(&Phase::Ready).spec(&Keys(fingerprints)).respec(event, now).into())
 }
 
 /// Refuses keys other than those that the store was made with. Called before keys are opened, which
@@ -118,7 +126,7 @@ pub async fn record_keys(store: &dyn Store, ambient: &Ambient, keys: &[KeyFile])
                 (None, None) => {}
             }
         }
-        let change = (after != before).then(|| write(there, &after, now)).transpose()?;
+        let change = (after != before).then(|| write(there, after, now)).transpose()?;
         Ok((change, ()))
     })
     .await
@@ -148,7 +156,7 @@ pub async fn accept_keys(store: &dyn Store, ambient: &Ambient, keys: &[KeyFile])
             after: Json::encode(&after),
             ..AuditDraft::default()
         };
-        let change = Change { audit: Some(audit), ..write(there, &after, now)? };
+        let change = Change { audit: Some(audit), ..write(there, after, now)? };
         Ok((Some(change), ()))
     })
     .await

@@ -142,7 +142,7 @@ pub struct Object {
     pub labels: Labels,
     pub spec: Json,
     pub status: Json,
-    /// Counts changes of the desired state: of the spec, or that the object was deleted.
+    /// Counts changes of the desired state: of the spec, or that its deletion was requested.
     pub generation: i64,
     /// The generation that the status reflects.
     pub observed: i64,
@@ -185,6 +185,11 @@ impl Object {
             deleted_at: None,
             cause: Cause::default(),
         }
+    }
+
+    /// The size of what [`crate::change::OBJECT_BYTES_MAX`] limits.
+    pub fn bytes(&self) -> usize {
+        self.spec.text().len() + self.status.text().len()
     }
 
     /// The words that a search matches.

@@ -104,17 +104,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The class of an error response: its label, else by its status.
 pub fn class_of(label: Option<&str>, status: u16) -> Class {
-    const ALL: [Class; 7] = [
-        Class::Invalid,
-        Class::Unauthenticated,
-        Class::Forbidden,
-        Class::NotFound,
-        Class::Conflict,
-        Class::Transient,
-        Class::Terminal,
-    ];
-    let said = label.and_then(|label| ALL.into_iter().find(|class| class.label() == label));
-    said.unwrap_or(match status {
+    label.and_then(Class::parse).unwrap_or(match status {
         401 => Class::Unauthenticated,
         403 => Class::Forbidden,
         404 | 410 => Class::NotFound,

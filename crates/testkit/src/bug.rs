@@ -1,7 +1,7 @@
 //! Bugs that are put into the store in memory on purpose, to see that the simulator finds them.
 
 use kernel::blob::BlobWrite;
-use kernel::change::{Change, EventDraft, Work, Write};
+use kernel::change::{Change, EventDraft, Work, WriteKind};
 use kernel::queue::State;
 
 use crate::memory::Tables;
@@ -43,18 +43,13 @@ impl Tables {
                             None => change.work = None,
                         }
                     }
-                    if let Some(Write::Update(object) | Write::Transition(object)) =
-                        &mut change.write
-                    {
-                        object.revision =
-                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
-                    }
+                    self.read_again(change);
                     change.expects.clear();
                 }
                 Bug::DropWakeUps => {
                     change.wake_dependents = false;
                     change.wake_dependencies = false;
-                    if !matches!(change.write, Some(Write::Create(_))) {
+                    if change.write.as_ref().is_none_or(|write| write.kind != WriteKind::Create) {
                         change.wakes.clear();
                     }
                 }
@@ -62,12 +57,7 @@ impl Tables {
                 Bug::IgnoreLimits => change.takes.iter_mut().for_each(|take| take.limit = i64::MAX),
                 Bug::IgnoreRevisions => {
                     change.expects.clear();
-                    if let Some(Write::Update(object) | Write::Transition(object)) =
-                        &mut change.write
-                    {
-                        object.revision =
-                            self.objects.get(&object.key).map_or(0, |(_, stored)| stored.revision);
-                    }
+                    self.read_again(change);
                 }
                 Bug::ReleaseTwice
                 | Bug::LoseEvents
@@ -94,6 +84,16 @@ impl Tables {
                     }
                 }
             }
+        }
+    }
+
+    /// Makes a write name the revision that is stored.
+    fn read_again(&self, change: &mut Change) {
+        if let Some(write) = &mut change.write
+            && write.kind != WriteKind::Create
+        {
+            let stored = self.objects.get(&write.object.key);
+            write.object.revision = stored.map_or(0, |(_, stored)| stored.revision);
         }
     }
 }

@@ -9,10 +9,9 @@ use async_trait::async_trait;
 use axum::body::Bytes;
 use kernel::admission::{
     BatchState, Clocks, Counter, DEPENDENTS_AT_ONCE, Lease, NumberedLogs, RowSet, Tracked,
-    WriteKind,
 };
 use kernel::blob::{BlobInfo, StoredBlob};
-use kernel::change::{Change, CommandRecord, CursorMove, Verdict};
+use kernel::change::{Change, CommandRecord, CursorMove, Verdict, WriteKind};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow, State};

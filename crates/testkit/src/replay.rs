@@ -48,10 +48,12 @@ async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change
             own_cause = None;
         }
         object.revision -= i64::from(there.is_some());
+        let event = kind.strip_prefix(&format!("mainstay.{}.", subject.kind()));
+        let event = event.unwrap_or(&kind).to_owned();
         let written = match (&there, &own_cause) {
-            (None, _) => Write::Create(object),
-            (Some(_), None) => Write::Update(object),
-            (Some(_), Some(_)) => Write::Transition(object),
+            (None, _) => Write::create(object, event),
+            (Some(_), None) => Write::update(object, event),
+            (Some(_), Some(_)) => Write::transition(object, event),
         };
         write = new.then_some(written);
     }

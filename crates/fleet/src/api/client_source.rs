@@ -24,7 +24,7 @@ impl ClientSource for FleetClientSource {
 
 fn grant(fleet: &Fleet, id: &str, secret: &str) -> Option<ClientGrant> {
     if let Some(account) = id.strip_prefix(account::CLIENT_PREFIX) {
-        let account = fleet.index.account(account).filter(|a| a.phase == account::READY)?;
+        let account = fleet.index.account(account).filter(|a| a.phase == account::Phase::Ready)?;
         let verified = fleet.secrets.verify(id, account.spec.rotation, secret);
         return verified.then(|| org_grant(id, &account.org, &account.spec.account));
     }

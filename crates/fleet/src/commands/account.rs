@@ -6,36 +6,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::change::{CommandReply, EventDraft, Take, Wake, Write};
+use kernel::change::{CommandReply, Take, Wake};
 use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
 use kernel::identity::{Action, Principal};
-use kernel::{App, Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
+use kernel::{App, Change, Draft, Error, Json, Key, Object, Refusal, Result, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Fleet;
 use crate::decide::account::{CREATE_TIMEOUT, deleted};
-use crate::model::account::{self, Account, Spec};
+use crate::model::account::{self, Account, Phase, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::store::access;
 
-/// What is done to a service account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    Create,
-    Delete,
-    Reset,
-}
-
-impl Verb {
-    pub const ALL: [Verb; 3] = [Verb::Create, Verb::Delete, Verb::Reset];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Verb::Create => "service-account.create",
-            Verb::Delete => "service-account.delete",
-            Verb::Reset => "service-account.reset_credentials",
-        }
+kernel::labels! {
+    /// What is done to a service account: the name of the command.
+    pub enum Verb {
+        Create = "service-account.create",
+        Delete = "service-account.delete",
+        Reset = "service-account.reset_credentials",
     }
 }
 
@@ -56,13 +45,15 @@ impl AccountCommand {
     fn create(&self, cx: &CommandContext<'_>, new: New) -> Result<Decided<Json>> {
         let (fleet, who) = (&self.fleet, cx.principal);
         let id = uuid(fleet.ambient.random_bytes());
-        let phase = if fleet.ports.sso_is_external { account::CREATING } else { account::READY };
+        let phase = if fleet.ports.sso_is_external { Phase::Creating } else { Phase::Ready };
         let key = account::key(&id);
-        let mut object = Object::new(key.clone(), &who.org, &who.subject, &new.name, phase, cx.now);
-        object.description = new.description;
-        let client_id = account::client_id(&id);
-        let account = who.account.clone();
-        object.spec = Json::encode(&Spec { client_id, account, rotation: 0, deleting: false });
+        let (client_id, account) = (account::client_id(&id), who.account.clone());
+        let draft = Draft::new(key.clone(), &who.org, &who.subject, &new.name, cx.now)
+            .description(new.description)
+            .phase(&phase)
+            .spec(&Spec { client_id, account, rotation: 0, deleting: false });
+        let write = draft.create(phase.label());
+        let object = write.object.clone();
         let take = Take {
             counter: account::counter(&who.org),
             holder: key.to_string(),
@@ -73,9 +64,7 @@ impl AccountCommand {
         let change = Change {
             takes: vec![take],
             wakes: self.deferred_wake(&object, cx.now),
-            event: Some(EventDraft::for_object(&object, phase)),
-            write: Some(Write::Create(object.clone())),
-            ..Change::default()
+            ..Change::from(write)
         };
         let org = who.org.clone();
         let decided = Decided::new(202, Json::encode(&object), audit).change(change);
@@ -88,36 +77,28 @@ impl AccountCommand {
     fn edit(&self, cx: &CommandContext<'_>) -> Result<Decided<Json>> {
         let before = cx.subject()?;
         let account = Account::from_object(before)?;
-        let mut object = before.clone();
-        object.generation += 1;
-        object.updated_at = cx.now;
+        let (draft, now) = (Draft::of(before), cx.now);
         let (status, change) = match self.verb {
-            Verb::Delete if !self.fleet.ports.sso_is_external => (204, deleted(&object, cx.now)),
+            Verb::Delete if !self.fleet.ports.sso_is_external => (204, deleted(before, now)),
             Verb::Delete => {
-                object.phase = account::DELETING.into();
-                object.spec = Json::encode(&Spec { deleting: true, ..account.spec });
-                let wakes = vec![Wake::for_object(&object, cx.now)];
-                (204, self.written(&object, account::DELETING, wakes))
+                let spec = Spec { deleting: true, ..account.spec };
+                let draft = draft.phase(&Phase::Deleting).spec(&spec);
+                let wakes = vec![Wake::for_object(before, now)];
+                (204, Change { wakes, ..draft.respec(Phase::Deleting.label(), now).into() })
             }
             Verb::Create | Verb::Reset => {
-                let rotation = account.spec.rotation + 1;
-                object.spec = Json::encode(&Spec { rotation, ..account.spec });
-                let wakes = self.deferred_wake(&object, cx.now);
-                (200, self.written(&object, "reset", wakes))
+                let spec = Spec { rotation: account.spec.rotation + 1, ..account.spec };
+                let wakes = self.deferred_wake(before, now);
+                (200, Change { wakes, ..draft.spec(&spec).respec("reset", now).into() })
             }
         };
-        let (spec, new) = (before.spec.clone(), object.spec.clone());
-        let audit = AuditFields { before: spec, after: new, ..AuditFields::of(before) };
-        Ok(Decided::new(status, Json::encode(&object), audit).change(change))
-    }
-
-    fn written(&self, object: &Object, event: &str, wakes: Vec<Wake>) -> Change {
-        Change {
-            event: Some(EventDraft::for_object(object, event)),
-            wakes,
-            write: Some(Write::Update(object.clone())),
-            ..Change::default()
-        }
+        let after = change.write.as_ref().map_or(before, |write| &write.object);
+        let audit = AuditFields {
+            before: before.spec.clone(),
+            after: after.spec.clone(),
+            ..AuditFields::of(before)
+        };
+        Ok(Decided::new(status, Json::encode(after), audit).change(change))
     }
 
     /// Schedules the worker for when the request must be over. Without an external system it has
@@ -131,7 +112,7 @@ impl AccountCommand {
 #[async_trait]
 impl AnyCommand for AccountCommand {
     fn name(&self) -> &str {
-        self.verb.name()
+        self.verb.label()
     }
 
     fn action(&self) -> Action {
@@ -141,7 +122,8 @@ impl AnyCommand for AccountCommand {
     async fn subject(&self, app: &App, who: &Principal, key: &Key) -> Result<Option<Arc<Object>>> {
         let id = key.id();
         let found = app.store.object(key).await?;
-        let ready = |object: &Object| object.deleted_at.is_none() && object.phase == account::READY;
+        let ready =
+            |object: &Object| object.deleted_at.is_none() && object.phase == Phase::Ready.label();
         let object = found.filter(|object| ready(object)).ok_or_else(|| missing(id))?;
         let own = object.org == who.org && (who.org_admin || object.owner == who.subject);
         if !own {

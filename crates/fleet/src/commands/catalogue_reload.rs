@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
 use kernel::identity::Action;
-use kernel::{Change, Error, Json, Object, Result, Timestamp};
+use kernel::{Change, Draft, Error, Json, Object, Result, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::{declared_clusters, local_cluster};
 use crate::Fleet;
-use crate::model::catalogue_load::{Load, Status, key};
+use crate::model::catalogue_load::{Load, Phase, Spec, Status, key};
 use crate::model::cluster::{LOCAL_ID, Provider};
 use crate::model::recheck::Recheck;
 
@@ -59,14 +59,14 @@ impl AnyCommand for ReloadCommand {
     async fn decide(&self, cx: &CommandContext<'_>, _: &Json) -> Result<Decided<Json>> {
         self.0.config.catalogue_files().load(&self.0.kinds).await?;
         let stored = cx.app.store.object(&key()).await?;
-        let (change, generation) = change(stored.as_deref(), cx.now, |object, status, _| {
-            status.drop_gone(object.generation);
-            object.generation += 1;
-            object.observed = object.generation;
+        let write = edited(stored.as_deref(), cx.now, |spec, status, (generation, _)| {
+            status.drop_gone(generation);
+            spec.requests += 1;
         })?;
+        let generation = write.object.generation;
         let audit = AuditFields { target: "fleet".into(), ..AuditFields::default() };
         let reply = Json::encode(&serde_json::json!({ "generation": generation }));
-        Ok(Decided::new(200, reply, audit).change(change))
+        Ok(Decided::new(200, reply, audit).change(write.into()))
     }
 }
 
@@ -94,11 +94,11 @@ async fn stored(fleet: &Fleet) -> Result<Status> {
 /// all other records are of processes that have ended. Else a request may have come since the files
 /// were read, so this replica counts as one that has followed none.
 pub async fn register(fleet: &Fleet, alone: bool) -> Result<()> {
-    let registered = write(fleet, |object, status, now| {
+    let registered = edit(fleet, |_, status, (generation, now)| {
         if alone {
             status.replicas.clear();
         }
-        let generation = if alone { object.generation } else { 0 };
+        let generation = if alone { generation } else { 0 };
         let load = Load { generation, at: now, error: String::new() };
         status.replicas.insert(fleet.replica.clone(), load);
     });
@@ -115,7 +115,7 @@ pub async fn follow_requests(fleet: &Fleet, stop: &CancellationToken) {
             break;
         }
     }
-    let removed = write(fleet, |_, status, _| drop(status.replicas.remove(&fleet.replica)));
+    let removed = edit(fleet, |_, status, _| drop(status.replicas.remove(&fleet.replica)));
     if let Err(error) = removed.await {
         tracing::debug!(%error, "removing the record of this replica failed");
     }
@@ -149,7 +149,7 @@ async fn follow_once(fleet: &Fleet, requested: i64) -> Result<()> {
             error
         }
     };
-    let recorded = write(fleet, |_, status, now| {
+    let recorded = edit(fleet, |_, status, (_, now)| {
         let load = Load { generation: requested, at: now, error: error.clone() };
         status.replicas.insert(fleet.replica.clone(), load);
     });
@@ -157,31 +157,28 @@ async fn follow_once(fleet: &Fleet, requested: i64) -> Result<()> {
 }
 
 /// Edits the object, which is created if there is none.
-async fn write(fleet: &Fleet, edit: impl Fn(&mut Object, &mut Status, Timestamp)) -> Result<()> {
-    let edited =
-        |stored: Option<&Object>, now: Timestamp| Ok((Some(change(stored, now, &edit)?.0), ()));
-    fleet.edit(&key(), edited).await
+async fn edit(
+    fleet: &Fleet,
+    edit: impl Fn(&mut Spec, &mut Status, (i64, Timestamp)),
+) -> Result<()> {
+    let change = |stored: Option<&Object>, now: Timestamp| {
+        Ok((Some(edited(stored, now, &edit)?.into()), ()))
+    };
+    fleet.edit(&key(), change).await
 }
 
-/// The change that edits the object, and its generation after that.
-fn change(
+/// `edit` is given the generation before, and the time.
+fn edited(
     stored: Option<&Object>,
     now: Timestamp,
-    edit: impl Fn(&mut Object, &mut Status, Timestamp),
-) -> Result<(Change, i64)> {
-    let new = || Object::new(key(), "", "mainstay", "the fleet's catalogue", "loaded", now);
-    let mut object = stored.cloned().unwrap_or_else(new);
-    let mut status = if stored.is_some() { Status::of(&object)? } else { Status::default() };
-    edit(&mut object, &mut status, now);
-    status.write_to(&mut object, now);
-    let generation = object.generation;
-    let change = Change {
-        event: Some(EventDraft::for_object(&object, "loaded")),
-        write: Some(match stored {
-            Some(_) => Write::Update(object),
-            None => Write::Create(object),
-        }),
-        ..Change::default()
+    edit: impl Fn(&mut Spec, &mut Status, (i64, Timestamp)),
+) -> Result<Write> {
+    let (mut spec, mut status) = match stored {
+        Some(object) => (object.spec.parse()?, Status::of(object)?),
+        None => (Spec::default(), Status::default()),
     };
-    Ok((change, generation))
+    edit(&mut spec, &mut status, (stored.map_or(1, |object| object.generation), now));
+    let new = || Draft::new(key(), "", "mainstay", "the fleet's catalogue", now);
+    let draft = stored.map_or_else(new, Draft::of);
+    Ok(draft.phase(&Phase::Loaded).spec(&spec).status(&status).respec("loaded", now))
 }

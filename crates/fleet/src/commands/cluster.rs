@@ -17,29 +17,15 @@ use crate::model::cluster::{self, Cluster, Phase, Provider, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::store::{access, clusters};
 
-/// What is done to a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    Create,
-    Update,
-    Delete,
-    /// An organisation registers a cluster of its own.
-    Register,
-    Deregister,
-}
-
-impl Verb {
-    pub const ALL: [Verb; 5] =
-        [Verb::Create, Verb::Update, Verb::Delete, Verb::Register, Verb::Deregister];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Verb::Create => "cluster.create",
-            Verb::Update => "cluster.update",
-            Verb::Delete => "cluster.delete",
-            Verb::Register => "cluster.register",
-            Verb::Deregister => "cluster.deregister",
-        }
+kernel::labels! {
+    /// What is done to a cluster: the name of the command.
+    pub enum Verb {
+        Create = "cluster.create",
+        Update = "cluster.update",
+        Delete = "cluster.delete",
+        /// An organisation registers a cluster of its own.
+        Register = "cluster.register",
+        Deregister = "cluster.deregister",
     }
 }
 
@@ -204,7 +190,7 @@ impl ClusterCommand {
         &self,
         cx: &CommandContext<'_>,
         status: u16,
-        event: &str,
+        event: &'static str,
         edit: impl Fn(&mut Spec) -> bool,
     ) -> Result<Decided<Json>> {
         let before = cx.subject()?;
@@ -235,7 +221,7 @@ impl ClusterCommand {
 #[async_trait]
 impl AnyCommand for ClusterCommand {
     fn name(&self) -> &str {
-        self.verb.name()
+        self.verb.label()
     }
 
     fn action(&self) -> Action {

@@ -1,7 +1,7 @@
 //! Changes the spec of a registered cluster.
 
-use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Json, Object, Result, Timestamp};
+use kernel::change::Wake;
+use kernel::{Change, Draft, Object, Result, Timestamp};
 
 use crate::Fleet;
 use crate::model::cluster::{self, Spec};
@@ -10,36 +10,27 @@ use crate::model::recheck::Recheck;
 /// The object with the edited spec, and the change that writes it; none if `edit` returns false.
 pub fn spec_change(
     before: &Object,
-    event: &str,
+    event: &'static str,
     now: Timestamp,
     edit: impl Fn(&mut Spec) -> bool,
 ) -> Result<Option<(Object, Change)>> {
-    let mut object = before.clone();
-    let mut spec: Spec = object.spec.parse()?;
+    let mut spec: Spec = before.spec.parse()?;
     if !edit(&mut spec) {
         return Ok(None);
     }
-    object.spec = Json::encode(&spec);
-    object.generation += 1;
-    object.updated_at = now;
-    let mut wakes = vec![Wake::for_object(&object, now)];
+    let mut wakes = vec![Wake::for_object(before, now)];
     if !spec.deleting {
         wakes.push(Recheck::Waiting.wake(now));
     }
-    let change = Change {
-        wakes,
-        event: Some(EventDraft::for_object(&object, event)),
-        write: Some(Write::Update(object.clone())),
-        ..Change::default()
-    };
-    Ok(Some((object, change)))
+    let write = Draft::of(before).spec(&spec).respec(event, now);
+    Ok(Some((write.object.clone(), Change { wakes, ..Change::from(write) })))
 }
 
 /// Writes the spec of a cluster that still exists. Reads it again after a concurrent write.
 pub async fn edit_spec(
     fleet: &Fleet,
     id: &str,
-    event: &str,
+    event: &'static str,
     edit: impl Fn(&mut Spec) -> bool,
 ) -> Result<()> {
     let edited = |stored: Option<&Object>, now: Timestamp| {

@@ -1,8 +1,8 @@
 //! Registers the clusters that the clusters file declares, updates them, and deletes those that it
 //! no longer names.
 
-use kernel::change::{EventDraft, Wake};
-use kernel::{Change, Error, Json, Object, Result, Timestamp};
+use kernel::change::Wake;
+use kernel::{Change, Draft, Error, Object, Result, Timestamp};
 
 use super::cluster_spec::edit_spec;
 use crate::Fleet;
@@ -42,7 +42,7 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
     })?;
     let upserted = |stored: Option<&Object>, now: Timestamp| {
         let live = stored.filter(|object| object.deleted_at.is_none());
-        let (mut object, event) = match live {
+        let (draft, event) = match live {
             Some(object) => {
                 let before = Cluster::from_object(object)?;
                 // The next sync after its deletion registers it again.
@@ -53,10 +53,7 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
                 if spec == before.spec && object.name == entry.name {
                     return Ok((None, ()));
                 }
-                let mut object = object.clone();
-                object.spec = Json::encode(&spec);
-                object.generation += 1;
-                (object, "updated")
+                (Draft::of(object).name(&entry.name).spec(&spec), "updated")
             }
             None => {
                 let new = NewCluster {
@@ -67,18 +64,11 @@ async fn upsert_declared(fleet: &Fleet, entry: &ClusterEntry) -> Result<()> {
                     spec: declared_spec(entry),
                     ..NewCluster::default()
                 };
-                (new.register(stored, now).0, "registered")
+                (new.draft(stored, now), "registered")
             }
         };
-        object.name = entry.name.clone();
-        object.updated_at = now;
         let wakes = vec![Recheck::Waiting.wake(now), Wake::new(key.clone(), "", now)];
-        let change = Change {
-            event: Some(EventDraft::for_object(&object, event)),
-            write: Some(clusters::write(object, stored)),
-            wakes,
-            ..Change::default()
-        };
+        let change = Change { wakes, ..Change::from(draft.respec(event, now)) };
         Ok((Some(change), ()))
     };
     fleet.edit(&key, upserted).await

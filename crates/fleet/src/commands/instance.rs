@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::change::{EventDraft, Write};
 use kernel::command::{AnyCommand, AuditFields, CommandContext, Decided};
 use kernel::identity::{Action, Principal};
 use kernel::{App, Change, Error, Json, Key, Object, Result};
@@ -22,39 +21,19 @@ use crate::model::kind::{Extra, Kind};
 use crate::model::payload::{Payload, check_field, check_length, parse_object};
 use crate::store::access;
 
-/// What is done to an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    Create,
-    Update,
-    Delete,
-    Promote,
-    AdminPatch,
-    AdminDelete,
+kernel::labels! {
+    /// What is done to an instance, as it is in the name of the command: `kafka.create`.
+    pub enum Verb {
+        Create = "create",
+        Update = "update",
+        Delete = "delete",
+        Promote = "promote",
+        AdminPatch = "admin.patch",
+        AdminDelete = "admin.delete",
+    }
 }
 
 impl Verb {
-    const ALL: [Verb; 6] = [
-        Verb::Create,
-        Verb::Update,
-        Verb::Delete,
-        Verb::Promote,
-        Verb::AdminPatch,
-        Verb::AdminDelete,
-    ];
-
-    /// As it is in the name of the command: `kafka.create`.
-    fn label(self) -> &'static str {
-        match self {
-            Verb::Create => "create",
-            Verb::Update => "update",
-            Verb::Delete => "delete",
-            Verb::Promote => "promote",
-            Verb::AdminPatch => "admin.patch",
-            Verb::AdminDelete => "admin.delete",
-        }
-    }
-
     fn exists(self, kind: &Kind) -> bool {
         self != Verb::Promote || kind.has(Extra::Promote)
     }
@@ -86,7 +65,7 @@ impl InstanceCommand {
         let (kind, label) = name.split_once('.')?;
         let catalogue = fleet.catalogue();
         let kind = catalogue.kind(kind)?;
-        let verb = Verb::ALL.into_iter().find(|verb| verb.label() == label)?;
+        let verb = Verb::parse(label)?;
         verb.exists(kind).then(|| InstanceCommand::new(fleet, &catalogue, kind, verb))
     }
 
@@ -225,12 +204,10 @@ impl InstanceCommand {
             let instance = Instance::from_object(object)?;
             return Ok(Decided::new(status, self.render(&instance)?, None));
         };
-        let mut written = write.object().clone();
-        written.generation += 1;
-        let (before, new) = (object.spec.clone(), written.spec.clone());
+        let write = after.draft(object).respec(write.event, cx.now);
+        let (before, new) = (object.spec.clone(), write.object.spec.clone());
         let audit = AuditFields { before, after: new, ..AuditFields::of(object) };
-        change.event.get_or_insert_with(|| EventDraft::for_object(&written, "updated"));
-        change.write = Some(Write::Update(written));
+        change.write = Some(write);
         after.updated_at = cx.now;
         Ok(Decided::new(status, self.render(&after)?, audit).change(change))
     }

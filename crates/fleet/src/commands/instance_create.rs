@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Wake, Write};
 use kernel::command::{AuditFields, CommandContext, Decided};
 use kernel::identity::Principal;
-use kernel::{Change, Json, Object, Refusal, Result, Timestamp};
+use kernel::{Change, Json, Refusal, Result, Timestamp};
 
 use super::instance::InstanceCommand;
 use crate::Fleet;
@@ -37,22 +36,14 @@ pub async fn decide(
         let cluster = best.ok_or_else(|| no_room(&instance))?.cluster;
         takes.push(assign_cluster(&mut instance, &cluster));
         if let Some(versions) = &command.kind.file.versions {
-            let newest = cluster.newest_versions(&instance.kind, &versions.operator);
+            let newest = cluster.status.newest_versions(&instance.kind, &versions.operator);
             instance.spec.versions = newest.unwrap_or_default().into();
         }
     }
-    let (now, key) = (instance.created_at, instance.key());
-    let mut object =
-        Object::new(key.clone(), &instance.org, &instance.owner, &instance.name, "", now);
-    instance.write_to(&mut object, now);
-    let audit = AuditFields { after: object.spec.clone(), ..AuditFields::of(&object) };
-    let change = Change {
-        takes,
-        wakes: vec![Wake::new(key, &instance.org, now)],
-        event: Some(EventDraft::for_object(&object, "accepted")),
-        write: Some(Write::Create(object)),
-        ..Change::default()
-    };
+    let write = instance.new_draft().create("accepted");
+    let audit = AuditFields { after: write.object.spec.clone(), ..AuditFields::of(&write.object) };
+    let wakes = vec![instance.wake(instance.created_at)];
+    let change = Change { takes, wakes, ..Change::from(write) };
     let (kind, capacity) = (command.kind.clone(), instance.status.capacity_counter.clone());
     let reply = command.render(&instance)?;
     Ok(Decided::new(202, reply, audit).change(change).on_refused(move |refusal| match refusal {

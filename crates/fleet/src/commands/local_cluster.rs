@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kernel::change::{EventDraft, Wake};
-use kernel::{Change, Json, Object, Result, Timestamp};
+use kernel::change::Wake;
+use kernel::{Change, Draft, Object, Result, Timestamp};
 
 use crate::Fleet;
 use crate::model::cluster::{self, LOCAL_ID, Operator, Phase, Provider, Spec, Status};
-use crate::store::clusters;
 
 /// Writes the object of the local cluster with the kinds and versions that this process runs.
 pub async fn register(fleet: &Fleet) -> Result<()> {
@@ -32,26 +31,18 @@ pub async fn register(fleet: &Fleet) -> Result<()> {
     };
     let key = cluster::key(LOCAL_ID);
     let registered = |stored: Option<&Object>, now: Timestamp| {
-        let ready = Phase::Ready.label();
-        let new = || Object::new(key.clone(), "", "mainstay", "this machine", ready, now);
-        let mut object = stored.cloned().unwrap_or_else(new);
+        let new = || Draft::new(key.clone(), "", "mainstay", "this machine", now);
         let since =
             stored.map_or(now, |object| object.status.parse::<Status>().unwrap_or_default().since);
-        object.phase = ready.into();
-        object.spec = Json::encode(&spec);
-        object.status =
-            Json::encode(&Status { since, operators: operators.clone(), ..Status::default() });
-        object.deleted_at = None;
-        if stored.is_some_and(|stored| *stored == object) {
+        let status = Status { since, operators: operators.clone(), ..Status::default() };
+        let draft = stored.map_or_else(new, Draft::of);
+        let draft = draft.phase(&Phase::Ready).spec(&spec).status(&status);
+        if !draft.is_changed() && stored.is_some_and(|object| object.deleted_at.is_none()) {
             return Ok((None, ()));
         }
-        object.updated_at = now;
-        let change = Change {
-            event: Some(EventDraft::for_object(&object, ready)),
-            write: Some(clusters::write(object, stored)),
-            wakes: vec![Wake::new(key.clone(), "", now)],
-            ..Change::default()
-        };
+        let wakes = vec![Wake::new(key.clone(), "", now)];
+        let write = draft.respec(Phase::Ready.label(), now);
+        let change = Change { wakes, ..Change::from(write) };
         Ok((Some(change), ()))
     };
     fleet.edit(&key, registered).await

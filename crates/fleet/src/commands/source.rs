@@ -15,21 +15,21 @@ pub struct FleetCommands(pub Arc<Fleet>);
 impl CommandSource for FleetCommands {
     fn find(&self, name: &str) -> Option<Arc<dyn AnyCommand>> {
         let fleet = self.0.clone();
-        if let Some(verb) = account::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+        if let Some(verb) = account::Verb::parse(name) {
             return Some(Arc::new(AccountCommand { fleet, verb }));
         }
         if name == RELOAD {
             return Some(Arc::new(ReloadCommand(fleet)));
         }
-        if let Some(verb) = cluster::Verb::ALL.into_iter().find(|verb| verb.name() == name) {
+        if let Some(verb) = cluster::Verb::parse(name) {
             return Some(Arc::new(ClusterCommand { fleet, verb }));
         }
         Some(Arc::new(InstanceCommand::find(&self.0, name)?))
     }
 
     fn names(&self) -> Vec<String> {
-        let accounts = account::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
-        let clusters = cluster::Verb::ALL.into_iter().map(|verb| verb.name().to_owned());
+        let accounts = account::Verb::ALL.into_iter().map(|verb| verb.label().to_owned());
+        let clusters = cluster::Verb::ALL.into_iter().map(|verb| verb.label().to_owned());
         let others = accounts.chain(clusters).chain([RELOAD.to_owned()]);
         InstanceCommand::names(&self.0).into_iter().chain(others).collect()
     }

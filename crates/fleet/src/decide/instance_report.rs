@@ -127,7 +127,7 @@ pub fn evaluate_report(
     if instance.status.cluster_id != cluster.id {
         return Verdict::Rejected("it is not on this cluster");
     }
-    if !instance.is_on_data_plane() {
+    if !instance.status.is_on_data_plane() {
         return Verdict::Rejected("this cluster does not have it yet");
     }
     if instance.phase.is_going() {

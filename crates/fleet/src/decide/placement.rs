@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::cluster::{Candidate, Cluster, Phase};
+use crate::model::cluster::{self, Candidate, Cluster, Phase};
 use crate::model::instance::Instance;
 use crate::model::settings::Scaling;
 
@@ -80,7 +80,7 @@ pub fn rank_clusters(
 fn limit(instance: &Instance, scaling: Scaling, cluster: &Cluster) -> Option<i64> {
     match scaling {
         Scaling::None if instance.spec.own_cluster_id.is_empty() => None,
-        _ => cluster.limit(&instance.spec.instance_type),
+        _ => cluster::limit(cluster, &instance.spec.instance_type),
     }
 }
 
@@ -104,7 +104,7 @@ fn rejection(instance: &Instance, candidate: &Candidate, limit: Option<i64>) -> 
         (differs(&spec.cloud_provider, &wanted.cloud_provider), Rejection::OtherCloud),
         (differs(&spec.region, &wanted.region), Rejection::OtherRegion),
         (wanted.multi_az && !spec.multi_az, Rejection::SingleZone),
-        (!cluster.takes(&instance.kind, &wanted.instance_type), Rejection::OtherTypes),
+        (!cluster.spec.takes(&instance.kind, &wanted.instance_type), Rejection::OtherTypes),
     ];
     if let Some((_, why)) = checks.into_iter().find(|(applies, _)| *applies) {
         return Some(why);

@@ -1,5 +1,6 @@
 //! A service account: a client of the SSO system for an organisation's programs.
 
+use kernel::typed::{Kind, NoStatus, parse_phase};
 use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +9,14 @@ pub const KIND: &str = "service-account";
 /// Precedes the account's id in its client id.
 pub const CLIENT_PREFIX: &str = "srvc-acct-";
 
-/// Its client is being created, and nobody has its secret yet.
-pub const CREATING: &str = "creating";
-pub const READY: &str = "ready";
-pub const DELETING: &str = "deleting";
+kernel::labels! {
+    pub enum Phase {
+        /// Its client is being created, and nobody has its secret yet.
+        Creating = "creating",
+        Ready = "ready",
+        Deleting = "deleting",
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -25,6 +30,11 @@ pub struct Spec {
     pub deleting: bool,
 }
 
+impl Kind for Spec {
+    type Phase = Phase;
+    type Status = NoStatus;
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Account {
     pub id: String,
@@ -32,7 +42,7 @@ pub struct Account {
     pub owner: String,
     pub name: String,
     pub description: String,
-    pub phase: String,
+    pub phase: Phase,
     pub created_at: Timestamp,
     pub revision: i64,
     pub spec: Spec,
@@ -46,7 +56,7 @@ impl Account {
             owner: object.owner.clone(),
             name: object.name.clone(),
             description: object.description.clone(),
-            phase: object.phase.clone(),
+            phase: parse_phase(object)?,
             created_at: object.created_at,
             revision: object.revision,
             spec: object.spec.parse()?,

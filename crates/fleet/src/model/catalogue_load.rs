@@ -3,13 +3,32 @@
 
 use std::collections::BTreeMap;
 
-use kernel::{Json, Key, Object, Result, Timestamp};
+use kernel::typed::Kind;
+use kernel::{Key, Object, Result, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use super::cluster::num_is_zero;
 
 pub const KIND: &str = "catalogue";
 
 pub fn key() -> Key {
     Key::new(KIND, "fleet")
+}
+
+kernel::labels! { pub enum Phase { Loaded = "loaded" } }
+
+/// Each request is a new generation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spec {
+    #[serde(skip_serializing_if = "num_is_zero")]
+    pub requests: i64,
+}
+
+impl Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
+    const RECONCILED: bool = false;
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,10 +57,5 @@ impl Status {
     /// Drops replicas that did not follow the last request: they are gone.
     pub fn drop_gone(&mut self, last: i64) {
         self.replicas.retain(|_, load| load.generation >= last);
-    }
-
-    pub fn write_to(&self, object: &mut Object, now: Timestamp) {
-        object.status = Json::encode(self);
-        object.updated_at = now;
     }
 }

@@ -3,56 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kernel::{Key, Object, Result, Timestamp};
+use kernel::{Key, Timestamp, Typed};
 use serde::{Deserialize, Serialize};
-
-use super::typed::TypedObject;
 
 pub const KIND: &str = "cluster";
 /// The id of the cluster that stands for this machine.
 pub const LOCAL_ID: &str = "local";
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    #[default]
-    Accepted,
-    Provisioning,
-    Provisioned,
-    /// Everything is installed, but its agent has not reported.
-    Waiting,
-    Ready,
-    Failed,
-    Deprovisioning,
-    Cleanup,
-}
-
-impl Phase {
-    pub const ALL: [Phase; 8] = [
-        Phase::Accepted,
-        Phase::Provisioning,
-        Phase::Provisioned,
-        Phase::Waiting,
-        Phase::Ready,
-        Phase::Failed,
-        Phase::Deprovisioning,
-        Phase::Cleanup,
-    ];
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Phase::Accepted => "cluster_accepted",
-            Phase::Provisioning => "cluster_provisioning",
-            Phase::Provisioned => "cluster_provisioned",
-            Phase::Waiting => "waiting_for_kas_fleetshard_operator",
-            Phase::Ready => "ready",
-            Phase::Failed => "failed",
-            Phase::Deprovisioning => "deprovisioning",
-            Phase::Cleanup => "cleanup",
-        }
-    }
-
-    pub fn parse(label: &str) -> Option<Phase> {
-        Phase::ALL.into_iter().find(|phase| phase.label() == label)
+kernel::labels! {
+    #[derive(Default)]
+    pub enum Phase {
+        #[default]
+        Accepted = "cluster_accepted",
+        Provisioning = "cluster_provisioning",
+        Provisioned = "cluster_provisioned",
+        /// Everything is installed, but its agent has not reported.
+        Waiting = "waiting_for_kas_fleetshard_operator",
+        Ready = "ready",
+        Failed = "failed",
+        Deprovisioning = "deprovisioning",
+        Cleanup = "cleanup",
     }
 }
 
@@ -120,7 +90,7 @@ pub struct Spec {
     pub dynamic: bool,
 }
 
-fn num_is_zero(number: &i64) -> bool {
+pub(super) fn num_is_zero(number: &i64) -> bool {
     *number == 0
 }
 
@@ -167,38 +137,41 @@ pub struct Operator {
     pub components: BTreeMap<String, Vec<String>>,
 }
 
-pub type Cluster = TypedObject<Phase, Spec, Status>;
+pub type Cluster = Typed<Spec>;
 
-impl Cluster {
-    pub fn from_object(object: &Object) -> Result<Cluster> {
-        TypedObject::decode(object, Phase::parse)
-    }
+impl kernel::typed::Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
+}
 
+impl Spec {
     pub fn takes(&self, kind: &str, instance_type: &str) -> bool {
         let any = |list: &[String], what: &str| list.is_empty() || list.iter().any(|x| x == what);
-        any(&self.spec.kinds, kind) && any(&self.spec.instance_types, instance_type)
+        any(&self.kinds, kind) && any(&self.instance_types, instance_type)
     }
+}
 
-    /// Units of a type that it may hold; none: no limit is known.
-    pub fn limit(&self, instance_type: &str) -> Option<i64> {
-        self.spec.limit.or_else(|| self.status.capacity.get(instance_type).map(|c| c.max))
-    }
-
-    /// The counter of the units that it holds: of all types if one limit covers all.
-    pub fn counter(&self, instance_type: &str) -> String {
-        match self.spec.limit {
-            Some(_) => format!("fleet/capacity/{}", self.id),
-            None => format!("fleet/capacity/{}/{instance_type}", self.id),
-        }
-    }
-
+impl Status {
     /// The newest ready operator, and the newest versions that it can run.
     pub fn newest_versions(&self, kind: &str, operator: &str) -> Option<BTreeMap<String, String>> {
-        let ready = self.status.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
+        let ready = self.operators.get(kind)?.iter().rev().find(|one| one.ready)?;
         let newest = ready.components.iter().filter_map(|(component, versions)| {
             Some((component.clone(), versions.iter().max_by_key(|v| version_order(v))?.clone()))
         });
         Some(newest.chain([(operator.to_owned(), ready.version.clone())]).collect())
+    }
+}
+
+/// Units of a type that a cluster may hold; none: no limit is known.
+pub fn limit(cluster: &Cluster, instance_type: &str) -> Option<i64> {
+    cluster.spec.limit.or_else(|| cluster.status.capacity.get(instance_type).map(|c| c.max))
+}
+
+/// The counter of the units that a cluster holds: of all types if one limit covers all.
+pub fn counter(cluster: &Cluster, instance_type: &str) -> String {
+    match cluster.spec.limit {
+        Some(_) => format!("fleet/capacity/{}", cluster.id),
+        None => format!("fleet/capacity/{}/{instance_type}", cluster.id),
     }
 }
 
@@ -244,7 +217,6 @@ mod tests {
             components: [("kafka".to_owned(), kafka.iter().map(|v| v.to_string()).collect())]
                 .into(),
         };
-        let mut object = Object::new(key("c1"), "", "", "c1", Phase::Ready.label(), Timestamp(0));
         let status = Status {
             operators: [(
                 "kafka".to_owned(),
@@ -253,12 +225,9 @@ mod tests {
             .into(),
             ..Status::default()
         };
-        object.status = kernel::Json::encode(&status);
-        object.spec = kernel::Json::encode(&Spec::default());
-        let cluster = Cluster::from_object(&object).unwrap();
-        let newest = cluster.newest_versions("kafka", "strimzi").unwrap();
+        let newest = status.newest_versions("kafka", "strimzi").unwrap();
         assert_eq!(newest["kafka"], "2.8.2");
         assert_eq!(newest["strimzi"], "v1");
-        assert_eq!(cluster.newest_versions("dinosaur", "x"), None);
+        assert_eq!(status.newest_versions("dinosaur", "x"), None);
     }
 }

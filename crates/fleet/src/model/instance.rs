@@ -2,63 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use kernel::change::{Release, Take, Wake};
-use kernel::{Json, Object, Result, Timestamp};
+use kernel::{Timestamp, Typed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::interned::{InternedMap, Interner};
-use super::typed::TypedObject;
 
-/// The ten phases, as they are on the wire. A deleted instance has none: its object stays.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    #[default]
-    Accepted,
-    Preparing,
-    Provisioning,
-    Ready,
-    Failed,
-    Deprovision,
-    Deleting,
-    Suspending,
-    Suspended,
-    Resuming,
+kernel::labels! {
+    /// The ten phases, as they are on the wire. A deleted instance has none: its object stays.
+    #[derive(Default)]
+    pub enum Phase {
+        #[default]
+        Accepted = "accepted",
+        Preparing = "preparing",
+        Provisioning = "provisioning",
+        Ready = "ready",
+        Failed = "failed",
+        Deprovision = "deprovision",
+        Deleting = "deleting",
+        Suspending = "suspending",
+        Suspended = "suspended",
+        Resuming = "resuming",
+    }
 }
 
 impl Phase {
-    pub const ALL: [Phase; 10] = [
-        Phase::Accepted,
-        Phase::Preparing,
-        Phase::Provisioning,
-        Phase::Ready,
-        Phase::Failed,
-        Phase::Deprovision,
-        Phase::Deleting,
-        Phase::Suspending,
-        Phase::Suspended,
-        Phase::Resuming,
-    ];
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Phase::Accepted => "accepted",
-            Phase::Preparing => "preparing",
-            Phase::Provisioning => "provisioning",
-            Phase::Ready => "ready",
-            Phase::Failed => "failed",
-            Phase::Deprovision => "deprovision",
-            Phase::Deleting => "deleting",
-            Phase::Suspending => "suspending",
-            Phase::Suspended => "suspended",
-            Phase::Resuming => "resuming",
-        }
-    }
-
-    pub fn parse(label: &str) -> Option<Phase> {
-        Phase::ALL.into_iter().find(|phase| phase.label() == label)
-    }
-
     /// Whether it is being deleted.
     pub fn is_going(self) -> bool {
         matches!(self, Phase::Deprovision | Phase::Deleting)
@@ -183,7 +151,26 @@ pub struct Route {
     pub router: String,
 }
 
-pub type Instance = TypedObject<Phase, Spec, Status>;
+pub type Instance = Typed<Spec>;
+
+impl kernel::typed::Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
+}
+
+impl Spec {
+    /// Whether it counts against its owner's trials instead of a quota.
+    pub fn is_trial(&self) -> bool {
+        self.quota_counter.starts_with("fleet/trial/")
+    }
+}
+
+impl Status {
+    /// Whether anything of it is, or may be, on a data plane.
+    pub fn is_on_data_plane(&self) -> bool {
+        !self.placement_id.is_empty()
+    }
+}
 
 /// Maps that instances share.
 #[derive(Debug, Default)]
@@ -192,69 +179,29 @@ pub struct Interners {
     values: Interner<Value>,
 }
 
-impl Instance {
-    pub fn from_object(object: &Object) -> Result<Instance> {
-        TypedObject::decode(object, Phase::parse)
-    }
-
+impl Interners {
     /// Shares equal maps with other instances in memory.
-    pub fn intern(&mut self, interners: &mut Interners) {
-        let Instance { spec, status, .. } = self;
+    pub fn intern(&mut self, Instance { spec, status, .. }: &mut Instance) {
         for texts in [&mut spec.versions, &mut status.versions, &mut status.agent] {
-            interners.texts.intern(texts);
+            self.texts.intern(texts);
         }
         for values in [&mut spec.fields, &mut spec.raised] {
-            interners.values.intern(values);
+            self.values.intern(values);
         }
     }
+}
 
-    /// Writes spec, status, phase and time into the object.
-    pub fn write_to(&self, object: &mut Object, now: Timestamp) {
-        object.owner = self.owner.clone();
-        object.phase = self.phase.label().into();
-        object.spec = Json::encode(&self.spec);
-        object.status = Json::encode(&self.status);
-        object.updated_at = now;
-    }
-
-    /// Schedules a reconciliation at `due`.
-    pub fn wake(&self, due: Timestamp) -> Wake {
-        Wake::new(self.key(), &self.org, due)
-    }
-
-    /// The counters that it may hold until it is deleted.
-    pub fn counters(&self) -> Vec<String> {
-        let Spec { cloud_provider, region, instance_type, .. } = &self.spec;
-        let mut counters = vec![
-            name_counter(&self.kind, &self.org, &self.name),
-            region_counter(&self.kind, cloud_provider, region, instance_type),
-            self.spec.quota_counter.clone(),
-            self.status.capacity_counter.clone(),
-        ];
-        counters.retain(|counter| !counter.is_empty());
-        counters
-    }
-
-    /// Takes an amount of a counter for as long as it exists.
-    pub fn take(&self, counter: String, amount: i64, limit: i64) -> Take {
-        Take { counter, holder: self.key().to_string(), amount, limit }
-    }
-
-    /// Releases what it holds of these counters.
-    pub fn releases(&self, counters: impl IntoIterator<Item = String>) -> Vec<Release> {
-        let holder = self.key().to_string();
-        counters.into_iter().map(|counter| Release { counter, holder: holder.clone() }).collect()
-    }
-
-    /// Whether it counts against its owner's trials instead of a quota.
-    pub fn is_trial(&self) -> bool {
-        self.spec.quota_counter.starts_with("fleet/trial/")
-    }
-
-    /// Whether anything of it is, or may be, on a data plane.
-    pub fn is_on_data_plane(&self) -> bool {
-        !self.status.placement_id.is_empty()
-    }
+/// The counters that an instance may hold until it is deleted.
+pub fn counters(Instance { kind, org, name, spec, status, .. }: &Instance) -> Vec<String> {
+    let Spec { cloud_provider, region, instance_type, .. } = spec;
+    let mut counters = vec![
+        name_counter(kind, org, name),
+        region_counter(kind, cloud_provider, region, instance_type),
+        spec.quota_counter.clone(),
+        status.capacity_counter.clone(),
+    ];
+    counters.retain(|counter| !counter.is_empty());
+    counters
 }
 
 pub fn name_counter(kind: &str, org: &str, name: &str) -> String {

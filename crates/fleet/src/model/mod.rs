@@ -21,7 +21,6 @@ pub mod settings;
 pub mod sso;
 pub mod template;
 pub mod template_scope;
-pub mod typed;
 
 /// Parses a quantity such as `50Mi`, `1000Gi` or `12`.
 pub fn quantity(text: &str) -> Option<i64> {

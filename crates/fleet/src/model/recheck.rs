@@ -2,45 +2,43 @@
 //! carries out in pages, so that no commit grows with the number of instances.
 
 use kernel::change::Wake;
+use kernel::typed::{Kind, NoStatus};
 use kernel::{Key, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::catalogue::Catalogue;
 use super::instance::Instance;
 
 pub const KIND: &str = "recheck";
 
-/// Which instances are reconciled again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recheck {
-    /// Those that wait for a cluster or a version: a cluster may have room now.
-    Waiting,
-    /// Those whose cluster is gone.
-    Evicted,
-    /// Those that depend on the quota list.
-    Quota,
-    /// Those whose owner is on the deny list.
-    Denied,
+kernel::labels! { pub enum Phase { Ready = "ready" } }
+
+/// A recheck is only its key.
+#[derive(Serialize, Deserialize)]
+pub struct Spec {}
+
+impl Kind for Spec {
+    type Phase = Phase;
+    type Status = NoStatus;
+}
+
+kernel::labels! {
+    /// Which instances are reconciled again; its label is the id.
+    pub enum Recheck {
+        /// Those that wait for a cluster or a version: a cluster may have room now.
+        Waiting = "waiting",
+        /// Those whose cluster is gone.
+        Evicted = "evicted",
+        /// Those that depend on the quota list.
+        Quota = "quota",
+        /// Those whose owner is on the deny list.
+        Denied = "denied",
+    }
 }
 
 impl Recheck {
-    pub const ALL: [Recheck; 4] =
-        [Recheck::Waiting, Recheck::Evicted, Recheck::Quota, Recheck::Denied];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            Recheck::Waiting => "waiting",
-            Recheck::Evicted => "evicted",
-            Recheck::Quota => "quota",
-            Recheck::Denied => "denied",
-        }
-    }
-
-    pub fn of(key: &Key) -> Option<Recheck> {
-        Recheck::ALL.into_iter().find(|recheck| recheck.id() == key.id())
-    }
-
     pub fn key(self) -> Key {
-        Key::new(KIND, self.id())
+        Key::new(KIND, self.label())
     }
 
     /// Requests it. A request while it is carried out starts it over.
@@ -60,7 +58,7 @@ impl Recheck {
     /// quota list.
     pub fn concerns(self, instance: &Instance, catalogue: &Catalogue) -> bool {
         match self {
-            Recheck::Quota => !instance.is_trial(),
+            Recheck::Quota => !instance.spec.is_trial(),
             Recheck::Denied => {
                 !instance.phase.is_going() && catalogue.access.denied.contains(&instance.owner)
             }

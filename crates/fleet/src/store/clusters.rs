@@ -1,7 +1,7 @@
 //! Constructs cluster objects.
 
-use kernel::change::{EventDraft, Wake, Write};
-use kernel::{Change, Json, Object, Result, Store, Timestamp};
+use kernel::change::Wake;
+use kernel::{Change, Draft, Object, Result, Store, Timestamp};
 
 use crate::model::cluster::{self, Phase, Spec, Status};
 
@@ -22,28 +22,21 @@ pub struct NewCluster<'a> {
 impl NewCluster<'_> {
     /// The object, and the change that writes it. It may replace a deleted one of the same id.
     pub fn register(&self, deleted: Option<&Object>, now: Timestamp) -> (Object, Change) {
-        let NewCluster { id, org, owner, name, phase, spec, reason } = self;
-        let mut object = Object::new(cluster::key(id), org, owner, name, phase.label(), now);
-        object.spec = Json::encode(spec);
-        let reason = (*reason).to_owned();
-        object.status = Json::encode(&Status { since: now, reason, ..Status::default() });
-        if let Some(deleted) = deleted {
-            object.revision = deleted.revision;
-            object.generation = deleted.generation + 1;
-        }
-        let change = Change {
-            wakes: vec![Wake::for_object(&object, now)],
-            event: Some(EventDraft::for_object(&object, phase.label())),
-            write: Some(write(object.clone(), deleted)),
-            ..Change::default()
-        };
-        (object, change)
+        let write = self.draft(deleted, now).respec(self.phase.label(), now);
+        let object = write.object.clone();
+        (
+            object,
+            Change { wakes: vec![Wake::for_object(&write.object, now)], ..Change::from(write) },
+        )
     }
-}
 
-/// Creates an object, or updates the stored one.
-pub fn write(object: Object, stored: Option<&Object>) -> Write {
-    if stored.is_some() { Write::Update(object) } else { Write::Create(object) }
+    pub fn draft<'a>(&self, deleted: Option<&'a Object>, now: Timestamp) -> Draft<'a, Spec> {
+        let NewCluster { id, org, owner, name, phase, spec, reason } = self;
+        let status = Status { since: now, reason: (*reason).into(), ..Status::default() };
+        let new = || Draft::new(cluster::key(id), org, owner, name, now);
+        let draft = deleted.map_or_else(new, Draft::of);
+        draft.org(org).owner(owner).name(name).phase(phase).spec(spec).status(&status)
+    }
 }
 
 /// Schedules a reconciliation of a cluster at `due`.

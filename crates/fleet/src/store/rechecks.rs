@@ -1,20 +1,15 @@
 //! Constructs the objects of the rechecks: only work of an object that exists is carried out.
 
-use kernel::change::{EventDraft, Write};
-use kernel::{Change, Object, Refusal, Result, Store, Timestamp};
+use kernel::{Change, Draft, Refusal, Result, Store, Timestamp};
 
-use crate::model::recheck::Recheck;
+use crate::model::recheck::{Phase, Recheck, Spec};
 
 pub async fn register(store: &dyn Store, now: Timestamp) -> Result<()> {
     let known = store.get(&Recheck::ALL.map(Recheck::key)).await?;
     let missing = |recheck: &Recheck| !known.iter().any(|object| object.key == recheck.key());
     let create = |recheck: Recheck| {
-        let object = Object::new(recheck.key(), "", "mainstay", recheck.id(), "ready", now);
-        Change {
-            event: Some(EventDraft::for_object(&object, "registered")),
-            write: Some(Write::Create(object)),
-            ..Change::default()
-        }
+        let draft = Draft::new(recheck.key(), "", "mainstay", recheck.label(), now);
+        Change::from(draft.phase(&Phase::Ready).spec(&Spec {}).create("registered"))
     };
     let changes: Vec<Change> = Recheck::ALL.into_iter().filter(missing).map(create).collect();
     if changes.is_empty() {

@@ -26,7 +26,7 @@ impl Worker for AccountWorker {
     async fn observe(&self, attempt: &Attempt) -> Result<Observation> {
         let fleet = &self.0;
         let account = Account::from_object(&attempt.object)?;
-        let compare = fleet.ports.sso_is_external && account.phase == account::READY;
+        let compare = fleet.ports.sso_is_external && account.phase == account::Phase::Ready;
         let client_matches = if compare {
             fleet.ports.sso.matches(&service_account_client(&fleet.secrets, &account)).await?
         } else {

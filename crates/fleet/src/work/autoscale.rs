@@ -70,7 +70,7 @@ pub fn scale_down_state(fleet: &Fleet, cluster: &Cluster, instances: usize) -> S
     let catalogue = fleet.catalogue();
     let spec = &cluster.spec;
     let needed = catalogue.kinds.values().any(|kind| {
-        let types = kind.file.types.iter().filter(|ty| cluster.takes(kind.name(), &ty.id));
+        let types = kind.file.types.iter().filter(|ty| spec.takes(kind.name(), &ty.id));
         types.into_iter().any(|ty| {
             let found = demand(fleet, kind, &spec.cloud_provider, &spec.region, &ty.id);
             found.is_some_and(|(demand, offer)| {

@@ -32,7 +32,7 @@ impl Worker for RecheckWorker {
 
     async fn observe(&self, attempt: &Attempt) -> Result<Vec<Wake>> {
         let (fleet, now) = (&self.0, attempt.now());
-        let Some(recheck) = Recheck::of(&attempt.object.key) else { return Ok(Vec::new()) };
+        let Some(recheck) = Recheck::parse(attempt.object.key.id()) else { return Ok(Vec::new()) };
         fleet.index.catch_up().await?;
         let catalogue = fleet.catalogue();
         let mut wakes = Vec::new();

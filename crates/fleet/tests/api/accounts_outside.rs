@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fleet::model::account::{self, Spec};
+use fleet::model::account::{self, Phase, Spec};
 use fleet::ports::sso;
 use fleet::ports::sso::service_account_client;
-use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::change::{Take, Wake, Write};
 use kernel::{Change, Json, Lane, Object, Timestamp};
 use reqwest::Method;
 use serde_json::Value;
@@ -99,7 +99,8 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
     let id = "00000000-0000-4000-8000-000000000001";
     let client = account::client_id(id);
     let begun = Timestamp(stage.app.ambient.now().0 - 61_000);
-    let mut object = Object::new(account::key(id), ORG, "alice", "half", account::CREATING, begun);
+    let mut object =
+        Object::new(account::key(id), ORG, "alice", "half", Phase::Creating.label(), begun);
     object.spec = Json::encode(&Spec { client_id: client.clone(), ..Spec::default() });
     let take = Take {
         counter: account::counter(ORG),
@@ -111,8 +112,7 @@ async fn what_a_crash_left_half_made_is_removed_everywhere() {
     fleet.ports.sso.ensure(&service_account_client(&fleet.secrets, &half)).await.unwrap();
     let change = Change {
         takes: vec![take],
-        event: Some(EventDraft::for_object(&object, account::CREATING)),
-        write: Some(Write::Create(object)),
+        write: Some(Write::create(object, Phase::Creating.label())),
         ..Change::default()
     };
     kernel::store::commit(stage.store.as_ref(), change, begun).await.unwrap();

@@ -1,7 +1,7 @@
 //! Clusters of an organisation's own.
 
 use fleet::model::cluster;
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::{Change, log::AuditFilter};
 use serde_json::{Value, json};
 
@@ -174,11 +174,7 @@ async fn a_cluster_that_was_given_up_comes_again_under_another_secret() {
     let mut object = (*stage.store.object(&cluster::key(ID)).await.unwrap().unwrap()).clone();
     let now = stage.app.ambient.now();
     object.deleted_at = Some(now);
-    let change = Change {
-        event: Some(EventDraft::for_object(&object, "deleted")),
-        write: Some(Write::Update(object)),
-        ..Change::default()
-    };
+    let change = Change { write: Some(Write::update(object, "deleted")), ..Change::default() };
     kernel::store::commit(stage.store.as_ref(), change, now).await.unwrap();
     assert_eq!(stage.get("carol", &path("")).await.items().len(), 0);
     let second = register(&stage, "carol", ID).await;

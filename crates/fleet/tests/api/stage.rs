@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Request};
 use axum::response::Response;
 use fleet::model::cluster::{self, Capacity, Operator, Phase, Provider, Spec, Status};
 use fleet::{Config, FleetDomain};
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::driver::Driver;
 use kernel::http::{self, HttpService};
 use kernel::identity::{self, Identity};
@@ -291,8 +291,7 @@ pub async fn put_cluster(app: &App, id: &str, name: &str, change: impl FnOnce(&m
     let mut object = Object::new(cluster::key(id), "", "", name, Phase::Ready.label(), now);
     object.spec = Json::encode(&spec);
     object.status = Json::encode(&seen);
-    let event = Some(EventDraft::for_object(&object, "registered"));
-    let change = Change { write: Some(Write::Create(object)), event, ..Change::default() };
+    let change = Change { write: Some(Write::create(object, "registered")), ..Change::default() };
     kernel::store::commit(app.store.as_ref(), change, now).await.expect("a cluster");
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fleet::Config;
 use fleet::model::instance::Instance;
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::{Wake, Write};
 use kernel::{Change, Json, Key, Lane};
 use serde_json::Value;
 
@@ -168,8 +168,7 @@ async fn expire_now(stage: &Stage, id: &str) {
         object.spec = Json::encode(&instance.spec);
         let wake = Wake { key: key.clone(), org: object.org.clone(), lane: Lane::Normal, due: now };
         let change = Change {
-            event: Some(EventDraft::for_object(&object, "updated")),
-            write: Some(Write::Update(object)),
+            write: Some(Write::update(object, "updated")),
             wakes: vec![wake],
             ..Change::default()
         };

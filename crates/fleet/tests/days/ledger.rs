@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::model::instance::{Instance, Phase};
+use fleet::model::instance::{Instance, Phase, counters};
 use kernel::{Key, ObjectQuery, Store};
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub async fn check(store: &dyn Store, kinds: &[&str]) {
     let (mut names, mut hosts, mut with_host) = (BTreeSet::new(), BTreeSet::new(), 0);
     for kind in kinds {
         for (instance, gone) in instances(store, kind).await {
-            for counter in instance.counters() {
+            for counter in counters(&instance) {
                 let amount = amount(&instance, &counter);
                 *held.entry(counter).or_default() += if gone { 0 } else { amount };
             }

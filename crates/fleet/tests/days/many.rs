@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fleet::model::instance::{Instance, Phase};
 use fleet::work::recheck::PAGE;
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::{Change, Json, Key, ObjectQuery};
 use serde_json::{Value, json};
 use testkit::Memory;
@@ -30,11 +30,7 @@ async fn put_waiting(stage: &Stage, id: &str) {
         instance.status = Default::default();
         instance.status.since = now;
         object.status = Json::encode(&instance.status);
-        Change {
-            event: Some(EventDraft::for_object(&object, "created")),
-            write: Some(Write::Create(object)),
-            ..Change::default()
-        }
+        Change { write: Some(Write::create(object, "created")), ..Change::default() }
     };
     let changes: Vec<Change> = (1..MANY).map(copy).collect();
     for verdict in stage.store.commit_all(changes, now).await.unwrap() {

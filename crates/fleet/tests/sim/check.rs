@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::model::instance::{Instance, Phase};
+use fleet::model::instance::{self, Instance, Phase};
 use fleet::model::sso::{agent_client_id, canary_client_id};
 use testkit::memory::Tables;
 use testkit::sim::Broken;
@@ -171,7 +171,7 @@ fn counters(tables: &Tables, live: &[&Instance]) -> Result<(), Broken> {
             hold!(counter.used == held, "{name} is at {}, and instances hold {held}", counter.used);
         }
         if name.starts_with("fleet/name/") {
-            let held = live.iter().filter(|i| i.counters().contains(name)).count();
+            let held = live.iter().filter(|i| instance::counters(i).contains(name)).count();
             hold!(
                 usize::try_from(counter.used) == Ok(held),
                 "{name} is at {}, held by {held}",

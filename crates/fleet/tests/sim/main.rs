@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fleet::model::instance::{Phase, Spec, Status};
 use fleet::model::sso::canary_client_id;
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::{Wake, Write};
 use kernel::{Change, Json, Key, Object, Store as _};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -145,8 +145,7 @@ fn what_came_back_after_a_deletion_is_removed_once_more() {
             Json::encode(&Status { names: ["demo.example".into()].into(), ..Status::default() });
         let change = Change {
             wakes: vec![Wake::for_object(&object, now.plus(Duration::from_secs(600)))],
-            event: Some(EventDraft::for_object(&object, "deleted")),
-            write: Some(Write::Create(object)),
+            write: Some(Write::create(object, "deleted")),
             ..Change::default()
         };
         sim.world.memory.commit_all(vec![change], now).await.unwrap();

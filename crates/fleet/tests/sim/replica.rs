@@ -14,7 +14,7 @@ use fleet::work::cluster::ClusterWorker;
 use fleet::work::instance::InstanceWorker;
 use fleet::work::recheck::RecheckWorker;
 use fleet::{Config, Fleet, Ports};
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::driver::Driver;
 use kernel::event_tail::EventTail;
 use kernel::http::{self, HttpService};
@@ -82,11 +82,7 @@ pub async fn register_clusters(world: &World) {
         };
         let operators = [("kafka".to_owned(), vec![operator])].into();
         object.status = Json::encode(&Status { since: now, operators, ..Status::default() });
-        let change = Change {
-            event: Some(EventDraft::for_object(&object, "ready")),
-            write: Some(Write::Create(object)),
-            ..Change::default()
-        };
+        let change = Change { write: Some(Write::create(object, "ready")), ..Change::default() };
         world.memory.commit_all(vec![change], now).await.unwrap();
     }
 }

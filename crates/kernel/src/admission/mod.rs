@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::blob::{BlobWrite, StoredBlob};
 use crate::change::{
     Accepted, Change, CommandRecord, CursorMove, OBJECT_BYTES_MAX, Outcome, Refusal, Verdict, Wake,
-    Work, Write,
+    Work, Write, WriteKind,
 };
 use crate::queue::{QueueRow, State};
 use crate::{Key, Lane, Object, Timestamp};
@@ -76,14 +76,6 @@ pub struct BatchState {
 
 /// An object -> those that depend on it, or that it depends on, each with its organisation.
 pub type Neighbours = BTreeMap<Key, BTreeMap<Key, String>>;
-
-/// The narrowest statement that covers all writes of one object in the batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WriteKind {
-    Transition,
-    Update,
-    Create,
-}
 
 impl BatchState {
     /// Decides the changes in order, each against the state that the earlier ones left. Due times
@@ -150,18 +142,13 @@ impl BatchState {
         for (key, expected) in &change.expects {
             self.check_revision(key, *expected)?;
         }
-        match &change.write {
-            Some(Write::Create(object)) if current(&self.objects, &object.key).is_some() => {
-                return Err(Refusal::Exists(object.key.clone()));
+        if let Some(Write { kind, object, .. }) = &change.write {
+            let (key, bytes) = (&object.key, object.bytes());
+            if *kind != WriteKind::Create {
+                self.check_revision(key, object.revision)?;
+            } else if current(&self.objects, key).is_some() {
+                return Err(Refusal::Exists(key.clone()));
             }
-            Some(Write::Update(object) | Write::Transition(object)) => {
-                self.check_revision(&object.key, object.revision)?;
-            }
-            _ => {}
-        }
-        if let Some(write) = &change.write {
-            let Object { key, spec, status, .. } = write.object();
-            let bytes = spec.text().len() + status.text().len();
             if bytes > OBJECT_BYTES_MAX {
                 return Err(Refusal::TooLarge { key: key.clone(), bytes });
             }
@@ -259,7 +246,7 @@ impl BatchState {
         if let (Some(write), Some(depends_on)) = (&change.write, &change.depends_on) {
             // Wakes former dependencies too.
             self.wake_neighbours(change, clocks.store);
-            self.apply_edges(write.object(), depends_on);
+            self.apply_edges(&write.object, depends_on);
         }
         if let Some(work) = &change.work {
             self.apply_work(work, clocks);
@@ -278,11 +265,7 @@ impl BatchState {
     }
 
     fn apply_write(&mut self, change: &Change, write: &Write) -> i64 {
-        let kind = match write {
-            Write::Create(_) => WriteKind::Create,
-            Write::Update(_) => WriteKind::Update,
-            Write::Transition(_) => WriteKind::Transition,
-        };
+        let kind = write.kind;
         let mut object = written(change, write);
         let (key, revision) = (object.key.clone(), object.revision);
         if object.deleted_at.is_some() {
@@ -378,12 +361,12 @@ impl BatchState {
 
     fn wake_neighbours(&mut self, change: &Change, now: Timestamp) {
         let Some(write) = &change.write else { return };
-        let key = &write.object().key;
+        let key = &write.object.key;
         let of = |yes: bool, map: &Neighbours| {
             if yes { map.get(key).cloned().unwrap_or_default() } else { BTreeMap::new() }
         };
         if change.wake_dependents && self.in_pages.contains(key) {
-            let org = write.object().org.clone();
+            let org = write.object.org.clone();
             self.wake(&dependents_row(key), &org, Lane::Normal, now, now);
         }
         let dependents = of(change.wake_dependents, &self.dependents);
@@ -407,12 +390,9 @@ impl BatchState {
 
 /// The object as the store will hold it.
 fn written(change: &Change, write: &Write) -> Object {
-    let mut object = write.object().clone();
-    object.revision = match write {
-        Write::Create(_) => 1,
-        Write::Update(_) | Write::Transition(_) => object.revision + 1,
-    };
-    if let (Some(cause), Write::Create(_) | Write::Update(_)) = (&change.cause, write) {
+    let mut object = write.object.clone();
+    object.revision = if write.kind == WriteKind::Create { 1 } else { object.revision + 1 };
+    if let Some(cause) = change.cause.as_ref().filter(|_| write.kind != WriteKind::Transition) {
         object.cause.clone_from(cause);
     }
     object

@@ -55,7 +55,7 @@ impl RowSet {
                 BlobWrite::Remove { .. } => None,
             }));
             if let Some(write) = &change.write {
-                let key = &write.object().key;
+                let key = &write.object.key;
                 touched.objects.insert(key.clone());
                 if change.wake_dependents {
                     touched.dependents_of.insert(key.clone());

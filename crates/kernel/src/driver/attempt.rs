@@ -176,29 +176,17 @@ impl fmt::Display for Progress {
     }
 }
 
-/// How an attempt ended, for metrics and logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttemptResult {
-    Done,
-    RequeueAt,
-    /// Something that was started outside goes on.
-    Pending,
-    Retry,
-    Stopped,
-    /// Another worker holds the object; nothing was written.
-    Lost,
-}
-
-impl AttemptResult {
-    pub fn label(self) -> &'static str {
-        match self {
-            AttemptResult::Done => "done",
-            AttemptResult::RequeueAt => "requeue",
-            AttemptResult::Pending => "pending",
-            AttemptResult::Retry => "retry",
-            AttemptResult::Stopped => "stopped",
-            AttemptResult::Lost => "lost",
-        }
+crate::labels! {
+    /// How an attempt ended, for metrics and logs.
+    pub enum AttemptResult {
+        Done = "done",
+        RequeueAt = "requeue",
+        /// Something that was started outside goes on.
+        Pending = "pending",
+        Retry = "retry",
+        Stopped = "stopped",
+        /// Another worker holds the object; nothing was written.
+        Lost = "lost",
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::{CatchUp, Cron, KIND, Run, Spec, Status};
-use crate::change::{EventDraft, Release, Take, Wake, Write};
+use super::{CatchUp, Cron, KIND, Phase, Run, Spec, Status};
+use crate::change::{Release, Take, Wake};
 use crate::command::Envelope;
 use crate::identity::{ADMIN_ROLES, Principal};
-use crate::{Change, Error, Json, Key, Object, Result, Timestamp};
+use crate::{Change, Draft, Error, Key, Object, Result, Timestamp};
 
 /// A time that passed longer ago was missed. Longer than retries of a busy or restarting server take.
 const LATE_MAX: Duration = Duration::from_secs(600);
@@ -73,16 +73,9 @@ pub fn ran(object: &Object, status: &Status, run: Run, next: Option<Timestamp>) 
         "skipped" => "skipped",
         _ => "failed",
     };
-    let mut object = object.clone();
-    object.updated_at = run.at;
-    object.observed = object.generation;
-    let (handled, last) = (Some(run.planned).max(status.handled), Some(run));
-    object.status = Json::encode(&Status { handled, next, last });
-    Change {
-        event: Some(EventDraft::for_object(&object, what)),
-        write: Some(Write::Transition(object)),
-        ..Change::default()
-    }
+    let (now, handled) = (run.at, Some(run.planned).max(status.handled));
+    let status = Status { handled, next, last: Some(run) };
+    Draft::<Spec>::of(object).status(&status).transition(what, now).into()
 }
 
 /// A request for a new schedule.
@@ -113,35 +106,27 @@ pub fn create(new: Request, maker: &Principal, now: Timestamp) -> Result<(Change
         _ => return Err(Error::invalid("cron", "matches no time")),
     };
     let (org, owner) = (&maker.org, &maker.subject);
-    let mut object = Object::new(Key::new(KIND, &id), org, owner, &name, "active", now);
-    object.spec = Json::encode(&spec);
     let status = Status { handled: Some(now), next: Some(next), last: None };
-    object.status = Json::encode(&status);
+    let draft = Draft::new(Key::new(KIND, &id), org, owner, &name, now);
+    let write = draft.phase(&Phase::Active).spec(&spec).status(&status).create("created");
+    let object = write.object.clone();
     let take = |counter, limit| Take { counter, holder: object.key.to_string(), amount: 1, limit };
     let [count, name] = counters(&object);
     let change = Change {
         takes: vec![take(count, SCHEDULES_MAX), take(name, 1)],
         wakes: vec![Wake::for_object(&object, next)],
-        event: Some(EventDraft::for_object(&object, "created")),
-        write: Some(Write::Create(object.clone())),
-        ..Change::default()
+        ..Change::from(write)
     };
     Ok((change, object))
 }
 
 /// The change that deletes a schedule. A run that has begun may still end.
 pub fn delete(object: &Object, now: Timestamp) -> (Change, Object) {
-    let mut gone = object.clone();
-    (gone.deleted_at, gone.updated_at) = (Some(now), now);
-    gone.phase = "deleted".into();
+    let write = Draft::<Spec>::of(object).phase(&Phase::Deleted).delete("deleted", now);
+    let gone = write.object.clone();
     let holder = gone.key.to_string();
     let release = |counter| Release { counter, holder: holder.clone() };
-    let change = Change {
-        releases: counters(&gone).map(release).into(),
-        event: Some(EventDraft::for_object(&gone, "deleted")),
-        write: Some(Write::Update(gone.clone())),
-        ..Change::default()
-    };
+    let change = Change { releases: counters(&gone).map(release).into(), ..Change::from(write) };
     (change, gone)
 }
 
@@ -155,6 +140,7 @@ fn counters(object: &Object) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Json;
 
     fn at(text: &str) -> Timestamp {
         Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::command::Envelope;
 use crate::identity::Principal;
 use crate::kind::{KindInfo, Presenter};
+use crate::typed::Kind;
 use crate::{Error, Object, Result, Timestamp};
 
 pub use commands::{Create, Delete, NewSchedule};
@@ -37,6 +38,13 @@ pub struct Spec {
     pub command: Envelope,
     /// Whose rights the command has: those of the schedule's maker at that time, without admin roles.
     pub run_as: Principal,
+}
+
+crate::labels! { pub enum Phase { Active = "active", Deleted = "deleted" } }
+
+impl Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
 }
 
 /// What happens to times that passed while nothing could be carried out.

@@ -123,7 +123,7 @@ async fn very_many_dependents_are_woken_in_pages_also_over_a_crash(fresh: &Fresh
     let seen: Arc<Seen> = Arc::default();
     let worker = player(&seen, |_| async { Ok((Change::default(), Requeue::Never)) }.boxed());
     let base = stage.get("base").await;
-    let write = Some(Write::Transition(base));
+    let write = Some(Write::transition(base, "ready"));
     stage.commit(Change { write, wake_dependents: true, ..Change::default() }).await;
     let rows = stage.store.work(&WorkFilter::default(), 10).await.unwrap();
     let keys: Vec<String> = rows.iter().map(|row| row.key.to_string()).collect();

@@ -211,8 +211,8 @@ async fn what_is_recorded_between_steps_is_fenced(fresh: &Fresh) {
             answers.lock().push(first.map_err(|error| error.to_string()));
             gate.acquire().await.unwrap().forget();
             let mut second = phase(attempt, "two");
-            if let Some(kernel::change::Write::Transition(object)) = &mut second.write {
-                object.revision = 2;
+            if let Some(write) = &mut second.write {
+                write.object.revision = 2;
             }
             let second = attempt.record(second).await;
             let lost = matches!(second, Err(Error::Refused(Refusal::FenceLost(_))));

@@ -42,7 +42,10 @@ async fn the_id_of_an_effect_is_that_of_its_object_generation_and_step(fresh: &F
             let next = Object { generation: object.generation + 1, ..object };
             let requeue =
                 if next.generation == 2 { Requeue::After(MINUTE) } else { Requeue::Never };
-            Ok((Change { write: Some(Write::Update(next)), ..Change::default() }, requeue))
+            Ok((
+                Change { write: Some(Write::update(next, "updated")), ..Change::default() },
+                requeue,
+            ))
         }
         .boxed()
     });
@@ -127,7 +130,7 @@ async fn an_attempt_is_cancelled_when_its_object_has_a_newer_generation(fresh: &
     let mut object = stage.get("a").await;
     object.generation = 2;
     let wakes = vec![Wake::for_object(&object, stage.now())];
-    let write = Some(Write::Update(object));
+    let write = Some(Write::update(object, "updated"));
     stage.commit(Change { wakes, write, ..Change::default() }).await;
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");

@@ -92,8 +92,8 @@ async fn what_is_recorded_with_the_settling_is_written_unless_the_look_fails(fre
     let worker = player(&Arc::default(), |attempt| {
         attempt.defer_to_commit(phase(attempt, "first"));
         let mut second = phase(attempt, "second");
-        if let Some(Write::Transition(object)) = &mut second.write {
-            object.revision += 1;
+        if let Some(write) = &mut second.write {
+            write.object.revision += 1;
         }
         async move {
             match attempt.object.key.id() {
@@ -188,7 +188,8 @@ impl Worker for Letters {
     fn decide(&self, object: &Object, observed: &String, now: Timestamp) -> Decision<char> {
         let mut object = object.clone();
         (object.phase, object.updated_at) = ("ready".into(), now);
-        let change = Change { write: Some(Write::Transition(object)), ..Change::default() };
+        let change =
+            Change { write: Some(Write::transition(object, "ready")), ..Change::default() };
         Decision { steps: observed.chars().collect(), change, requeue: Requeue::Never }
     }
 
@@ -306,12 +307,13 @@ async fn a_stale_change_leads_to_a_fresh_look_at_once(fresh: &Fresh) {
             if attempt.object.revision == 1 {
                 let mut object = attempt.object.clone();
                 object.generation = 2;
-                let wish = Change { write: Some(Write::Update(object)), ..Change::default() };
+                let wish =
+                    Change { write: Some(Write::update(object, "updated")), ..Change::default() };
                 commit(attempt.store(), wish, attempt.now()).await?;
             }
             let mut change = phase(attempt, "ready");
-            if let Some(Write::Transition(object)) = &mut change.write {
-                object.observed = object.generation;
+            if let Some(write) = &mut change.write {
+                write.object.observed = write.object.generation;
             }
             Ok((change, Requeue::Never))
         }
@@ -390,7 +392,8 @@ async fn a_deleted_object_is_reconciled_until_its_worker_is_done_with_it(fresh: 
                 return Ok((Change::default(), Requeue::Never));
             }
             gone.deleted_at = Some(attempt.now());
-            let change = Change { write: Some(Write::Update(gone)), ..Change::default() };
+            let change =
+                Change { write: Some(Write::update(gone, "deleted")), ..Change::default() };
             Ok((change, Requeue::After(again)))
         }
         .boxed()

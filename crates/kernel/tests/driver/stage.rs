@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::{Wake, Write};
 use kernel::driver::{AnyWorker, Attempt, AttemptResult, Config, Driver, Requeue};
 use kernel::queue::{Claim, ClaimRequest, QueueRow, State};
 use kernel::store::{WorkFilter, commit};
@@ -66,7 +66,7 @@ impl Stage<'_> {
         let (key, org, due) = (object.key.clone(), object.org.clone(), self.now());
         Change {
             wakes: vec![Wake { key, org, lane, due }],
-            write: Some(Write::Create(object)),
+            write: Some(Write::create(object, "created")),
             ..Change::default()
         }
     }
@@ -285,11 +285,7 @@ impl AnyWorker for Player {
 pub fn phase(attempt: &Attempt, phase: &str) -> Change {
     let mut object = attempt.object.clone();
     object.phase = phase.into();
-    Change {
-        event: Some(EventDraft::for_object(&object, phase)),
-        write: Some(Write::Transition(object)),
-        ..Change::default()
-    }
+    Change { write: Some(Write::transition(object, phase.to_owned())), ..Change::default() }
 }
 
 /// Waits for a condition; fails the test if it does not come about.

@@ -217,7 +217,7 @@ async fn what_hidden_kinds_and_presenters_leave_out_is_on_no_generic_route() {
         let key = Key::new(kind, owner);
         let mut object = Object::new(key, "acme", owner, "findme", "ready", server.now());
         object.spec = Json::encode(&json!({ "password": "hunter2" }));
-        let write = Some(kernel::change::Write::Create(object));
+        let write = Some(kernel::change::Write::create(object, "created"));
         server.commit(kernel::Change { write, ..kernel::Change::default() }).await;
     }
     let keys = |response: &TestResponse| -> Vec<String> {

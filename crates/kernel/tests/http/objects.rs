@@ -170,7 +170,7 @@ async fn a_graph_shows_only_visible_neighbours(fresh: &Fresh) {
     let key = |id| Key::new("widget", id);
     let mut object = server.object("a").await;
     object.name = "Hub".into();
-    let write = Some(Write::Update(object));
+    let write = Some(Write::update(object, "updated"));
     let depends_on = Some(vec![key("b"), key("g")]);
     server.commit(Change { write, depends_on, ..Change::default() }).await;
     let graph = server.get("alice", "/api/v1/objects/widget/a/graph").await.body;
@@ -182,7 +182,7 @@ async fn a_graph_shows_only_visible_neighbours(fresh: &Fresh) {
 
     // c depends on a, and so on b; what another organisation has between them stays hidden.
     let c = Object::new(key("c"), "acme", "alice", "Far", "ready", server.now());
-    let write = Some(Write::Create(c));
+    let write = Some(Write::create(c, "created"));
     let depends_on = Some(vec![key("a")]);
     server.commit(Change { write, depends_on, ..Change::default() }).await;
     let ids = |nodes: &Value| -> Vec<String> {

@@ -9,7 +9,7 @@ use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use kernel::blob::Blobs;
-use kernel::change::{Change, EventDraft, Write};
+use kernel::change::{Change, Write};
 use kernel::http::{self, Body, Caller, Config, HttpService, RequestContext, Routes};
 use kernel::identity::builtin::Kind;
 use kernel::identity::{self, Action, Identity, Principal};
@@ -166,9 +166,8 @@ impl TestServer {
         let key = Key::new("widget", id);
         let mut object = Object::new(key, org, owner, &format!("Blue {id}"), phase, self.now());
         object.labels.insert("team".into(), "core".into());
-        let event = Some(EventDraft::for_object(&object, phase));
-        let write = Some(Write::Create(object.clone()));
-        self.commit(Change { write, event, ..Change::default() }).await;
+        let write = Some(Write::create(object.clone(), phase.to_owned()));
+        self.commit(Change { write, ..Change::default() }).await;
         object
     }
 
@@ -178,9 +177,8 @@ impl TestServer {
         object.phase = phase.into();
         object.observed = object.generation;
         object.deleted_at = (phase == "deleted").then(|| self.now());
-        let event = Some(EventDraft::for_object(&object, phase));
-        let write = Some(Write::Update(object));
-        self.commit(Change { write, event, ..Change::default() }).await;
+        let write = Some(Write::update(object, phase.to_owned()));
+        self.commit(Change { write, ..Change::default() }).await;
     }
 
     pub async fn object(&self, id: &str) -> Object {

@@ -111,11 +111,11 @@ impl Draft {
             object
         };
         let write = self.write.map(|(how, which, revision)| match how {
-            0 => Write::Create(object(which, 1)),
-            1 => Write::Update(object(which, revision)),
-            _ => Write::Transition(object(which, revision)),
+            0 => Write::create(object(which, 1), "created"),
+            1 => Write::update(object(which, revision), "updated"),
+            _ => Write::transition(object(which, revision), "ready"),
         });
-        let target = write.as_ref().map(|write| write.object().key.clone());
+        let target = write.as_ref().map(|write| write.object.key.clone());
         let wake = |(which, urgent, due): &(u8, bool, i64)| Wake {
             lane: if *urgent { Lane::Urgent } else { Lane::Normal },
             ..wake(&id(*which), "acme", later(*due))
@@ -155,7 +155,7 @@ impl Draft {
                 })
                 .collect(),
             leases: self.lease.iter().map(|f| LeaseFence { name: "l".into(), fence: *f }).collect(),
-            event: write.as_ref().map(|write| EventDraft::for_object(write.object(), "changed")),
+            event: None,
             audit: target.as_ref().map(|target| audit("change", target)),
             write,
             blobs: self.blob.iter().map(|(how, of, name)| blob(*how, id(*of), *name, n)).collect(),

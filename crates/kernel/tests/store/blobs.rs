@@ -88,7 +88,9 @@ async fn blobs_go_with_their_owner(fresh: &Fresh) {
     }
     let mut gone = store.get(&[key("a")]).await.unwrap().remove(0);
     gone.deleted_at = Some(NOW);
-    commit(store, Change { write: Some(Write::Update(gone)), ..Change::default() }).await.unwrap();
+    commit(store, Change { write: Some(Write::update(gone, "deleted")), ..Change::default() })
+        .await
+        .unwrap();
     assert!(store.blobs(&key("a")).await.unwrap().is_empty());
     assert_eq!(store.blobs(&key("b")).await.unwrap().len(), 1);
 }

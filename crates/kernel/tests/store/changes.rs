@@ -47,7 +47,7 @@ async fn a_stale_write_is_refused_and_leaves_nothing_behind(fresh: &Fresh) {
     let write = |phase: &str| {
         let object = Object { phase: phase.into(), ..object.clone() };
         Change {
-            write: Some(Write::Update(object)),
+            write: Some(Write::update(object, "updated")),
             wakes: vec![wake(&key("x"), "acme", NOW)],
             ..Change::default()
         }
@@ -59,8 +59,10 @@ async fn a_stale_write_is_refused_and_leaves_nothing_behind(fresh: &Fresh) {
     assert_eq!(store.get(&[key("a")]).await.unwrap()[0].phase, "ready");
     let filter = kernel::store::WorkFilter { key: Some(key("x")), ..Default::default() };
     assert_eq!(store.work(&filter, 10).await.unwrap(), [], "its wake-up went with it");
-    let nobody =
-        Change { write: Some(Write::Update(widget("nobody", "acme"))), ..Change::default() };
+    let nobody = Change {
+        write: Some(Write::update(widget("nobody", "acme"), "updated")),
+        ..Change::default()
+    };
     assert_eq!(commit(store, nobody).await, Err(Refusal::Missing(key("nobody"))));
 }
 
@@ -68,7 +70,7 @@ async fn later_changes_of_a_batch_see_earlier_ones(fresh: &Fresh) {
     let object = widget("a", "acme");
     let update = |revision, phase: &str| {
         let object = Object { revision, phase: phase.into(), ..object.clone() };
-        Change { write: Some(Write::Transition(object)), ..Change::default() }
+        Change { write: Some(Write::transition(object, "ready")), ..Change::default() }
     };
     let batch = vec![create(object.clone()), update(1, "one"), update(1, "lost"), update(2, "two")];
     let verdicts = fresh.store.commit_all(batch, NOW).await.unwrap();
@@ -102,7 +104,9 @@ async fn edits_at_the_same_time_are_all_made(fresh: &Fresh) {
             let size = object.spec.parse::<i64>().unwrap_or(0) + 1;
             object.spec = Json::encode(&size);
             let change = match there {
-                Some(_) => Change { write: Some(Write::Update(object)), ..Change::default() },
+                Some(_) => {
+                    Change { write: Some(Write::update(object, "updated")), ..Change::default() }
+                }
                 None => create(object),
             };
             Ok((Some(change), size))
@@ -154,9 +158,12 @@ async fn a_transition_keeps_what_it_does_not_name(fresh: &Fresh) {
     object.phase = "ready".into();
     object.observed = 1;
     object.status = Json::encode(&serde_json::json!({"ok": true}));
-    commit(store, Change { write: Some(Write::Transition(object.clone())), ..Change::default() })
-        .await
-        .unwrap();
+    commit(
+        store,
+        Change { write: Some(Write::transition(object.clone(), "ready")), ..Change::default() },
+    )
+    .await
+    .unwrap();
     object.revision = 2;
     assert_eq!(store.get(&[key("a")]).await.unwrap(), [object]);
 }

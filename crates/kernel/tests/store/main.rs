@@ -14,7 +14,7 @@ mod queue;
 mod reads;
 mod replay;
 
-use kernel::change::{AuditDraft, EventDraft, Wake, Write};
+use kernel::change::{AuditDraft, Wake, Write};
 use kernel::{Change, Key, Lane, Object, Store, Timestamp};
 pub use testkit::on_every_store;
 
@@ -36,9 +36,8 @@ pub fn widget(id: &str, org: &str) -> Object {
 pub fn create(object: Object) -> Change {
     Change {
         wakes: vec![wake(&object.key, &object.org, NOW)],
-        event: Some(EventDraft::for_object(&object, "created")),
         audit: Some(audit("create", &object.key)),
-        write: Some(Write::Create(object)),
+        write: Some(Write::create(object, "created")),
         ..Change::default()
     }
 }

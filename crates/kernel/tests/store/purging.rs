@@ -67,7 +67,7 @@ async fn deleted_objects_are_purged_with_all_that_is_theirs(fresh: &Fresh) {
     let delete = async |id: &str, at: Timestamp| {
         let mut object = store.get(&[key(id)]).await.unwrap().remove(0);
         object.deleted_at = Some(at);
-        let write = Some(Write::Update(object));
+        let write = Some(Write::update(object, "updated"));
         commit(store, Change { write, ..Change::default() }).await.unwrap();
     };
     delete("base", NOW).await;

@@ -96,7 +96,7 @@ async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {
     let lost = Err(Refusal::FenceLost("widget/a".into()));
     assert_eq!(commit(store, held).await, lost);
     let mut write = complete(&slow, Outcome::Done);
-    write.write = Some(Write::Transition(widget("a", "acme")));
+    write.write = Some(Write::transition(widget("a", "acme"), "ready"));
     assert_eq!(commit(store, write.clone()).await, lost);
     commit(store, complete(&quick, Outcome::Done)).await.unwrap();
     assert_eq!(commit(store, write.clone()).await, lost, "also when nobody is at it any more");
@@ -230,7 +230,7 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     assert_eq!(store.dependents(&key("base")).await.unwrap(), [key("child")]);
     assert!(claim(store, 9).await.is_empty());
     let ready = Change {
-        write: Some(Write::Transition(widget("base", "umbrella"))),
+        write: Some(Write::transition(widget("base", "umbrella"), "ready")),
         wake_dependents: true,
         ..Change::default()
     };
@@ -241,7 +241,7 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
         (1, key("child"), "acme")
     );
     let gone = Change {
-        write: Some(Write::Update(widget("child", "acme"))),
+        write: Some(Write::update(widget("child", "acme"), "updated")),
         wake_dependencies: true,
         ..Change::default()
     };
@@ -252,7 +252,7 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     let mut child = widget("child", "acme");
     child.revision = 2;
     let alone = Change {
-        write: Some(Write::Update(child)),
+        write: Some(Write::update(child, "updated")),
         depends_on: Some(vec![]),
         wake_dependencies: true,
         ..Change::default()

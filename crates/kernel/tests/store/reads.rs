@@ -92,7 +92,7 @@ fn population() -> Vec<(Object, Vec<Key>)> {
 async fn populate(fresh: &Fresh) -> Vec<(Object, Vec<Key>)> {
     let population = population();
     let changes = population.iter().map(|(object, depends_on)| Change {
-        write: Some(Write::Create(object.clone())),
+        write: Some(Write::create(object.clone(), "created")),
         depends_on: Some(depends_on.clone()),
         ..Change::default()
     });
@@ -196,7 +196,7 @@ async fn a_write_is_found_by_the_very_next_search(fresh: &Fresh) {
     let mut object = widget("first", "acme");
     object.name = "second".into();
     object.labels.insert("team".into(), "core".into());
-    commit(store, Change { write: Some(Write::Update(object)), ..Change::default() })
+    commit(store, Change { write: Some(Write::update(object, "updated")), ..Change::default() })
         .await
         .unwrap();
     assert_eq!(
@@ -225,7 +225,7 @@ async fn an_object_is_never_read_older_than_it_was_read_or_written_before(fresh:
     for revision in 2..=WRITES {
         let object = fresh.store.object(&key("1")).await.unwrap().unwrap();
         let object = Object { name: revision.to_string(), ..Object::clone(&object) };
-        let change = Change { write: Some(Write::Update(object)), ..Change::default() };
+        let change = Change { write: Some(Write::update(object, "updated")), ..Change::default() };
         let accepted = commit(&*fresh.store, change).await.expect("it was read as it is");
         assert_eq!(accepted.revision, Some(revision));
         newest.fetch_max(revision, Ordering::SeqCst);

@@ -82,12 +82,12 @@ async fn write(store: &dyn Store) {
     let mut b = store.get(&[key("b")]).await.unwrap().remove(0);
     b.phase = "ready".into();
     b.status = Json::encode(&7);
-    ok(Change { write: Some(Write::Transition(b.clone())), ..Change::default() }).await;
+    ok(Change { write: Some(Write::transition(b.clone(), "ready")), ..Change::default() }).await;
     b.revision += 1;
     b.labels.insert("team".into(), "core".into());
     b.generation += 1;
     ok(Change {
-        write: Some(Write::Update(b.clone())),
+        write: Some(Write::update(b.clone(), "updated")),
         cause: cause("relabel"),
         ..Change::default()
     })
@@ -95,13 +95,21 @@ async fn write(store: &dyn Store) {
     // A command that leads to a transition only.
     b.revision += 1;
     b.phase = "reset".into();
-    ok(Change { write: Some(Write::Transition(b)), cause: cause("reset"), ..Change::default() })
-        .await;
+    ok(Change {
+        write: Some(Write::transition(b, "ready")),
+        cause: cause("reset"),
+        ..Change::default()
+    })
+    .await;
     let mut c = store.get(&[key("c")]).await.unwrap().remove(0);
     c.deleted_at = Some(NOW);
     let release = Release { counter: "name".into(), holder: "b".into() };
-    ok(Change { write: Some(Write::Update(c)), releases: vec![release], ..Change::default() })
-        .await;
+    ok(Change {
+        write: Some(Write::update(c, "updated")),
+        releases: vec![release],
+        ..Change::default()
+    })
+    .await;
     let pause = kernel::change::Work::Pause {
         key: key("b"),
         org: "acme".into(),

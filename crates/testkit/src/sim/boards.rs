@@ -39,7 +39,7 @@ pub async fn create(world: &World) {
     for n in 0..BOARDS {
         let key = Key::new(KIND, &n.to_string());
         let object = Object::new(key, "acme", "alice", "a board", "ready", world.now());
-        let change = Change { write: Some(Write::Create(object)), ..Change::default() };
+        let change = Change { write: Some(Write::create(object, "created")), ..Change::default() };
         let verdicts = world.memory.commit_all(vec![change], world.now()).await;
         verdicts.expect("the store answers").remove(0).expect("it is created");
     }

@@ -51,7 +51,7 @@ impl World {
                 _ => {}
             }
             if let Some(write) = &change.write {
-                let Object { key, generation, .. } = write.object();
+                let Object { key, generation, .. } = &write.object;
                 let mut all = self.generations.lock();
                 let calm = self.calm.is_cancelled();
                 let within = if calm { CANCELLED_WITHIN } else { CANCELLED_IN_TROUBLE };

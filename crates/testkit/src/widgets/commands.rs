@@ -101,7 +101,7 @@ fn edit(cx: &CommandContext<'_>, edit: impl Fn(Spec) -> Spec) -> Result<Decided<
     let before = cx.subject()?;
     let spec = edit(model::spec(before)?);
     let change = decide::respec(before, &cx.principal.subject, &spec, cx.now)?;
-    let after = change.write.as_ref().map_or(before, |write| write.object()).clone();
+    let after = change.write.as_ref().map_or(before, |write| &write.object).clone();
     let audit = AuditFields {
         before: before.spec.clone(),
         after: after.spec.clone(),

@@ -1,6 +1,6 @@
 //! The types of a widget: spec, status, phases, and the request for a new one.
 
-use kernel::{Key, Labels, Object, Result};
+use kernel::{Key, Labels, Object, Result, Typed};
 use serde::{Deserialize, Serialize};
 
 pub const KIND: &str = "widget";
@@ -32,26 +32,23 @@ pub struct Status {
     pub size: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    Accepted,
-    Waiting,
-    Ready,
-    Deleting,
-    Deleted,
-}
-
-impl Phase {
-    pub fn label(self) -> &'static str {
-        match self {
-            Phase::Accepted => "accepted",
-            Phase::Waiting => "waiting",
-            Phase::Ready => "ready",
-            Phase::Deleting => "deleting",
-            Phase::Deleted => "deleted",
-        }
+kernel::labels! {
+    pub enum Phase {
+        Accepted = "accepted",
+        Waiting = "waiting",
+        Ready = "ready",
+        Deleting = "deleting",
+        Deleted = "deleted",
     }
 }
+
+impl kernel::typed::Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
+}
+
+/// A widget as it was read.
+pub type Widget = Typed<Spec>;
 
 /// A request for a new widget.
 #[derive(Debug, Clone, Default)]

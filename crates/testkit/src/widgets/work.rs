@@ -8,7 +8,7 @@ use kernel::driver::{Attempt, Decision, Effect, Progress, Requeue, Worker};
 use kernel::{Error, Object, Result, Timestamp};
 
 use super::decide::{Observed, Step, decide};
-use super::model::{self, KIND};
+use super::model::{self, KIND, Widget};
 use super::ports::{Order, Workshop};
 use super::store;
 
@@ -38,8 +38,8 @@ impl Worker for WidgetWorker {
     }
 
     fn decide(&self, object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
-        match model::spec(object) {
-            Ok(spec) => decide(object, &spec, observed, now),
+        match Widget::from_object(object) {
+            Ok(widget) => decide(object, &widget, observed, now),
             Err(error) => Decision::idle(Requeue::Halted(error.to_string())),
         }
     }

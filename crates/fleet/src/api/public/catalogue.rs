@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::kind_api::Call;
 use crate::api::wire::reply;
-use crate::model::cluster::Candidate;
+use crate::model::cluster::{Candidate, limit};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::{Extra, InstanceType};
 use crate::model::providers::{Cloud, Region};
@@ -125,10 +125,10 @@ fn available<'k>(
             && spec.schedulable
             && is(&spec.cloud_provider, &cloud.name)
             && is(&spec.region, &region.name)
-            && cluster.takes(call.kind.name(), &of.id)
+            && spec.takes(call.kind.name(), &of.id)
     });
     let left = here.map(|Candidate { cluster, used }| {
-        match (call.fleet.config.scaling, cluster.limit(&of.id)) {
+        match (call.fleet.config.scaling, limit(cluster, &of.id)) {
             (Scaling::None, _) | (_, None) => i64::MAX,
             (_, Some(limit)) => limit - used,
         }

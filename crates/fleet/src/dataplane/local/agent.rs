@@ -133,7 +133,7 @@ impl LocalAgent {
 
     /// Reconciles one instance and returns its report.
     async fn reconcile(&self, kind: &Kind, instance: &Instance) -> Option<Value> {
-        let visible = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
+        let visible = instance.phase.is_visible_to_agent() && instance.status.is_on_data_plane();
         if instance.status.cluster_id != LOCAL_ID || !visible {
             return None;
         }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Release, Write};
+use kernel::change::Release;
 use kernel::driver::{Decision, Requeue};
-use kernel::{Change, Json, Object, Timestamp};
+use kernel::{Change, Object, Timestamp};
 
 use super::lifecycle::{Event, next_phase};
 use super::scaling;
@@ -318,21 +318,18 @@ impl Plan<'_> {
         let steps = if self.observed.needs_client { vec![Step::RemoveClient] } else { Vec::new() };
         let mut gone = self.cluster.clone();
         gone.status.waiting_for.clear();
-        let mut object = write_to(self.object, &gone, self.now);
-        object.deleted_at = Some(self.now);
+        let write = gone.draft(self.object).delete("deleted", self.now);
         let releases = scaling::counters(self.cluster)
             .map(|counter| Release { counter, holder: self.cluster.key().to_string() });
         let change = Change {
-            event: Some(EventDraft::for_object(&object, "deleted")),
-            audit: Some(audit(&object, "deleted")),
+            audit: Some(audit(&write.object, "deleted")),
             releases: releases.collect(),
             // Instances are left on it only if it is deleted by force.
             wakes: (self.observed.instances > 0)
                 .then(|| Recheck::Evicted.wake(self.now))
                 .into_iter()
                 .collect(),
-            write: Some(Write::Update(object)),
-            ..Change::default()
+            ..Change::from(write)
         };
         Decision { steps, change, requeue: Requeue::Never }
     }
@@ -367,7 +364,7 @@ impl Plan<'_> {
     }
 
     /// Writes the cluster, if it changed.
-    fn update_if_changed(&self, next: Cluster, what: &str) -> Change {
+    fn update_if_changed(&self, next: Cluster, what: &'static str) -> Change {
         if next == *self.cluster && self.object.observed == self.object.generation {
             return Change::default();
         }
@@ -375,25 +372,15 @@ impl Plan<'_> {
     }
 }
 
-fn write_to(object: &Object, cluster: &Cluster, now: Timestamp) -> Object {
-    let mut object = object.clone();
-    object.phase = cluster.phase.label().into();
-    object.spec = Json::encode(&cluster.spec);
-    object.status = Json::encode(&cluster.status);
-    object.observed = object.generation;
-    object.updated_at = now;
-    object
-}
-
 /// The change that writes a cluster, with an event and an audit entry.
-pub fn cluster_change(object: &Object, cluster: &Cluster, what: &str, now: Timestamp) -> Change {
-    let object = write_to(object, cluster, now);
-    Change {
-        event: Some(EventDraft::for_object(&object, what)),
-        audit: Some(audit(&object, what)),
-        write: Some(Write::Update(object)),
-        ..Change::default()
-    }
+pub fn cluster_change(
+    object: &Object,
+    cluster: &Cluster,
+    what: &'static str,
+    now: Timestamp,
+) -> Change {
+    let write = cluster.draft(object).transition(what, now);
+    Change { audit: Some(audit(&write.object, what)), ..Change::from(write) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Tables of decisions about a cluster.
 
+use kernel::Json;
+
 use super::*;
 use crate::model::cluster::{self, Spec, Status};
 
@@ -34,10 +36,7 @@ fn after(
     now: Timestamp,
 ) -> (Vec<Step>, Option<Cluster>, Requeue) {
     let decision = decide(object, &Cluster::from_object(object).unwrap(), observed, now);
-    let next = match &decision.change.write {
-        Some(Write::Update(next)) => Some(Cluster::from_object(next).unwrap()),
-        _ => None,
-    };
+    let next = decision.change.write.map(|write| Cluster::from_object(&write.object).unwrap());
     (decision.steps, next, decision.requeue)
 }
 
@@ -128,7 +127,7 @@ fn a_deletion_waits_until_empty_then_removes_the_cluster_then_its_client() {
     let last = deleting(Phase::Cleanup);
     let decision = decide(&last, &Cluster::from_object(&last).unwrap(), &client, NOW);
     assert_eq!(decision.steps, [Step::RemoveClient]);
-    assert!(decision.change.write.unwrap().object().deleted_at.is_some());
+    assert!(decision.change.write.unwrap().object.deleted_at.is_some());
     let remaining =
         Observation { access: Access::Managed { matches: false, remaining: true }, ..observed() };
     let standalone =

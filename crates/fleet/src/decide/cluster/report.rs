@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Release, Wake, Write};
-use kernel::{Change, Json, Object, Result, Timestamp};
+use kernel::change::{Release, Wake};
+use kernel::{Change, Draft, Object, Result, Timestamp};
 use serde_json::Value;
 
 use super::lifecycle::{Event, next_phase};
 use super::scaling;
 use crate::decide::Transition;
-use crate::model::cluster::{Capacity, Cluster, Operator, Phase, version_order};
+use crate::model::cluster::{Capacity, Cluster, Operator, Phase, Spec, version_order};
 use crate::model::error_code::ErrorCode;
 use crate::model::kind::Kind;
 use crate::model::recheck::Recheck;
@@ -55,10 +55,6 @@ pub fn change(
         return Ok(None);
     }
     after.status.agent_seen_at = Some(now);
-    let mut written = object.clone();
-    written.phase = after.phase.label().into();
-    written.status = Json::encode(&after.status);
-    written.updated_at = now;
     let moved = before.phase != after.phase;
     let became_ready = moved && after.phase == Phase::Ready;
     let has_room = after.phase == Phase::Ready
@@ -72,16 +68,9 @@ pub fn change(
     // The cluster that autoscaling created is ready: it may create the next one.
     let releases = scaling::counters(&before).filter(|_| became_ready);
     let releases = releases.map(|counter| Release { counter, holder: holder.clone() });
-    Ok(Some(Change {
-        event: Some(EventDraft::for_object(
-            &written,
-            if moved { after.phase.label() } else { "reported" },
-        )),
-        releases: releases.collect(),
-        wakes,
-        write: Some(Write::Transition(written)),
-        ..Change::default()
-    }))
+    let draft = Draft::<Spec>::of(object).phase(&after.phase).status(&after.status);
+    let write = draft.report(if moved { after.phase.label() } else { "reported" }, now);
+    Ok(Some(Change { releases: releases.collect(), wakes, ..Change::from(write) }))
 }
 
 /// The cluster after a report, without its time; values that the report lacks stay.
@@ -92,7 +81,7 @@ fn reported(cluster: &Cluster, kind: &Kind, body: &Value, now: Timestamp) -> Clu
         next.status.operators.insert(kind.name().to_owned(), operators);
     }
     for (ty, capacity) in body["capacity"].as_object().into_iter().flatten() {
-        let known = kind.file.instance_type(ty).is_some() && cluster.takes(kind.name(), ty);
+        let known = kind.file.instance_type(ty).is_some() && cluster.spec.takes(kind.name(), ty);
         let number = |name: &str| capacity[name].as_i64().filter(|n| *n >= 0);
         if let (true, Some(max)) = (known, number("maxUnits")) {
             let remaining = number("remainingUnits").unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Whether a region needs one more cluster, or has one to spare. Pure.
 
 use crate::model::cluster::Candidate;
-use crate::model::cluster::{Cluster, Phase};
+use crate::model::cluster::{Cluster, Phase, limit};
 use crate::model::providers::Offer;
 
 /// A cluster that a region needs.
@@ -68,7 +68,7 @@ fn shortage(
             && Some(candidate.cluster.id.as_str()) != without
     });
     let mut free: Vec<i64> = available
-        .map(|candidate| match candidate.cluster.limit(demand.instance_type) {
+        .map(|candidate| match limit(&candidate.cluster, demand.instance_type) {
             Some(limit) => (limit - candidate.used).max(0),
             None => i64::MAX,
         })
@@ -93,7 +93,7 @@ fn serves(cluster: &Cluster, demand: &RegionDemand<'_>) -> bool {
         && matches(&spec.cloud_provider, demand.cloud_provider)
         && matches(&spec.region, demand.region)
         && (spec.multi_az || !demand.multi_az)
-        && cluster.takes(demand.kind, demand.instance_type)
+        && cluster.spec.takes(demand.kind, demand.instance_type)
 }
 
 fn takes_new(cluster: &Cluster) -> bool {

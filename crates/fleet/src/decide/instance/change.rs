@@ -1,6 +1,6 @@
 //! The changes that are written for an instance.
 
-use kernel::change::{EventDraft, Take, Wake, Write};
+use kernel::change::{Take, Wake};
 use kernel::{Change, Object, Timestamp};
 
 use crate::decide::instance::lifecycle::{Event, next_phase};
@@ -12,8 +12,8 @@ use crate::model::instance::{Instance, Phase, Route};
 /// Places an instance on a cluster, and returns what it takes of the capacity.
 pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Take {
     instance.status.cluster_id = cluster.id.clone();
-    let limit = cluster.limit(&instance.spec.instance_type);
-    let counter = cluster.counter(&instance.spec.instance_type);
+    let limit = cluster::limit(cluster, &instance.spec.instance_type);
+    let counter = cluster::counter(cluster, &instance.spec.instance_type);
     instance.status.capacity_counter = counter.clone();
     instance.take(counter, instance.spec.units, limit.unwrap_or(i64::MAX))
 }
@@ -44,26 +44,24 @@ pub fn transition(
 }
 
 /// The change that writes an instance, with an event and an audit entry.
-pub fn instance_change(object: &Object, instance: &Instance, what: &str, now: Timestamp) -> Change {
-    let before = object;
-    let mut object = before.clone();
-    instance.write_to(&mut object, now);
-    object.observed = object.generation;
-    // Most changes are of the status only, which costs the store less.
-    let status_only = object.spec == before.spec && object.owner == before.owner;
+pub fn instance_change(
+    object: &Object,
+    instance: &Instance,
+    what: &'static str,
+    now: Timestamp,
+) -> Change {
+    let write = instance.draft(object).transition(what, now);
     Change {
-        event: Some(EventDraft::for_object(&object, what)),
-        audit: Some(audit(&object, what)),
+        audit: Some(audit(&write.object, what)),
         wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
-        write: Some(if status_only { Write::Transition(object) } else { Write::Update(object) }),
-        ..Change::default()
+        ..Change::from(write)
     }
 }
 
 /// Names the revision that the first write of the same attempt makes.
 pub(super) fn after_record(change: &mut Change) {
-    if let Some(Write::Update(object) | Write::Transition(object)) = &mut change.write {
-        object.revision += 1;
+    if let Some(write) = &mut change.write {
+        write.object.revision += 1;
     }
 }
 

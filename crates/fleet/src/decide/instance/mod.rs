@@ -8,7 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Take, Write};
+use kernel::change::Take;
 use kernel::driver::{Decision, Requeue};
 use kernel::{Change, Object, Timestamp};
 
@@ -20,7 +20,7 @@ pub use change::{assign_cluster, dns_records, host_name, instance_change, transi
 
 use crate::model::cluster::Cluster;
 use crate::model::dns::Record;
-use crate::model::instance::{Instance, Phase, Spec};
+use crate::model::instance::{Instance, Phase, Spec, counters};
 use crate::model::interned::InternedMap;
 use crate::model::settings::Timeouts;
 use lifecycle::Event;
@@ -272,7 +272,7 @@ impl Plan<'_> {
     /// Repairs drift outside, and completes a promotion.
     fn maintain(&self, instance: &Instance) -> Decision<Step> {
         let mut steps = Vec::new();
-        if instance.is_on_data_plane() && self.must_create_client() {
+        if instance.status.is_on_data_plane() && self.must_create_client() {
             steps.push(Step::EnsureClient);
         }
         if let Some(promotion) = &instance.spec.promotion
@@ -299,7 +299,7 @@ impl Plan<'_> {
         if instance.spec.expires_at.is_some_and(|end| self.now >= end) {
             return Some(self.delete(instance, "it expired"));
         }
-        let grace_days = match (instance.is_trial(), self.observed.entitled) {
+        let grace_days = match (instance.spec.is_trial(), self.observed.entitled) {
             (true, _) => return None,
             (false, Entitled::Yes) => {
                 let mut next = instance.clone();
@@ -323,7 +323,7 @@ impl Plan<'_> {
         let in_grace = end <= grace_ends && grace_days > 0;
         // No agent could suspend it before it is on a data plane.
         let runs = matches!(instance.phase, Phase::Ready | Phase::Provisioning | Phase::Resuming);
-        if in_grace && runs && instance.is_on_data_plane() {
+        if in_grace && runs && instance.status.is_on_data_plane() {
             let (change, _) = self.transition(&next, Event::Suspend);
             // At once: its cluster may be gone as well.
             return Some(at_once(change));
@@ -343,7 +343,7 @@ impl Plan<'_> {
         if instance.phase == Phase::Deprovision {
             // Everything on it is gone with the cluster.
             let cluster_gone = self.observed.cluster.is_none();
-            if instance.is_on_data_plane() && !cluster_gone {
+            if instance.status.is_on_data_plane() && !cluster_gone {
                 return Decision::idle(Requeue::After(LOST_WAKE_UP));
             }
             let (change, _) = self.transition(instance, Event::Removed);
@@ -353,20 +353,15 @@ impl Plan<'_> {
         if !instance.spec.subscription_id.is_empty() {
             steps.push(Step::ReleaseReservation);
         }
-        let mut gone = self.object.clone();
-        instance.write_to(&mut gone, self.now);
-        gone.deleted_at = Some(self.now);
-        gone.observed = gone.generation;
+        let write = instance.draft(self.object).delete("deleted", self.now);
         let change = Change {
-            event: Some(EventDraft::for_object(&gone, "deleted")),
-            audit: Some(audit(&gone, "deleted")),
-            releases: instance.releases(instance.counters()),
+            audit: Some(audit(&write.object, "deleted")),
+            releases: instance.releases(counters(instance)),
             depends_on: Some(Vec::new()),
             wake_dependencies: true,
-            write: Some(Write::Update(gone)),
             // The cluster may be waiting until it is empty.
             wakes: wake_cluster(instance, self.now),
-            ..Change::default()
+            ..Change::from(write)
         };
         let next = if steps.is_empty() { Requeue::Never } else { Requeue::After(SWEEP_AFTER) };
         Decision { steps, change, requeue: next }
@@ -419,7 +414,7 @@ impl Plan<'_> {
         let candidates = self.observed.candidates.iter().map(|candidate| &candidate.cluster);
         let mut clusters = self.observed.cluster.iter().chain(candidates);
         let cluster = clusters.find(|cluster| cluster.id == *id)?;
-        cluster.newest_versions(&instance.kind, operator).map(InternedMap::from)
+        cluster.status.newest_versions(&instance.kind, operator).map(InternedMap::from)
     }
 
     fn wait_for_version(&self, instance: &Instance, cluster: &str) -> Decision<Step> {
@@ -473,7 +468,7 @@ impl Plan<'_> {
         transition(self.object, instance, event, self.now)
     }
 
-    fn write(&self, instance: &Instance, what: &str) -> Change {
+    fn write(&self, instance: &Instance, what: &'static str) -> Change {
         instance_change(self.object, instance, what, self.now)
     }
 }

@@ -48,7 +48,6 @@ impl Plan<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kernel::change::Write;
     use kernel::{Json, Key, Object, Timestamp};
 
     use super::super::{Observation, decide};
@@ -79,12 +78,8 @@ mod tests {
         let observed = Observation { has_dns: true, ..Observation::default() };
         let decision =
             decide(&object, &Instance::from_object(&object).unwrap(), &observed, Timestamp(5));
-        let next = match &decision.change.write {
-            Some(Write::Update(next) | Write::Transition(next)) => {
-                Some(Instance::from_object(next).unwrap())
-            }
-            _ => None,
-        };
+        let write = decision.change.write.as_ref();
+        let next = write.map(|write| Instance::from_object(&write.object).unwrap());
         (decision, next)
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::Write;
 use kernel::driver::{Decision, Requeue};
 use kernel::{Json, Key, Object, Timestamp};
 
@@ -77,7 +76,7 @@ fn decided(object: &Object, observed: &Observation, now: Timestamp) -> Decision<
 }
 
 fn after(decision: &Decision<Step>) -> Option<Instance> {
-    decision.change.write.as_ref().map(|write| Instance::from_object(write.object()).unwrap())
+    decision.change.write.as_ref().map(|write| Instance::from_object(&write.object).unwrap())
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn a_placed_instance_is_handed_to_its_data_plane_in_one_attempt() {
     let [Step::Record(first), Step::EnsureClient] = decision.steps.as_slice() else {
         panic!("{:?}", decision.steps)
     };
-    assert_eq!(first.write.as_ref().unwrap().object().phase, "preparing");
+    assert_eq!(first.write.as_ref().unwrap().object.phase, "preparing");
     let next = after(&decision).unwrap();
     assert_eq!(next.phase, Phase::Provisioning);
     assert_eq!(next.revision, object.revision + 1, "the second write follows the first");
@@ -236,7 +235,7 @@ fn a_denied_owners_instances_are_deleted_and_deletion_has_an_order() {
     });
     let decision = decided(&deleting, &outside, NOW);
     assert!(matches!(decision.steps.as_slice(), [Step::RemoveRecords(_), Step::RemoveClient]));
-    let Some(Write::Update(gone)) = &decision.change.write else { panic!("it is written") };
+    let gone = &decision.change.write.as_ref().expect("it is written").object;
     assert_eq!(gone.deleted_at, Some(NOW));
     assert!(decision.change.releases.len() >= 3, "{:?}", decision.change.releases);
     assert_ne!(decision.requeue, Requeue::Never, "swept once more, for a paused process");

@@ -8,22 +8,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::model::cluster::{self, Cluster};
 use crate::model::instance::{Instance, Phase};
 
-/// An operation on an instance or a cluster, as dashboards name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    Create,
-    /// The request to delete it.
-    Deprovision,
-    Delete,
-}
-
-impl Operation {
-    pub fn label(self) -> &'static str {
-        match self {
-            Operation::Create => "create",
-            Operation::Deprovision => "deprovision",
-            Operation::Delete => "delete",
-        }
+kernel::labels! {
+    /// An operation on an instance or a cluster, as dashboards name it.
+    pub enum Operation {
+        Create = "create",
+        /// The request to delete it.
+        Deprovision = "deprovision",
+        Delete = "delete",
     }
 }
 

@@ -176,7 +176,7 @@ impl Index {
         if old.as_ref().is_some_and(|old| old.instance.revision >= instance.revision) {
             return Ok(());
         }
-        instance.intern(&mut inner.interners);
+        inner.interners.intern(&mut instance);
         let row = Arc::new(Row { instance, seq });
         self.counters.instance(old.as_ref().map(|old| &old.instance), Some(&row.instance));
         inner.unlink(old.as_ref(), Some(&row), seq);
@@ -456,7 +456,7 @@ fn is_waiting(instance: &Instance) -> bool {
 
 /// The feeds that have an instance: its organisation's, and the one of the agent that gets it.
 fn feeds_of(instance: &Instance) -> impl Iterator<Item = FeedKey> {
-    let visible = instance.phase.is_visible_to_agent() && instance.is_on_data_plane();
+    let visible = instance.phase.is_visible_to_agent() && instance.status.is_on_data_plane();
     let cluster = Some(&instance.status.cluster_id).filter(|id| visible && !id.is_empty());
     let org = FeedKey::org(&instance.kind, &instance.org);
     [org].into_iter().chain(cluster.map(|id| FeedKey::agent(&instance.kind, id)))

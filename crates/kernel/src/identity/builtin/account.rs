@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::oauth::OAuthError;
-use crate::change::{EventDraft, Write};
 use crate::command::{AuditFields, Command, CommandContext, Decided};
 use crate::http::{CommandRequest, PathId, Routes};
 use crate::identity::{Action, Principal};
 use crate::store::edit;
-use crate::{Ambient, Change, Error, Json, Key, Object, Result, Store, Timestamp};
+use crate::typed::{Kind, NoStatus};
+use crate::{Ambient, Change, Draft, Error, Json, Key, Object, Result, Store, Timestamp};
 
 const KIND: &str = "account";
 
@@ -34,6 +34,14 @@ struct Account {
     changed_at: Timestamp,
 }
 
+crate::labels! { enum Phase { Active = "active", Disabled = "disabled" } }
+
+impl Kind for Account {
+    type Phase = Phase;
+    type Status = NoStatus;
+    const RECONCILED: bool = false;
+}
+
 fn key(issuer: &str, subject: &str) -> Key {
     let hash = format!("{:x}", Sha256::digest(format!("{issuer}\n{subject}")));
     Key::new(KIND, &hash[..32])
@@ -49,17 +57,13 @@ fn live(object: Option<&Object>) -> Result<Option<Account>> {
 }
 
 fn write(there: Option<&Object>, key: &Key, account: &Account, now: Timestamp) -> Change {
-    // No organisation and no owner: only admins see accounts.
-    let create = || Object::new(key.clone(), "", "", &account.subject, "active", now);
-    let mut object = there.cloned().unwrap_or_else(create);
-    object.phase = if account.disabled { "disabled" } else { "active" }.into();
-    object.spec = Json::encode(account);
-    object.generation += i64::from(there.is_some());
-    object.observed = object.generation;
-    let event =
-        EventDraft::for_object(&object, if there.is_some() { "changed" } else { "created" });
-    let write = if there.is_some() { Write::Update(object) } else { Write::Create(object) };
-    Change { write: Some(write), event: Some(event), ..Change::default() }
+    let (draft, event) = match there {
+        Some(there) => (Draft::of(there), "changed"),
+        // No organisation and no owner: only admins see accounts.
+        None => (Draft::new(key.clone(), "", "", &account.subject, now), "created"),
+    };
+    let phase = if account.disabled { Phase::Disabled } else { Phase::Active };
+    draft.phase(&phase).spec(account).respec(event, now).into()
 }
 
 /// Notes what the token of a person who signs in allows. `issued_at` is the token's.

@@ -13,12 +13,13 @@ use sha2::{Digest, Sha256};
 
 use super::oauth::OAuthError;
 use super::{Builtin, CLI_CLIENT, account};
-use crate::change::{AuditDraft, EventDraft, Write};
+use crate::change::AuditDraft;
 use crate::identity::Principal;
 use crate::identity::token::{self, Unverified};
 use crate::query::{ObjectQuery, PAGE_MAX};
 use crate::store::commit;
-use crate::{Change, Error, Json, Key, Object, Refusal, Result, Store, Timestamp};
+use crate::typed::Kind;
+use crate::{Change, Draft, Error, Json, Key, Object, Refusal, Result, Store, Timestamp};
 
 const KIND: &str = "session";
 /// How long the last token may be used again: a client that lost the reply retries within this, and
@@ -42,6 +43,14 @@ struct Status {
     /// Why no token of the family is good any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<String>,
+}
+
+crate::labels! { enum Phase { Active = "active", Ended = "ended" } }
+
+impl Kind for Spec {
+    type Phase = Phase;
+    type Status = Status;
+    const RECONCILED: bool = false;
 }
 
 /// What a token is to its family.
@@ -151,17 +160,12 @@ impl Builtin {
     ) -> Result<Option<String>, OAuthError> {
         let now = self.ambient.now();
         // No organisation and no owner: only admins see sessions.
-        let mut object = Object::new(key(family), "", "", &who.subject, "active", now);
-        object.spec = Json::encode(&Spec { granted: who.clone(), client: client.to_owned() });
+        let draft = Draft::new(key(family), "", "", &who.subject, now);
+        let spec = Spec { granted: who.clone(), client: client.to_owned() };
         let status = Status { number: 1, rotated_at: now, expires_at, ended: None };
-        object.status = Json::encode(&status);
-        object.observed = object.generation;
-        let change = Change {
-            event: Some(EventDraft::for_object(&object, "created")),
-            audit: Some(audit(&object, who, "begin", client)),
-            write: Some(Write::Create(object)),
-            ..Change::default()
-        };
+        let write = draft.phase(&Phase::Active).spec(&spec).status(&status).create("created");
+        let audit = Some(audit(&write.object, who, "begin", client));
+        let change = Change { audit, ..Change::from(write) };
         match commit(store, change, now).await {
             Ok(_) => Ok(Some(self.signer.refresh_token(family, 1, who, client, expires_at)?)),
             Err(Error::Refused(Refusal::Exists(_) | Refusal::Stale { .. })) => Ok(None),
@@ -278,20 +282,16 @@ impl Builtin {
         object: &Object,
         spec: &Spec,
         status: &Status,
-        action: Option<&str>,
+        action: Option<&'static str>,
     ) -> Result<bool> {
-        let mut object = object.clone();
-        object.status = Json::encode(status);
-        if status.ended.is_some() {
-            object.phase = "ended".into();
-        }
+        let now = self.ambient.now();
+        let phase = if status.ended.is_some() { Phase::Ended } else { Phase::Active };
+        let draft = Draft::<Spec>::of(object).phase(&phase).status(status);
         let change = Change {
-            event: Some(EventDraft::for_object(&object, action.unwrap_or("refreshed"))),
-            audit: action.map(|action| audit(&object, &spec.granted, action, &spec.client)),
-            write: Some(Write::Transition(object)),
-            ..Change::default()
+            audit: action.map(|action| audit(object, &spec.granted, action, &spec.client)),
+            ..Change::from(draft.transition(action.unwrap_or("refreshed"), now))
         };
-        match commit(store, change, self.ambient.now()).await {
+        match commit(store, change, now).await {
             Ok(_) => Ok(true),
             Err(Error::Refused(Refusal::Stale { .. })) => Ok(false),
             Err(error) => Err(error),
@@ -307,14 +307,10 @@ impl Builtin {
         loop {
             let page = store.find(&query).await?;
             let mut changes = Vec::new();
-            for mut object in page.objects {
+            for object in &page.objects {
                 let status: Status = object.status.parse()?;
                 if now >= status.expires_at {
-                    object.deleted_at = Some(now);
-                    object.generation += 1;
-                    let event = Some(EventDraft::for_object(&object, "deleted"));
-                    let write = Some(Write::Update(object));
-                    changes.push(Change { write, event, ..Change::default() });
+                    changes.push(Draft::<Spec>::of(object).delete("deleted", now).into());
                 }
             }
             // One that was written in between is removed the next time.

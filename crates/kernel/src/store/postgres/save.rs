@@ -5,7 +5,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Statement};
 
 use super::statements::Statements;
-use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::admission::{BatchState, NumberedLogs};
+use crate::change::WriteKind;
 use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Key, Object, Timestamp};

@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, Params, ToSql, params};
 
-use crate::admission::{BatchState, NumberedLogs, WriteKind};
+use crate::admission::{BatchState, NumberedLogs};
 use crate::blob::StoredBlob;
-use crate::change::{Cause, CursorMove};
+use crate::change::{Cause, CursorMove, WriteKind};
 use crate::log::LogHeads;
 use crate::queue::QueueRow;
 use crate::{Key, Object, Timestamp};

@@ -1,8 +1,9 @@
 //! Derives the change of one stored object from a report, if there is one.
 
-use kernel::change::{EventDraft, Write};
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Key, Labels, Object, Result, Timestamp};
+use kernel::typed::Kind;
+use kernel::{Change, Draft, Error, Key, Labels, Object, Result, Timestamp};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::reporting::report::{ClassReport, StreamReport};
@@ -44,20 +45,20 @@ impl Author {
         stored: Option<&Object>,
         now: Timestamp,
     ) -> Change {
-        let object = Object {
-            name: class.name.clone(),
-            phase: class.phase.clone(),
-            description: shortened(&class.message),
-            labels: self.labels([("kind", &class.kind)]),
-            generation: class.generation,
-            ..self.stored_or_new(key, stored, now)
-        };
         let spec = json!({
             "cluster": self.cluster, "kind": class.kind, "api_version": class.api_version,
             "plural": class.plural,
         });
-        let status = json!({ "message": class.message });
-        written(object, &spec, &status, None, stored, now)
+        let draft = self
+            .draft(key, stored, now)
+            .name(&class.name)
+            .phase(&class.phase)
+            .description(shortened(&class.message))
+            .labels(self.labels([("kind", &class.kind)]))
+            .spec(&Reported(spec))
+            .status(&json!({ "message": class.message }))
+            .mirror(class.generation);
+        written(draft, stored, now)
     }
 
     pub fn stream(
@@ -68,19 +69,6 @@ impl Author {
         now: Timestamp,
     ) -> Result<Change> {
         let class = Key::parse(&format!("{STREAM_CLASS}/{}", stream.class_uid))?;
-        let created = Timestamp(stream.created.as_millisecond());
-        let object = Object {
-            name: stream.name.clone(),
-            phase: stream.phase.clone(),
-            description: shortened(&stream.message),
-            labels: self.labels([
-                ("namespace", &stream.namespace),
-                ("kind", &stream.kind),
-                ("class", &stream.class),
-            ]),
-            generation: stream.generation,
-            ..self.stored_or_new(key, stored, created)
-        };
         let spec = json!({
             "cluster": self.cluster, "namespace": stream.namespace, "name": stream.name,
             "kind": stream.kind, "class": stream.class, "backend": stream.backend,
@@ -90,7 +78,21 @@ impl Author {
         let status = json!({
             "message": stream.message, "trouble": stream.trouble, "since": stream.since,
         });
-        Ok(written(object, &spec, &status, Some(class), stored, now))
+        let labels = self.labels([
+            ("namespace", &stream.namespace),
+            ("kind", &stream.kind),
+            ("class", &stream.class),
+        ]);
+        let draft = self
+            .draft(key, stored, Timestamp(stream.created.as_millisecond()))
+            .name(&stream.name)
+            .phase(&stream.phase)
+            .description(shortened(&stream.message))
+            .labels(labels)
+            .spec(&Reported(spec))
+            .status(&status)
+            .mirror(stream.generation);
+        Ok(Change { depends_on: Some(vec![class]), ..written(draft, stored, now) })
     }
 
     fn labels<const N: usize>(&self, pairs: [(&str, &String); N]) -> Labels {
@@ -100,24 +102,31 @@ impl Author {
         labels
     }
 
-    fn stored_or_new(&self, key: &Key, stored: Option<&Object>, created: Timestamp) -> Object {
-        let new = || Object::new(key.clone(), &self.org, &self.subject, "", "", created);
-        stored.cloned().unwrap_or_else(new)
+    fn draft<'a>(
+        &self,
+        key: &Key,
+        stored: Option<&'a Object>,
+        created: Timestamp,
+    ) -> Draft<'a, Reported> {
+        let new = || Draft::new(key.clone(), &self.org, &self.subject, "", created);
+        stored.map_or_else(new, Draft::of)
     }
 
     /// Marks an object as deleted; its history is kept.
     pub fn end(&self, object: &Object, now: Timestamp) -> Change {
-        let mut object = object.clone();
-        object.phase = "deleted".into();
-        object.updated_at = now;
-        object.deleted_at = Some(now);
-        Change {
-            event: Some(EventDraft::for_object(&object, "deleted")),
-            depends_on: Some(Vec::new()),
-            write: Some(Write::Update(object)),
-            ..Change::default()
-        }
+        let write = Draft::<Reported>::of(object).phase(&"deleted".into()).delete("deleted", now);
+        Change { depends_on: Some(Vec::new()), ..Change::from(write) }
     }
+}
+
+/// The spec of a class or a stream, as its operator reported it.
+#[derive(Serialize, Deserialize)]
+struct Reported(Value);
+
+impl Kind for Reported {
+    type Phase = String;
+    type Status = Value;
+    const RECONCILED: bool = false;
 }
 
 fn shortened(message: &str) -> String {
@@ -125,43 +134,18 @@ fn shortened(message: &str) -> String {
 }
 
 /// Creates or updates an object; an empty change if it is current.
-fn written(
-    mut object: Object,
-    spec: &Value,
-    status: &Value,
-    class: Option<Key>,
-    stored: Option<&Object>,
-    now: Timestamp,
-) -> Change {
-    object.deleted_at = None;
-    object.observed = object.generation;
-    // Stores may format JSON differently, so values are compared.
-    let same = |json: &Json, value: &Value| json.parse::<Value>().is_ok_and(|was| was == *value);
-    let other_spec = !same(&object.spec, spec);
-    if other_spec {
-        object.spec = Json::encode(spec);
-    }
-    if !same(&object.status, status) {
-        object.status = Json::encode(status);
-    }
-    if stored == Some(&object) {
+fn written(draft: Draft<'_, Reported>, stored: Option<&Object>, now: Timestamp) -> Change {
+    if !draft.is_changed() {
         return Change::default();
     }
+    let mut write = draft.report("reported", now);
     let what = match stored {
         None => "created",
         Some(before) if before.deleted_at.is_some() => "created",
-        Some(before) if before.phase != object.phase => object.phase.as_str(),
-        Some(_) if other_spec => "updated",
-        Some(_) => "reported",
+        Some(before) if before.phase != write.object.phase => write.object.phase.as_str(),
+        Some(before) if before.spec != write.object.spec => "updated",
+        Some(_) => return write.into(),
     };
-    object.updated_at = now;
-    Change {
-        event: Some(EventDraft::for_object(&object, what)),
-        depends_on: class.map(|class| vec![class]),
-        write: Some(match stored {
-            None => Write::Create(object),
-            Some(_) => Write::Update(object),
-        }),
-        ..Change::default()
-    }
+    write.event = what.to_owned().into();
+    write.into()
 }

@@ -1,11 +1,11 @@
 //! Decides about requests: whether a widget may be created or changed, and what that writes. Pure.
 
-use kernel::change::{EventDraft, Take, Wake, Write};
-use kernel::{Change, Error, Json, Key, Object, Result, Timestamp};
+use kernel::change::{Take, Wake};
+use kernel::{Change, Draft, Error, Key, Object, Result, Timestamp};
 
 use super::audit;
 use crate::widgets::model::{
-    DEPENDENCIES_MAX, KIND, Phase, Request, Spec, Status, name_counter, quota_counter, spec,
+    DEPENDENCIES_MAX, KIND, Phase, Request, Spec, Status, Widget, name_counter, quota_counter, spec,
 };
 
 /// The change that creates a widget: the object, its quota and name, its queue row, the event and
@@ -31,58 +31,40 @@ pub fn create(
             _ => return Err(Error::invalid("depends_on", format!("{key} does not exist"))),
         }
     }
-    let object = new_object(&request, now);
+    let Request { id, org, owner, name, description, labels, spec, depends_on } = request;
+    let draft = Draft::new(Key::new(KIND, &id), &org, &owner, &name, now);
+    let draft = draft.description(description).labels(labels);
+    let draft = draft.phase(&Phase::Accepted).spec(&spec).status(&Status::default());
+    let write = draft.create("created");
+    let object = write.object.clone();
     let holder = object.key.to_string();
     let take = |counter, limit| Take { counter, holder: holder.clone(), amount: 1, limit };
     let change = Change {
-        takes: vec![
-            take(quota_counter(&request.org), quota),
-            take(name_counter(&request.org, &request.name), 1),
-        ],
+        takes: vec![take(quota_counter(&org), quota), take(name_counter(&org, &name), 1)],
         expects: dependencies.iter().map(|object| (object.key.clone(), object.revision)).collect(),
-        depends_on: Some(request.depends_on),
+        depends_on: Some(depends_on),
         wakes: vec![Wake::for_object(&object, now)],
-        event: Some(EventDraft::for_object(&object, "created")),
-        audit: Some(audit(&request.owner, "widget.create", &object, None)),
-        write: Some(Write::Create(object.clone())),
-        ..Change::default()
+        audit: Some(audit(&owner, "widget.create", &object, None)),
+        ..Change::from(write)
     };
     Ok((change, object))
 }
 
-fn new_object(request: &Request, now: Timestamp) -> Object {
-    let Request { id, org, owner, name, .. } = request;
-    let mut object =
-        Object::new(Key::new(KIND, id), org, owner, name, Phase::Accepted.label(), now);
-    object.description.clone_from(&request.description);
-    object.labels.clone_from(&request.labels);
-    object.spec = Json::encode(&request.spec);
-    object.status = Json::encode(&Status::default());
-    object
-}
-
 /// The change that writes a new spec.
 pub fn respec(object: &Object, actor: &str, spec: &Spec, now: Timestamp) -> Result<Change> {
-    let before = crate::widgets::model::spec(object)?;
-    if before.deleting {
+    let before = Widget::from_object(object)?;
+    if before.spec.deleting {
         return Err(Error::Conflict(format!("{} is being deleted", object.key)));
     }
-    let mut object = object.clone();
-    object.spec = Json::encode(spec);
-    object.generation += 1;
-    object.updated_at = now;
-    if spec.deleting {
-        object.phase = Phase::Deleting.label().into();
-    }
-    let action = if spec.deleting { "widget.delete" } else { "widget.update" };
+    let (phase, what, action) = if spec.deleting {
+        (Phase::Deleting, "deleting", "widget.delete")
+    } else {
+        (before.phase, "updated", "widget.update")
+    };
+    let write = Draft::of(object).phase(&phase).spec(spec).respec(what, now);
     Ok(Change {
-        wakes: vec![Wake::for_object(&object, now)],
-        event: Some(EventDraft::for_object(
-            &object,
-            if spec.deleting { "deleting" } else { "updated" },
-        )),
-        audit: Some(audit(actor, action, &object, Some(&before))),
-        write: Some(Write::Update(object)),
-        ..Change::default()
+        wakes: vec![Wake::for_object(object, now)],
+        audit: Some(audit(actor, action, &write.object, Some(&before.spec))),
+        ..Change::from(write)
     })
 }

@@ -5,19 +5,13 @@ mod reconcile;
 #[cfg(test)]
 mod tests;
 
-use kernel::change::{AuditDraft, Release};
+use kernel::change::AuditDraft;
 use kernel::{Json, Object};
 
 pub use admission::{create, respec};
 pub use reconcile::{Observed, Step, decide};
 
-use super::model::{Spec, name_counter, quota_counter};
-
-/// What a widget gives back when it is deleted.
-fn releases(object: &Object) -> Vec<Release> {
-    let release = |counter| Release { counter, holder: object.key.to_string() };
-    vec![release(quota_counter(&object.org)), release(name_counter(&object.org, &object.name))]
-}
+use super::model::Spec;
 
 fn audit(actor: &str, action: &str, object: &Object, before: Option<&Spec>) -> AuditDraft {
     AuditDraft {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Write};
+use kernel::change::Write;
 use kernel::driver::{Decision, Requeue};
-use kernel::{Change, Json, Key, Object, Timestamp};
+use kernel::{Change, Draft, Key, Object, Timestamp};
 
-use super::{audit, releases};
-use crate::widgets::model::{Phase, Spec, Status};
+use super::audit;
+use crate::widgets::model::{Phase, Spec, Status, Widget, name_counter, quota_counter};
 
 /// The observed state.
 #[derive(Debug, Clone)]
@@ -29,12 +29,17 @@ pub enum Step {
     Demolish,
 }
 
-pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp) -> Decision<Step> {
+pub fn decide(
+    object: &Object,
+    widget: &Widget,
+    observed: &Observed,
+    now: Timestamp,
+) -> Decision<Step> {
     if object.deleted_at.is_some() {
         return Decision::idle(Requeue::Never);
     }
-    if spec.deleting {
-        return delete(object, observed, now);
+    if widget.spec.deleting {
+        return delete(object, widget, observed, now);
     }
     let unready: Vec<&Object> = observed
         .dependencies
@@ -42,17 +47,18 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
         .filter(|object| object.phase != Phase::Ready.label())
         .collect();
     if !unready.is_empty() {
-        return wait(object, spec, &unready, observed, now);
+        return wait(object, widget, &unready, observed, now);
     }
     let built = observed.built == Some(object.generation);
-    let current = object.phase == Phase::Ready.label() && object.observed == object.generation;
+    let current = widget.phase == Phase::Ready && object.observed == object.generation;
     if built && current {
         return Decision::idle(Requeue::Never);
     }
-    let Spec { size, hold_s, polls, .. } = *spec;
+    let Spec { size, hold_s, polls, .. } = widget.spec;
     let build = Step::Build { generation: object.generation, size, hold_s, polls };
-    let status = Status { waiting_for: Vec::new(), size: spec.size };
-    let mut change = transition(object, Phase::Ready, &status, now);
+    let status = Status { waiting_for: Vec::new(), size };
+    let ready = Draft::<Spec>::of(object).phase(&Phase::Ready).status(&status);
+    let mut change = audited(ready.transition(Phase::Ready.label(), now));
     change.wake_dependents = true;
     Decision {
         steps: if built { Vec::new() } else { vec![build] },
@@ -65,62 +71,53 @@ pub fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp)
 /// so that no wake-up is lost in between.
 fn wait(
     object: &Object,
-    spec: &Spec,
+    widget: &Widget,
     unready: &[&Object],
     observed: &Observed,
     now: Timestamp,
 ) -> Decision<Step> {
     let waiting_for = unready.iter().map(|object| object.key.clone()).collect();
-    let mut change =
-        update_if_changed(object, Phase::Waiting, Status { waiting_for, size: spec.size }, now);
+    let status = Status { waiting_for, size: widget.spec.size };
+    let mut change = update_if_changed(object, widget, Phase::Waiting, status, now);
     change.expects = unready.iter().map(|object| (object.key.clone(), object.revision)).collect();
     Decision { steps: Vec::new(), change, requeue: Requeue::After(observed.recheck) }
 }
 
 /// Writes what it waits for, if that changed.
-fn update_if_changed(object: &Object, phase: Phase, status: Status, now: Timestamp) -> Change {
-    let unchanged = object.phase == phase.label() && object.status == Json::encode(&status);
-    if unchanged { Change::default() } else { transition(object, phase, &status, now) }
+fn update_if_changed(
+    object: &Object,
+    widget: &Widget,
+    phase: Phase,
+    status: Status,
+    now: Timestamp,
+) -> Change {
+    if widget.phase == phase && widget.status == status {
+        return Change::default();
+    }
+    audited(Draft::<Spec>::of(object).phase(&phase).status(&status).report(phase.label(), now))
 }
 
 /// Waits until nothing depends on it, then demolishes it and releases its quota and name.
-fn delete(object: &Object, observed: &Observed, now: Timestamp) -> Decision<Step> {
+fn delete(object: &Object, widget: &Widget, observed: &Observed, now: Timestamp) -> Decision<Step> {
     if !observed.dependents.is_empty() {
         let status = Status { waiting_for: observed.dependents.clone(), size: 0 };
-        let change = update_if_changed(object, Phase::Deleting, status, now);
+        let change = update_if_changed(object, widget, Phase::Deleting, status, now);
         return Decision { steps: Vec::new(), change, requeue: Requeue::After(observed.recheck) };
     }
-    let mut gone = object.clone();
-    gone.phase = Phase::Deleted.label().into();
-    gone.observed = gone.generation;
-    gone.deleted_at = Some(now);
-    gone.updated_at = now;
+    let gone = Draft::<Spec>::of(object).phase(&Phase::Deleted);
+    let Widget { org, name, .. } = widget;
     let change = Change {
-        event: Some(EventDraft::for_object(&gone, "deleted")),
-        audit: Some(audit("mainstay", "widget.deleted", &gone, None)),
-        releases: releases(&gone),
+        releases: widget.releases([quota_counter(org), name_counter(org, name)]),
         depends_on: Some(Vec::new()),
         wake_dependencies: true,
-        write: Some(Write::Update(gone)),
-        ..Change::default()
+        ..audited(gone.delete(Phase::Deleted.label(), now))
     };
     // Also if nothing was built: a paused replica may be about to build, and only a newer fence in
     // the workshop prevents that.
     Decision { steps: vec![Step::Demolish], change, requeue: Requeue::Never }
 }
 
-fn transition(object: &Object, phase: Phase, status: &Status, now: Timestamp) -> Change {
-    let mut object = object.clone();
-    object.phase = phase.label().into();
-    object.status = Json::encode(status);
-    object.updated_at = now;
-    if phase == Phase::Ready {
-        object.observed = object.generation;
-    }
-    Change {
-        event: Some(EventDraft::for_object(&object, phase.label())),
-        audit: Some(audit("mainstay", &format!("widget.{}", phase.label()), &object, None)),
-        write: Some(Write::Transition(object)),
-        ..Change::default()
-    }
+fn audited(write: Write) -> Change {
+    let action = format!("widget.{}", write.event);
+    Change { audit: Some(audit("mainstay", &action, &write.object, None)), ..Change::from(write) }
 }

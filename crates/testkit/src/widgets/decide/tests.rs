@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use kernel::driver::Requeue;
+use kernel::driver::{Decision, Requeue};
 use kernel::{Key, Object, Timestamp};
 
 use super::*;
-use crate::widgets::model::{KIND, Phase, Spec, Status};
+use crate::widgets::model::{KIND, Phase, Spec, Status, Widget};
 
 fn widget(phase: Phase, generation: i64, observed: i64) -> Object {
     let mut object =
         Object::new(Key::new(KIND, "a"), "acme", "alice", "a", phase.label(), Timestamp(0));
     (object.generation, object.observed) = (generation, observed);
     object
+}
+
+fn decide(object: &Object, spec: &Spec, observed: &Observed, now: Timestamp) -> Decision<Step> {
+    let widget = Widget { spec: spec.clone(), ..Widget::from_object(object).unwrap() };
+    super::decide(object, &widget, observed, now)
 }
 
 fn observed(built: Option<i64>) -> Observed {
@@ -32,7 +37,7 @@ fn what_was_built_before_a_crash_is_not_built_again() {
     let decision =
         decide(&widget(Phase::Accepted, 2, 0), &Spec::default(), &observed(Some(2)), Timestamp(1));
     assert!(decision.steps.is_empty());
-    assert_eq!(decision.change.write.expect("it is ready now").object().phase, "ready");
+    assert_eq!(decision.change.write.expect("it is ready now").object.phase, "ready");
 }
 
 #[test]
@@ -65,6 +70,6 @@ fn waiting_names_the_dependencies_and_their_revisions() {
     let unready = Observed { dependencies: vec![base], ..observed(None) };
     let decision = decide(&widget(Phase::Accepted, 1, 0), &Spec::default(), &unready, Timestamp(1));
     assert_eq!(decision.change.expects, [(Key::new(KIND, "base"), 5)]);
-    let status: Status = decision.change.write.unwrap().object().status.parse().unwrap();
+    let status: Status = decision.change.write.unwrap().object.status.parse().unwrap();
     assert_eq!(status.waiting_for, [Key::new(KIND, "base")]);
 }

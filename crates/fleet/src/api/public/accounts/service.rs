@@ -5,17 +5,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::{EventDraft, Wake, Write};
+use kernel::change::Wake;
 use kernel::command::Answer;
 use kernel::http::CommandSender;
 use kernel::identity::Principal;
-use kernel::{Change, Error, Json, Object, Result};
+use kernel::{Change, Draft, Error, Json, Object, Result};
 use serde_json::json;
 
 use crate::Fleet;
 use crate::commands::account::{AccountCommand, Verb, missing};
 use crate::decide::account::roll_back;
-use crate::model::account::{self, Account};
+use crate::model::account::{self, Account, Phase, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::model::payload::check_length;
 use crate::model::{UUID_PATTERN, is_uuid};
@@ -37,7 +37,7 @@ impl AccountService<'_> {
     pub async fn all(&self) -> Result<Vec<Arc<Account>>> {
         self.fleet.index.catch_up().await?;
         let mut accounts = self.fleet.index.accounts(&self.who.org);
-        accounts.retain(|account| account.phase == account::READY);
+        accounts.retain(|account| account.phase == Phase::Ready);
         Ok(accounts)
     }
 
@@ -47,7 +47,7 @@ impl AccountService<'_> {
         self.fleet.index.catch_up().await?;
         let account = self.fleet.index.account(id);
         let own =
-            |account: &Arc<Account>| account.phase == account::READY && account.org == self.who.org;
+            |account: &Arc<Account>| account.phase == Phase::Ready && account.org == self.who.org;
         account.filter(own).ok_or_else(|| missing(id))
     }
 
@@ -71,28 +71,23 @@ impl AccountService<'_> {
         // A repetition of the request may find it ready, or rolled back.
         let stored = fleet.store.object(&object.key).await?;
         let stored = stored.filter(|object| object.deleted_at.is_none());
-        let mut object = Object::clone(&*stored.ok_or_else(|| missing(object.key.id()))?);
-        if object.phase != account::CREATING {
+        let object = stored.ok_or_else(|| missing(object.key.id()))?;
+        let account = Account::from_object(&object)?;
+        if account.phase != Phase::Creating {
             return Ok(());
         }
-        let made = self.ensure_client(&Account::from_object(&object)?).await;
+        let made = self.ensure_client(&account).await;
         let now = fleet.ambient.now();
         let mut change = match &made {
             Ok(()) => {
-                object.phase = account::READY.into();
-                object.updated_at = now;
-                object.observed = object.generation;
-                Change {
-                    event: Some(EventDraft::for_object(&object, account::READY)),
-                    write: Some(Write::Transition(object.clone())),
-                    ..Change::default()
-                }
+                let ready = Draft::<Spec>::of(&object).phase(&Phase::Ready);
+                ready.transition(Phase::Ready.label(), now).into()
             }
             Err(_) => {
                 Change { wakes: vec![Wake::for_object(&object, now)], ..roll_back(&object, now) }
             }
         };
-        let (action, target) = (Verb::Create.name(), object.key.as_str());
+        let (action, target) = (Verb::Create.label(), object.key.as_str());
         let mut audit = sender.context.audit(who, action, target, &object.org);
         audit.outcome = if made.is_ok() { "ready" } else { "taken back" }.into();
         change.audit = Some(audit);

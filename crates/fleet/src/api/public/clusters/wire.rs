@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::kind_api::Call;
 use crate::api::public::catalogue;
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Cluster, limit};
 use crate::model::kind::InstanceType;
 
 fn href(call: &Call, cluster: &Cluster) -> String {
@@ -14,7 +14,7 @@ fn href(call: &Call, cluster: &Cluster) -> String {
 pub fn one(call: &Call, cluster: &Cluster) -> Value {
     let spec = &cluster.spec;
     let types: Vec<&InstanceType> =
-        call.kind.file.types.iter().filter(|of| cluster.takes(call.kind.name(), &of.id)).collect();
+        call.kind.file.types.iter().filter(|of| spec.takes(call.kind.name(), &of.id)).collect();
     let mut shown = json!({
         "id": cluster.id,
         "kind": "Cluster",
@@ -32,7 +32,7 @@ pub fn one(call: &Call, cluster: &Cluster) -> Value {
     shown["multi_az"] = json!(spec.multi_az);
     let offered: Vec<Value> = types.iter().map(|of| catalogue::instance_type(call, of)).collect();
     shown["supported_instance_types"] = json!({ "instance_types": offered });
-    let max: i64 = types.iter().filter_map(|of| cluster.limit(&of.id)).sum();
+    let max: i64 = types.iter().filter_map(|of| limit(cluster, &of.id)).sum();
     let used: i64 = types.iter().map(|of| call.fleet.index.used(&cluster.id, &of.id)).sum();
     shown["capacity_information"] = json!({
         "kafka_machine_pool_node_count": spec.node_count,
