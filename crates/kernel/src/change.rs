@@ -276,7 +276,7 @@ pub struct EventDraft {
 impl EventDraft {
     pub(crate) fn for_object(object: &Object, what: &str) -> EventDraft {
         EventDraft {
-            kind: format!("mainstay.{}.{what}", object.key.kind()),
+            kind: ["mainstay.", object.key.kind(), ".", what].concat(),
             subject: object.key.clone(),
             org: object.org.clone(),
             data: None,

@@ -99,20 +99,29 @@ fn lints_are_expected_with_a_reason_and_never_allowed() {
     none("use #[expect(…, reason = \"…\")]", found);
 }
 
+/// The code of the product, without its tests.
+fn product() -> Vec<File> {
+    let ours = |path: &str| path.starts_with("crates/") && !path.starts_with("crates/testkit/");
+    let sources = rust().into_iter().filter(|f| ours(&f.path) && f.path.contains("/src/"));
+    let code = sources.map(|file| {
+        let text = file.text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+        File { path: file.path, text }
+    });
+    code.collect()
+}
+
 #[test]
 fn no_task_is_started_without_someone_who_waits_for_it() {
     let spawn = ["tokio::", "spawn("].concat();
-    // Tests and benchmarks may: their tasks end with their runtime.
-    let product = |path: &str| path.starts_with("crates/") && !path.starts_with("crates/testkit/");
-    let sources = rust().into_iter().filter(|f| product(&f.path) && f.path.contains("/src/"));
-    let sources: Vec<File> = sources
-        .map(|file| {
-            let code = file.text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
-            File { path: file.path, text: code }
-        })
-        .collect();
     let bare = |line: &str| line.contains(&spawn) && !line.contains("run_until_cancelled");
-    none("use a TaskTracker, or stop it by a token", lines(&sources, bare));
+    none("use a TaskTracker, or stop it by a token", lines(&product(), bare));
+}
+
+#[test]
+fn only_drafts_write_objects() {
+    let made = ["create(", "update(", "transition("].map(|how| format!("Write::{how}"));
+    let bare = |line: &str| made.iter().any(|made| line.contains(made));
+    none("a kernel::Draft counts generations and sets times", lines(&product(), bare));
 }
 
 #[test]

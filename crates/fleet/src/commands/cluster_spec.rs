@@ -4,7 +4,7 @@ use kernel::change::Wake;
 use kernel::{Change, Draft, Object, Result, Timestamp};
 
 use crate::Fleet;
-use crate::model::cluster::{self, Spec};
+use crate::model::cluster::{self, Phase, Spec};
 use crate::model::recheck::Recheck;
 
 /// The object with the edited spec, and the change that writes it; none if `edit` returns false.
@@ -22,7 +22,12 @@ pub fn spec_change(
     if !spec.deleting {
         wakes.push(Recheck::Waiting.wake(now));
     }
-    let write = Draft::of(before).spec(&spec).respec(event, now);
+    let mut draft = Draft::of(before).spec(&spec);
+    // Any request for a failed cluster is one to try again.
+    if before.phase == Phase::Failed.label() && !spec.deleting {
+        draft = draft.phase(&Phase::Accepted);
+    }
+    let write = draft.respec(event, now);
     Ok(Some((write.object.clone(), Change { wakes, ..Change::from(write) })))
 }
 
@@ -39,4 +44,26 @@ pub async fn edit_spec(
         Ok((spec_change(object, event, now, &edit)?.map(|(_, change)| change), ()))
     };
     fleet.edit(&cluster::key(id), edited).await
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_changes_nothing_counts_only_for_a_failed_cluster() {
+        for (phase, after) in
+            [(Phase::Ready, (Phase::Ready, 1)), (Phase::Failed, (Phase::Accepted, 2))]
+        {
+            let key = cluster::key("c1");
+            let mut object = Object::new(key, "", "", "c1", phase.label(), Timestamp(0));
+            object.spec = Json::encode(&Spec::default());
+            let (next, change) =
+                spec_change(&object, "updated", Timestamp(1), |_| true).unwrap().unwrap();
+            assert_eq!((next.phase.as_str(), next.generation), (after.0.label(), after.1));
+            assert_eq!(change.event().unwrap().kind, "mainstay.cluster.updated");
+        }
+    }
 }

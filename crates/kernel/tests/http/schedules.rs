@@ -85,10 +85,10 @@ async fn each_planned_time_is_carried_out_once_on_any_number_of_replicas(fresh: 
     }
     let resized = events_of(&here, &widget, ".updated").await;
     let ids: Vec<String> = resized.iter().filter_map(|event| event.cause.command.clone()).collect();
-    assert_eq!(resized.len(), 3, "{ids:?}");
+    assert_eq!(resized.len(), 3, "once for each planned time: {ids:?}");
     assert!(ids.iter().all(|id| id.starts_with(&format!("{key}/20"))), "{ids:?}");
     let object = here.store.object(&widget).await.unwrap().unwrap();
-    assert_eq!(object.generation, 4, "once for each planned time");
+    assert_eq!(object.generation, 2, "the same size again is nothing new");
     let audit = here.audit().await;
     let by: Vec<_> = audit.iter().filter(|entry| entry.entry.action == "widget.update").collect();
     assert!(by.iter().all(|it| (&*it.entry.actor, &*it.entry.origin) == ("alice", key.as_str())));
