@@ -191,7 +191,7 @@ pub trait AnyCommand: Send + Sync {
         true
     }
 
-    /// Returns the subject, if the sender may see it.
+    /// Returns the subject, if it exists and the sender may see it. What was deleted is history.
     async fn subject(
         &self,
         app: &App,
@@ -199,7 +199,10 @@ pub trait AnyCommand: Send + Sync {
         key: &Key,
     ) -> Result<Option<Arc<Object>>> {
         let found = app.store.object(key).await?;
-        Ok(found.filter(|object| crate::http::can_see(principal, object)))
+        let there = |object: &Arc<Object>| {
+            object.deleted_at.is_none() && crate::http::can_see(principal, object)
+        };
+        Ok(found.filter(there))
     }
 
     async fn decide(&self, cx: &CommandContext<'_>, body: &Json) -> Result<Decided<Json>>;

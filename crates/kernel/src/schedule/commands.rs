@@ -96,7 +96,7 @@ impl Command for Delete {
 
     async fn decide(&self, cx: &CommandContext<'_>, _: Nothing) -> Result<Decided<Object>> {
         let object = cx.subject()?;
-        if object.key.kind() != KIND || object.deleted_at.is_some() {
+        if object.key.kind() != KIND {
             return Err(Error::NotFound(object.key.to_string()));
         }
         let (change, gone) = delete(object, cx.now);

@@ -17,6 +17,7 @@ on_every_store!(
     events_say_which_command_led_to_them,
     many_writers_of_one_object_all_succeed,
     of_concurrent_commands_with_one_id_one_is_carried_out,
+    a_command_about_a_deleted_object_does_not_find_it,
 );
 
 fn server(fresh: &Fresh) -> TestServer {
@@ -153,6 +154,32 @@ async fn of_concurrent_commands_with_one_id_one_is_carried_out(fresh: &Fresh) {
     assert!(replies.iter().all(|(reply, _)| *reply == replies[0].0), "{replies:?}");
     assert_eq!(replies.iter().filter(|(_, replayed)| !replayed).count(), 1);
     assert_eq!(server.store.head().await.unwrap().event_seq, 1);
+}
+
+async fn a_command_about_a_deleted_object_does_not_find_it(fresh: &Fresh) {
+    let server = server(fresh);
+    let made = over_rest(&server, "k", "POST", "/api/v1/widgets", r#"{"name":"a"}"#).await;
+    let key: Key = serde_json::from_value(made.body["key"].clone()).unwrap();
+    let path = format!("/api/v1/widgets/{}", key.id());
+    let deleted = over_rest(&server, "d", "DELETE", &path, "").await;
+    assert_eq!(deleted.status, 202, "{}", deleted.text);
+    let again = over_rest(&server, "e", "DELETE", &path, "").await;
+    assert_eq!(again.status, 409, "it is being deleted: {}", again.text);
+    let mut gone = (*server.store.object(&key).await.unwrap().unwrap()).clone();
+    gone.deleted_at = Some(server.now());
+    let write = Some(kernel::change::Write::Update(gone));
+    server.commit(kernel::Change { write, ..kernel::Change::default() }).await;
+    for (method, body) in [("DELETE", ""), ("PATCH", r#"{"size":2}"#)] {
+        let missing = over_rest(&server, method, method, &path, body).await;
+        assert_eq!(missing.status, 404, "{method}: {}", missing.text);
+    }
+    let replayed = over_rest(&server, "d", "DELETE", &path, "").await;
+    assert_eq!((replayed.status, replayed.body), (202, deleted.body), "the reply it had");
+    // What is left to clean up is still an admin's to retry, pause and resume.
+    for act in ["retry", "pause", "resume"] {
+        let work = server.post("admin", &format!("/api/v1/work/{key}/{act}"), "").await;
+        assert_eq!(work.status, 202, "{act}: {}", work.text);
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::http::{CommandRequest, PathId, Routes};
 use crate::identity::{Action, Principal};
 use crate::store::edit;
 use crate::typed::{Kind, NoStatus};
-use crate::{Ambient, Change, Draft, Error, Json, Key, Object, Result, Store, Timestamp};
+use crate::{Ambient, Change, Draft, Json, Key, Object, Result, Store, Timestamp};
 
 const KIND: &str = "account";
 
@@ -155,8 +155,7 @@ impl Command for ChangeAccount {
         patch: AccountPatch,
     ) -> Result<Decided<Account>> {
         let object = cx.subject()?;
-        let missing = || Error::NotFound(object.key.to_string());
-        let before = live(Some(object))?.ok_or_else(missing)?;
+        let before: Account = object.spec.parse()?;
         let lower = |roles: BTreeSet<String>| roles.iter().map(|r| r.to_lowercase()).collect();
         let after = Account {
             roles: patch.roles.map_or_else(|| before.roles.clone(), lower),
