@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Fleet;
-use crate::decide::account::{CREATE_TIMEOUT, deleted};
+use crate::decide::account::{CREATE_TIMEOUT, deleted, roll_back};
 use crate::model::account::{self, Account, Phase, Spec};
 use crate::model::error_code::ErrorCode;
 use crate::store::access;
@@ -157,6 +157,17 @@ impl AnyCommand for AccountCommand {
         }
         Ok(reply)
     }
+}
+
+/// Marks an account as ready, once the sign-in system has its client.
+pub fn ready(object: &Object, now: Timestamp) -> Change {
+    let ready = Draft::<Spec>::of(object).phase(&Phase::Ready);
+    ready.transition(Phase::Ready.label(), now).into()
+}
+
+/// Rolls back an account whose client could not be made: its secret was never returned.
+pub fn take_back(object: &Object, now: Timestamp) -> Change {
+    Change { wakes: vec![Wake::for_object(object, now)], ..roll_back(object, now) }
 }
 
 /// Returns the error for a reached limit. It says that the limit counts the whole organisation.

@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::instance_create;
 use crate::Fleet;
-use crate::decide::admin_patch::AdminPatch;
 use crate::decide::instance::lifecycle::Event;
 use crate::decide::instance::{instance_change, transition};
 use crate::decide::promotion;
+use crate::model::admin_patch::AdminPatch;
 use crate::model::catalogue::Catalogue;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Promotion};

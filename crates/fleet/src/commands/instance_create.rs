@@ -10,10 +10,12 @@ use super::instance::InstanceCommand;
 use crate::Fleet;
 use crate::decide::admission::{self, Admitted, limit_error, no_room};
 use crate::decide::instance::assign_cluster;
+use crate::model::catalogue::Catalogue;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase, Spec, Status, name_counter, region_counter};
-use crate::model::kind::{Billing, InstanceType};
+use crate::model::kind::{Billing, InstanceType, Kind};
 use crate::model::payload::Payload;
+use crate::model::quota::Quota;
 use crate::model::settings::{QuotaType, Scaling};
 use crate::ports::ams::Ams;
 
@@ -168,6 +170,33 @@ pub async fn granted_by_ams<'k>(
         }
     }
     Ok(None)
+}
+
+/// Returns how much of a type the caller may have, and how much is in use.
+pub async fn quota(
+    fleet: &Fleet,
+    catalogue: &Catalogue,
+    who: &Principal,
+    (kind, of, billing): (&Kind, &InstanceType, &Billing),
+) -> Result<Option<Quota>> {
+    if of.trial && !fleet.config.trial.allowed {
+        return Ok(None);
+    }
+    if let (QuotaType::Ams, Some(ams), false) =
+        (fleet.config.quota_type, &fleet.ports.ams, of.trial)
+    {
+        return ams.quota(&who.org, &billing.product, billing.model()).await;
+    }
+    let max = fleet.config.max_allowed_instances;
+    if !of.trial && catalogue.quota.entitlement(&who.org, &who.subject, max).is_none() {
+        return Ok(None);
+    }
+    let now = fleet.ambient.now();
+    let settings = fleet.config.quota_settings();
+    let scope = (&settings, &catalogue.quota, kind);
+    let ((counter, allowed), _) = admission::quota(scope, who, of, billing, now);
+    let consumed = fleet.store.counter(&counter).await?.map_or(0, |counter| counter.used);
+    Ok((allowed > 0).then_some(Quota { allowed, consumed }))
 }
 
 /// Returns the URL of terms that the caller has not accepted yet.

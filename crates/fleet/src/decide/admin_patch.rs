@@ -1,28 +1,18 @@
 //! An admin's patch of an instance: versions, values that grow, and whether it is suspended. Pure.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kernel::{Error, Result, Timestamp};
-use serde_json::{Value, json};
+use kernel::{Result, Timestamp};
+use serde_json::json;
 
 use crate::decide::instance::lifecycle::Event;
 use crate::decide::version_change::VersionChange;
+use crate::model::admin_patch::AdminPatch;
 use crate::model::cluster::Cluster;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase};
-use crate::model::kind::{AdminVersion, Kind};
-use crate::model::payload::Payload;
+use crate::model::kind::Kind;
 use crate::model::quantity_of;
-
-/// The requested values.
-#[derive(Debug, Default)]
-pub struct AdminPatch {
-    /// By component, including the operator.
-    versions: BTreeMap<String, String>,
-    raised: BTreeMap<String, String>,
-    suspended: Option<bool>,
-}
 
 /// The phases in which an instance can be patched.
 const CHANGEABLE: [Phase; 7] = [
@@ -35,56 +25,7 @@ const CHANGEABLE: [Phase; 7] = [
     Phase::Resuming,
 ];
 
-/// The operator's version first, then the components'.
-fn admin_versions(kind: &Kind) -> Vec<(&String, &AdminVersion)> {
-    let Some(versions) = &kind.file.versions else { return Vec::new() };
-    let mut all: Vec<_> = versions.admin.iter().collect();
-    all.sort_by_key(|(component, _)| **component != versions.operator);
-    all
-}
-
 impl AdminPatch {
-    pub fn from_payload(kind: &Kind, body: &Payload) -> Result<AdminPatch> {
-        let text = |name: &str| {
-            let text = body.text(name)?.filter(|text| !text.is_empty());
-            Ok::<_, Error>(text.map(str::to_owned))
-        };
-        let mut patch = AdminPatch::default();
-        for (component, version) in admin_versions(kind) {
-            if let Some(version) = text(&version.field)? {
-                patch.versions.insert(component.clone(), version);
-            }
-        }
-        for name in &kind.file.grows {
-            if let Some(value) = text(name)? {
-                patch.raised.insert(name.clone(), value);
-            }
-        }
-        patch.suspended = body.boolean("suspended")?;
-        Ok(patch)
-    }
-
-    /// The patch as it is in the audit log.
-    pub fn audit_entry(&self) -> Value {
-        let AdminPatch { versions, raised, suspended } = self;
-        json!({ "versions": versions, "raised": raised, "suspended": suspended })
-    }
-
-    pub fn check_not_empty(&self, kind: &Kind) -> Result<()> {
-        if !self.versions.is_empty() || !self.raised.is_empty() || self.suspended.is_some() {
-            return Ok(());
-        }
-        let versions = admin_versions(kind).into_iter().map(|(_, version)| version.field.as_str());
-        let fields: Vec<&str> =
-            versions.chain(kind.file.grows.iter().map(String::as_str)).collect();
-        Err(ErrorCode::Field.error(format!(
-            "Field validation failed: failed to update {} Request. Expecting at least one of the \
-             following fields: {} or suspended to be provided",
-            kind.file.title,
-            fields.join(", ")
-        )))
-    }
-
     /// The patched instance and its life-cycle event, if all of the patch is allowed.
     pub fn apply(
         &self,

@@ -1,11 +1,15 @@
 //! Every rule of what an admin may patch.
 
+use std::collections::BTreeMap;
+
 use kernel::Object;
+use serde_json::Value;
 
 use super::*;
 use crate::model::cluster::{self, Operator};
 use crate::model::error_code::code_of;
 use crate::model::instance::{Spec, Status};
+use crate::model::payload::Payload;
 
 fn kafka() -> Kind {
     Kind::read("kafka.yaml", include_str!("../../../../kinds/kafka.yaml")).unwrap()

@@ -1,6 +1,7 @@
 //! The fleet's types: kinds, instances, clusters, quota, errors. No I/O.
 
 pub mod account;
+pub mod admin_patch;
 pub mod catalogue;
 pub mod catalogue_load;
 pub mod cluster;

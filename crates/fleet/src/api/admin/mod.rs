@@ -13,7 +13,7 @@ use crate::api::public::{instances, list};
 use crate::api::wire::reply;
 use crate::api::wire::request::{read_payload, require_async};
 use crate::commands::instance::Verb;
-use crate::decide::admin_patch::AdminPatch;
+use crate::model::admin_patch::AdminPatch;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::Instance;
 use crate::store::index::{Row, Scope};

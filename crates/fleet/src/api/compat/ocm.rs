@@ -11,10 +11,8 @@ use utoipa_axum::routes;
 
 use crate::api::access::{self, User};
 use crate::commands::instance_create as create;
-use crate::decide::admission;
-use crate::model::kind::{Billing, InstanceType, Kind};
+use crate::model::kind::Billing;
 use crate::model::quota::Quota;
-use crate::model::settings::QuotaType;
 
 pub fn routes() -> Routes {
     Routes::new()
@@ -127,41 +125,15 @@ async fn quota(user: User, PathId(id): PathId) -> Result<Json<Costs>> {
     let mut items = Vec::new();
     for kind in user.catalogue.kinds.values() {
         for (of, billing) in kind.billings() {
-            if let Some(quota) = held(&user, kind, of, billing).await? {
+            let scope = (&**kind, of, billing);
+            let quota = create::quota(&user.fleet, &user.catalogue, &user.who, scope).await?;
+            if let Some(quota) = quota {
                 items.push(cost(&id, billing, quota));
             }
         }
     }
     let size = items.len();
     Ok(Json(Costs { kind: "QuotaCostList", page: 1, size, total: size, items }))
-}
-
-/// Returns how much of a type the caller may have, and how much is in use.
-async fn held(
-    user: &User,
-    kind: &Kind,
-    of: &InstanceType,
-    billing: &Billing,
-) -> Result<Option<Quota>> {
-    let User { fleet, catalogue, who, .. } = user;
-    if of.trial && !fleet.config.trial.allowed {
-        return Ok(None);
-    }
-    if let (QuotaType::Ams, Some(ams), false) =
-        (fleet.config.quota_type, &fleet.ports.ams, of.trial)
-    {
-        return ams.quota(&who.org, &billing.product, billing.model()).await;
-    }
-    let max = fleet.config.max_allowed_instances;
-    if !of.trial && catalogue.quota.entitlement(&who.org, &who.subject, max).is_none() {
-        return Ok(None);
-    }
-    let now = fleet.ambient.now();
-    let settings = fleet.config.quota_settings();
-    let scope = (&settings, &catalogue.quota, kind);
-    let ((counter, allowed), _) = admission::quota(scope, who, of, billing, now);
-    let consumed = fleet.store.counter(&counter).await?.map_or(0, |counter| counter.used);
-    Ok((allowed > 0).then_some(Quota { allowed, consumed }))
 }
 
 fn cost(org: &str, billing: &Billing, quota: Quota) -> Cost {

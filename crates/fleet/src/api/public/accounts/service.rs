@@ -5,17 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::change::Wake;
 use kernel::command::Answer;
 use kernel::http::CommandSender;
 use kernel::identity::Principal;
-use kernel::{Change, Draft, Error, Json, Object, Result};
+use kernel::{Error, Json, Object, Result};
 use serde_json::json;
 
 use crate::Fleet;
-use crate::commands::account::{AccountCommand, Verb, missing};
-use crate::decide::account::roll_back;
-use crate::model::account::{self, Account, Phase, Spec};
+use crate::commands::account::{AccountCommand, Verb, missing, ready, take_back};
+use crate::model::account::{self, Account, Phase};
 use crate::model::error_code::ErrorCode;
 use crate::model::payload::check_length;
 use crate::model::{UUID_PATTERN, is_uuid};
@@ -78,15 +76,7 @@ impl AccountService<'_> {
         }
         let made = self.ensure_client(&account).await;
         let now = fleet.ambient.now();
-        let mut change = match &made {
-            Ok(()) => {
-                let ready = Draft::<Spec>::of(&object).phase(&Phase::Ready);
-                ready.transition(Phase::Ready.label(), now).into()
-            }
-            Err(_) => {
-                Change { wakes: vec![Wake::for_object(&object, now)], ..roll_back(&object, now) }
-            }
-        };
+        let mut change = if made.is_ok() { ready(&object, now) } else { take_back(&object, now) };
         let (action, target) = (Verb::Create.label(), object.key.as_str());
         let mut audit = sender.context.audit(who, action, target, &object.org);
         audit.outcome = if made.is_ok() { "ready" } else { "taken back" }.into();
