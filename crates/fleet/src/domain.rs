@@ -313,7 +313,8 @@ pub async fn follow(
 
 /// Returns the API of every kind, and the fleet's own routes.
 pub fn routes(fleet: &Arc<Fleet>) -> Routes {
-    fleet::routes().merge(keycloak::routes()).merge(ocm::routes()).mount(KindApis(fleet.clone()))
+    let routes = fleet::routes().merge(keycloak::routes()).merge(ocm::routes());
+    routes.with_state(fleet).mount(KindApis(fleet.clone()))
 }
 
 /// How often the files' modification times are compared: mounted configuration sends no signal.
@@ -351,23 +352,14 @@ async fn watch_catalogue(fleet: Arc<Fleet>, stop: CancellationToken) {
     }
 }
 
-#[async_trait]
-impl Domain for FleetDomain {
-    fn name(&self) -> &'static str {
-        "fleet"
-    }
-
-    fn kinds(&self) -> Vec<KindInfo> {
-        let hidden = |(name, plural)| KindInfo::new(name, plural, Presenter::Hidden);
-        [(recheck::KIND, "rechecks"), (catalogue_load::KIND, "catalogues")].map(hidden).into()
-    }
-
-    async fn start(
+impl FleetDomain {
+    /// Starts it, and returns its state, too.
+    pub async fn start_fleet(
         &self,
         app: &App,
         tasks: &TaskTracker,
         stop: &CancellationToken,
-    ) -> Result<Running> {
+    ) -> Result<(Arc<Fleet>, Running)> {
         let catalogue = self.config.catalogue_files().load(app.kinds()).await?;
         let key = self.config.key_file.clone().unwrap_or_else(|| self.data_dir.join("fleet-key"));
         let secrets = Secrets::open(&key, &app.ambient)?;
@@ -410,16 +402,36 @@ impl Domain for FleetDomain {
         app.metrics.add_observer(Arc::new(Scrape(fleet.clone())));
         let (checked, outbound) = (fleet.clone(), app.outbound.clone());
         app.checks().add_source(Arc::new(move || health::checks(&checked, &outbound)));
-        app.share(fleet.clone());
         app.kinds().add_source(Arc::new(FleetKinds(fleet.clone())));
         app.commands().add_source(Arc::new(FleetCommands(fleet.clone())));
         let routes = routes(&fleet);
         let workers: Workers = vec![
             Arc::new(InstanceWorker(fleet.clone())),
             Arc::new(AccountWorker(fleet.clone())),
-            Arc::new(RecheckWorker(fleet)),
+            Arc::new(RecheckWorker(fleet.clone())),
             Arc::new(clusters),
         ];
-        Ok(Running { routes, workers })
+        Ok((fleet, Running { routes, workers }))
+    }
+}
+
+#[async_trait]
+impl Domain for FleetDomain {
+    fn name(&self) -> &'static str {
+        "fleet"
+    }
+
+    fn kinds(&self) -> Vec<KindInfo> {
+        let hidden = |(name, plural)| KindInfo::new(name, plural, Presenter::Hidden);
+        [(recheck::KIND, "rechecks"), (catalogue_load::KIND, "catalogues")].map(hidden).into()
+    }
+
+    async fn start(
+        &self,
+        app: &App,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Result<Running> {
+        Ok(self.start_fleet(app, tasks, stop).await?.1)
     }
 }

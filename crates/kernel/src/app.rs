@@ -1,12 +1,9 @@
 //! The state of one running process, for handlers and workers.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,7 +17,7 @@ use crate::identity::{self, Identity};
 use crate::kind::{KindInfo, Kinds, Presenter};
 use crate::outbound::Outbound;
 use crate::telemetry::Metrics;
-use crate::{Ambient, Error, Result, Store, schedule};
+use crate::{Ambient, Result, Store, schedule};
 
 /// The state of a running process. Cheap to clone; also the state of every route.
 #[derive(Clone)]
@@ -32,11 +29,7 @@ struct Inner {
     kinds: Kinds,
     checks: Checks,
     tail: EventTail,
-    shared: Shared,
 }
-
-/// State of the domains, one value per type.
-type Shared = RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>;
 
 pub struct AppState {
     pub store: Arc<dyn Store>,
@@ -52,13 +45,13 @@ pub struct AppState {
 impl App {
     pub fn new(state: AppState) -> App {
         let tail = EventTail::new(state.store.clone());
-        let (commands, kinds, checks, shared): (_, Kinds, _, _) = Default::default();
+        let (commands, kinds, checks): (_, Kinds, _) = Default::default();
         let command = KindInfo::new("command", "commands", Presenter::Hidden);
         for kind in identity::kinds().into_iter().chain([command, schedule::kind()]) {
             let added = kinds.add(kind);
             debug_assert!(added.is_ok(), "the kernel has a kind twice");
         }
-        App(Arc::new(Inner { state, commands, kinds, checks, tail, shared }))
+        App(Arc::new(Inner { state, commands, kinds, checks, tail }))
     }
 
     /// The commands of all domains.
@@ -79,20 +72,6 @@ impl App {
     /// The reader of the event log.
     pub fn tail(&self) -> &EventTail {
         &self.0.tail
-    }
-
-    /// Adds a domain's state.
-    pub fn share<T: Send + Sync + 'static>(&self, part: Arc<T>) {
-        self.0.shared.write().insert(TypeId::of::<T>(), part);
-    }
-
-    /// The state of type `T` that a domain added.
-    pub fn shared<T: Send + Sync + 'static>(&self) -> Result<Arc<T>> {
-        let part = self.0.shared.read().get(&TypeId::of::<T>()).cloned();
-        let part = part.and_then(|part| part.downcast::<T>().ok());
-        part.ok_or_else(|| {
-            Error::internal(std::any::type_name::<T>(), "no domain added it to the app")
-        })
     }
 }
 

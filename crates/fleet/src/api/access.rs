@@ -38,7 +38,9 @@ impl FromRequestParts<App> for FleetRequest {
         let sender = CommandSender::from_request_parts(parts, app).await?;
         let context = sender.context.clone();
         let Caller(who) = <Caller as FromRequestParts<App>>::from_request_parts(parts, app).await?;
-        Ok(FleetRequest { fleet: app.shared::<Fleet>()?, context, sender, who })
+        let fleet = parts.extensions.get::<Arc<Fleet>>().cloned();
+        let fleet = fleet.ok_or_else(|| Error::internal("a route of the fleet", "has no state"))?;
+        Ok(FleetRequest { fleet, context, sender, who })
     }
 }
 

@@ -1,14 +1,16 @@
 //! `/api/v1/fleet`: what our own clients need in addition to the kinds' APIs: kinds, explanations of
 //! instances, data planes, and reloading the catalogue.
 
-use axum::Json as Body;
-use axum::extract::{Path, Query, State};
+use std::sync::Arc;
+
+use axum::extract::{Path, Query};
 use axum::response::Response;
+use axum::{Extension, Json as Body};
 use kernel::http::{Body as Sent, Routes, respond_to_command};
 use kernel::identity::Action;
 use kernel::queue::QueueRow;
 use kernel::store::WorkFilter;
-use kernel::{App, Error, Json, Key, Result, Timestamp};
+use kernel::{Error, Json, Key, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -39,9 +41,8 @@ pub fn routes() -> Routes {
 /// The kinds of managed services.
 #[utoipa::path(get, path = "/api/v1/fleet/kinds", tag = "fleet",
     responses((status = 200, body = Vec<Object>)))]
-async fn kinds(State(app): State<App>) -> Result<Body<Vec<Summary>>> {
-    let fleet = app.shared::<Fleet>()?;
-    Ok(Body(fleet.catalogue().kinds.values().map(|kind| Summary::from(&**kind)).collect()))
+async fn kinds(Extension(fleet): Extension<Arc<Fleet>>) -> Body<Vec<Summary>> {
+    Body(fleet.catalogue().kinds.values().map(|kind| Summary::from(&**kind)).collect())
 }
 
 /// The phase of an instance, and what it waits for.
@@ -178,8 +179,7 @@ fn cluster_view(fleet: &Fleet, cluster: &Cluster) -> ClusterView {
 /// All data planes.
 #[utoipa::path(get, path = "/api/v1/fleet/clusters", tag = "fleet",
     responses((status = 200, body = Vec<ClusterView>)))]
-async fn clusters(State(app): State<App>) -> Result<Body<Vec<ClusterView>>> {
-    let fleet = app.shared::<Fleet>()?;
+async fn clusters(Extension(fleet): Extension<Arc<Fleet>>) -> Result<Body<Vec<ClusterView>>> {
     fleet.index.catch_up().await?;
     Ok(Body(fleet.index.clusters().iter().map(|cluster| cluster_view(&fleet, cluster)).collect()))
 }

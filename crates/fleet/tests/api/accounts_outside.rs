@@ -95,7 +95,7 @@ async fn a_client_is_there_with_the_answer_and_gone_after_the_account() {
 async fn what_a_crash_left_half_made_is_removed_everywhere() {
     let Some((stage, realm)) = with_keycloak().await else { return };
     let made = make(&stage, "alice", "whole").await;
-    let fleet = stage.app.shared::<fleet::Fleet>().unwrap();
+    let fleet = stage.fleet.clone();
     let id = "00000000-0000-4000-8000-000000000001";
     let client = account::client_id(id);
     let begun = Timestamp(stage.app.ambient.now().0 - 61_000);

@@ -61,6 +61,7 @@ impl Api {
 
 pub struct Stage {
     pub app: App,
+    pub fleet: Arc<fleet::Fleet>,
     pub store: Arc<dyn Store>,
     pub router: HttpService,
     pub domain: FleetDomain,
@@ -133,7 +134,8 @@ impl Stage {
         let alone = !matches!(place.fresh.place, stores::Place::Database(_));
         let domain = FleetDomain::new(config, dir.path().into(), alone);
         domain.kinds().into_iter().for_each(|kind| app.kinds().add(kind).expect("a new kind"));
-        let running = domain.start(&app, &tasks, &stop).await.expect("the fleet starts");
+        let started = domain.start_fleet(&app, &tasks, &stop).await;
+        let (fleet, running) = started.expect("the fleet starts");
         let http = http::Config { rate_per_s: 0, ..http::Config::default() };
         let router = http::router(app.clone(), running.routes, &http).expect("a router");
         let metrics = app.metrics.clone();
@@ -152,12 +154,12 @@ impl Stage {
         let workers = (rest.clone(), tasks.spawn(driver.run(rest)));
         let tokens = callers::tokens(dir.path());
         let _stop = stop.drop_guard();
-        Stage { app, store, router, domain, tokens, workers, place, _stop }
+        Stage { app, fleet, store, router, domain, tokens, workers, place, _stop }
     }
 
     /// The routes of the fleet once more.
     pub fn routes(&self) -> kernel::http::Routes {
-        fleet::domain::routes(&self.app.shared::<fleet::Fleet>().unwrap())
+        fleet::domain::routes(&self.fleet)
     }
 
     /// Serves on a socket of its own until it is stopped; returns where, how to stop it, and what

@@ -210,8 +210,7 @@ async fn a_reload_reaches_every_replica_and_says_which_have_loaded_the_files() {
     assert_eq!(states, ["\"loaded\"", "\"loaded\""], "{text}");
     // The files' times are compared every few seconds, so this is the request's doing or theirs;
     // what the reply says must be true in any case.
-    let fleet = other.app.shared::<fleet::Fleet>().unwrap();
-    assert!(fleet.catalogue().quota.registered_users_per_organisation.is_empty());
+    assert!(other.fleet.catalogue().quota.registered_users_per_organisation.is_empty());
 
     // A replica that ends is not waited for.
     drop(other);

@@ -287,7 +287,7 @@ async fn released_capacity_and_names_are_available_at_every_server_at_once() {
     let limited = stages[0].call("admin-full", "PATCH", &path, &json!({ "limit": 1 })).await;
     assert_eq!(limited.status, 200, "{}", limited.text);
     for stage in &stages {
-        stage.app.shared::<fleet::Fleet>().unwrap().index.catch_up().await.unwrap();
+        stage.fleet.index.catch_up().await.unwrap();
     }
     let key = |id: &str| kernel::Key::new(KAFKA.name, id);
     for i in 0..40 {

@@ -180,7 +180,6 @@ async fn process_life(sim: Arc<Sim>, number: usize, store: Arc<Flaky>, ambient: 
         metrics: Arc::new(Metrics::new()),
         url: URL.into(),
     });
-    app.share(fleet.clone());
     let settings = http::Config { rate_per_s: 0, ..http::Config::default() };
     let router = http::router(app, fleet::domain::routes(&fleet), &settings).unwrap();
     sim.replicas.put(number, Running { fleet: fleet.clone(), router });

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::routing::MethodRouter;
+use axum::{Extension, Router};
 use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -103,6 +103,15 @@ impl Routes {
     /// Makes `deny_with` the error for callers whose roles do not allow an action of these routes.
     pub fn deny_with(mut self, deny_with: DenyWith) -> Routes {
         self.entries.iter_mut().for_each(|entry| entry.deny_with = deny_with);
+        self
+    }
+
+    /// Gives the handlers of these routes a domain's state, as an `Extension`.
+    pub fn with_state<T: Clone + Send + Sync + 'static>(mut self, state: &T) -> Routes {
+        for entry in &mut self.entries {
+            let router = std::mem::take(&mut entry.router);
+            entry.router = router.layer(Extension(state.clone()));
+        }
         self
     }
 
