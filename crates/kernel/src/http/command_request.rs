@@ -12,7 +12,6 @@ use axum::response::{IntoResponse as _, Response};
 use super::context::{Context, RequestContext};
 use super::extract::{check_content_type, read_body};
 use super::input_errors;
-use crate::change::CommandReply;
 use crate::command::{self, Answer, AnyCommand, Envelope, Origin, Sender};
 use crate::{App, Error, Json, Key, Result};
 
@@ -110,16 +109,21 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
 }
 
 /// Responds with the reply to a command.
-pub fn respond(Answer { reply, replayed }: Answer) -> Response {
-    let CommandReply { status, body } = reply;
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let mut response = if status == StatusCode::NO_CONTENT {
-        status.into_response()
-    } else {
+pub fn respond(answer: Answer) -> Response {
+    respond_with(&answer, |status, body| {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        if status == StatusCode::NO_CONTENT {
+            return status.into_response();
+        }
         let json = HeaderValue::from_static("application/json");
-        (status, [(header::CONTENT_TYPE, json)], Body::from(body.text().to_owned())).into_response()
-    };
-    if replayed {
+        (status, [(header::CONTENT_TYPE, json)], Body::from(body)).into_response()
+    })
+}
+
+/// Responds with the reply to a command as `write` writes it, and says if it was carried out before.
+pub fn respond_with(answer: &Answer, write: impl Fn(u16, Vec<u8>) -> Response) -> Response {
+    let mut response = write(answer.reply.status, answer.reply.body.text().into());
+    if answer.replayed {
         let name = HeaderName::from_static("idempotent-replay");
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }

@@ -26,7 +26,9 @@ mod tls;
 mod visibility;
 
 pub use auth::DenyWith;
-pub use command_request::{CommandRequest, CommandSender, respond as respond_to_command};
+pub use command_request::{
+    CommandRequest, CommandSender, respond as respond_to_command, respond_with,
+};
 pub use config::{Config, REPORT_BYTES_MAX, Tls};
 pub use context::{Caller, Context, RequestContext};
 pub use deferred::Deferred;

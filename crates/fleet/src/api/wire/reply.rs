@@ -6,8 +6,8 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use kernel::command::Answer;
 use kernel::http::RequestContext;
+pub use kernel::http::respond_with as of;
 use kernel::identity::TokenProblem;
 use kernel::{Error, Refusal};
 use serde::Serialize;
@@ -28,16 +28,6 @@ pub fn json(status: u16, value: &impl Serialize) -> Response {
 /// Responds with JSON that is rendered already, and a newline.
 pub fn json_line(status: u16, bytes: Vec<u8>) -> Response {
     json_body(status, append_newline(bytes).into())
-}
-
-/// Responds with the reply to a command, as `write` writes it.
-pub fn of(answer: &Answer, write: impl Fn(u16, Vec<u8>) -> Response) -> Response {
-    let mut response = write(answer.reply.status, answer.reply.body.text().into());
-    if answer.replayed {
-        let name = HeaderName::from_static("idempotent-replay");
-        response.headers_mut().insert(name, HeaderValue::from_static("true"));
-    }
-    response
 }
 
 /// Responds with a list that has one page.
