@@ -47,6 +47,8 @@ pub struct Reservation {
     pub az_type: String,
     pub units: i64,
     pub display_name: String,
+    /// The subscription that the instance has and gives back for this one; empty if it has none.
+    pub replaces: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,10 +242,13 @@ impl Http {
         Ok(Some(org.id))
     }
 
-    async fn reserved(&self, instance: &str) -> Result<Option<String>> {
+    async fn reserved(&self, reservation: &Reservation) -> Result<Option<String>> {
+        let Reservation { instance, replaces, .. } = reservation;
         let found: Vec<Subscription> = self.search("subscriptions", "cluster_id", instance).await?;
         let holds = |one: &Subscription| {
-            one.cluster_id == instance && !["Deprovisioned", "Archived"].contains(&&*one.status)
+            one.cluster_id == *instance
+                && one.id != *replaces
+                && !["Deprovisioned", "Archived"].contains(&&*one.status)
         };
         Ok(found.into_iter().find(holds).map(|one| one.id))
     }
@@ -299,7 +304,7 @@ impl Ams for Http {
 
     async fn reserve(&self, reservation: &Reservation) -> Result<Option<String>> {
         // A response may have been lost, here or before a crash.
-        if let Some(subscription) = self.reserved(&reservation.instance).await? {
+        if let Some(subscription) = self.reserved(reservation).await? {
             return Ok(Some(subscription));
         }
         let body = authorization_request(reservation);

@@ -201,7 +201,7 @@ impl InstanceWorker {
     async fn reserve(&self, attempt: &Attempt, instance: Instance) -> Result<()> {
         let Some(ams) = &self.0.ports.ams else { return Ok(()) };
         let kind = kind_of(&self.0, &instance)?;
-        let reservation = reservation(&kind, &instance, &instance.spec.billing_model);
+        let reservation = reservation(&kind, &instance);
         let mut next = instance;
         let change = match ams.reserve(&reservation).await? {
             Some(subscription) => {
@@ -231,8 +231,14 @@ impl InstanceWorker {
             attempt.now(),
         );
         if let Some(ams) = &fleet.ports.ams {
-            match ams.reserve(&reservation(&kind, &instance, &promotion.to)).await? {
-                Some(subscription) => next.spec.subscription_id = subscription,
+            let replaces = instance.spec.subscription_id.clone();
+            let wanted = Reservation { replaces, ..reservation(&kind, &next) };
+            match ams.reserve(&wanted).await? {
+                // Before it is recorded: after a crash, the new one is found and this is repeated.
+                Some(subscription) => {
+                    ams.release(&wanted.replaces).await?;
+                    next.spec.subscription_id = subscription;
+                }
                 None => {
                     return self
                         .not_promoted(attempt, instance, "the quota does not suffice")
@@ -268,9 +274,9 @@ fn kind_of(fleet: &Fleet, instance: &Instance) -> Result<Arc<Kind>> {
     kind.ok_or_else(|| Error::unavailable(format!("the kind `{}`", instance.kind), "no such file"))
 }
 
-fn reservation(kind: &Kind, instance: &Instance, billing_model: &str) -> Reservation {
+fn reservation(kind: &Kind, instance: &Instance) -> Reservation {
     let spec = &instance.spec;
-    let billing = kind.billing(&spec.instance_type, billing_model);
+    let billing = kind.billing(&spec.instance_type, &spec.billing_model);
     Reservation {
         account: instance.owner.clone(),
         org: instance.org.clone(),
@@ -283,5 +289,6 @@ fn reservation(kind: &Kind, instance: &Instance, billing_model: &str) -> Reserva
         az_type: if spec.multi_az { "multi" } else { "single" }.into(),
         units: spec.units,
         display_name: instance.name.clone(),
+        replaces: String::new(),
     }
 }

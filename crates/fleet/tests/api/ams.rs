@@ -57,6 +57,47 @@ async fn what_is_reserved_is_counted_there_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_reserves_the_new_product_and_gives_the_old_one_back() {
+    let (stage, server) = stage().await;
+    let offer = |product, allowed| Offer { org: ORG, product, billing_model: "standard", allowed };
+    server.world.lock().offers = vec![offer("RHOSAK", 1), offer("RHOSAKEval", 2)];
+    let held = |id: &str| -> Vec<String> {
+        let world = server.world.lock();
+        let of = world.subscriptions.iter().filter(|one| one.cluster_id == id);
+        let of = of.filter(|one| one.status != "Deprovisioned");
+        of.map(|one| one.request["product_id"].as_str().unwrap().to_owned()).collect()
+    };
+    let eval = async |name: &str| {
+        let body = json!({ "name": name, "billing_model": "eval" });
+        let id = stage.create_with(KAFKA, "alice", body).await;
+        stage.agent(KAFKA).make_ready(&id).await;
+        assert_eq!(held(&id), ["RHOSAKEval"]);
+        id
+    };
+    let promote = async |id: &str| {
+        let path = KAFKA.path(&format!("/{id}/promote?async=true"));
+        let to = json!({ "desired_kafka_billing_model": "standard" });
+        assert_eq!(stage.call("alice", "POST", &path, &to).await.status, 202);
+    };
+    let seen = async |id: &str| stage.get("alice", &KAFKA.path(&format!("/{id}"))).await.body;
+
+    let first = eval("one").await;
+    promote(&first).await;
+    eventually("it is promoted", async || seen(&first).await["billing_model"] == "standard").await;
+    assert_eq!(held(&first), ["RHOSAK"]);
+
+    // The organisation has no more of it: the instance stays what it was.
+    let second = eval("two").await;
+    promote(&second).await;
+    let failed = async || seen(&second).await["promotion_status"] == "failed";
+    eventually("it is not promoted", failed).await;
+    let left = seen(&second).await;
+    assert_eq!(left["billing_model"], "eval", "{left}");
+    assert!(left["promotion_details"].to_string().contains("does not suffice"), "{left}");
+    assert_eq!(held(&second), ["RHOSAKEval"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_caller_with_open_terms_gets_their_url_and_creates_nothing() {
     let (stage, _server) = stage().await;
     let review = async |who: &str| {
