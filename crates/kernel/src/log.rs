@@ -9,6 +9,9 @@ use crate::change::{AuditDraft, Cause, Change, CommandRecord, EventDraft, Releas
 use crate::telemetry::Trace;
 use crate::{Json, Key, Timestamp};
 
+/// What the kind of an event ends with that says how far a step is.
+const PROGRESS: &str = ".progress";
+
 /// An event with its position in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -24,6 +27,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// Whether it says how far a step is, without a new state of the object.
+    pub fn is_progress(&self) -> bool {
+        self.kind.ends_with(PROGRESS)
+    }
+
     /// The effects as they are stored.
     pub fn effects_text(&self) -> Option<String> {
         let effects = self.effects.as_ref()?;

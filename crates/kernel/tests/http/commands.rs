@@ -260,6 +260,17 @@ async fn what_hidden_kinds_and_presenters_leave_out_is_on_no_generic_route() {
     let events = server.get("alice", "/api/v1/events").await;
     assert_eq!(events.body["events"].as_array().unwrap().len(), 1, "{}", events.text);
     assert!(!events.text.contains("hunter2"), "{}", events.text);
+    // How far a step is has no object; those see it whom the part is allowed.
+    let event = kernel::change::EventDraft {
+        kind: "mainstay.partly.progress".into(),
+        subject: Key::new("partly", "alice"),
+        org: "acme".into(),
+        data: Some(Json::encode(&json!({ "message": "half of it", "percent": 50 }))),
+    };
+    server.commit(kernel::Change { event: Some(event), ..kernel::Change::default() }).await;
+    let events = server.get("alice", "/api/v1/events").await;
+    assert!(events.text.contains("half of it"), "{}", events.text);
+    assert!(!server.get("bob", "/api/v1/events").await.text.contains("half of it"));
     for path in ["partly/bob", "secret/alice", "unknown/alice"] {
         assert_eq!(
             server.get("alice", &format!("/api/v1/objects/{path}")).await.status,

@@ -107,6 +107,10 @@ impl Feed {
         match self.presenter(event.event.subject.kind())? {
             Presenter::Whole => Some(Shown::Whole),
             Presenter::Hidden => None,
+            // It has no object: how far a step is says nothing of what the part leaves out.
+            Presenter::Part(part) if part.allows(&self.who) && event.event.is_progress() => {
+                Some(Shown::Whole)
+            }
             Presenter::Part(part) if part.allows(&self.who) => {
                 let encode = || {
                     let data = Json::encode(&part.of(&data.parse().ok()?)?);
