@@ -1,5 +1,6 @@
 //! One attempt to reconcile one object, from the claim to the commit that completes it.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -123,8 +124,23 @@ impl Attempt {
         commit(&*self.store, change, self.now()).await.map(|_| ())
     }
 
+    /// Cancels the attempt soon after its object got a newer generation, on whichever replica.
+    async fn cancel_when_outdated(&self) -> Infallible {
+        let events = self.store.wakeups().events();
+        let mut seen = events.get();
+        loop {
+            // Most attempts end before; the others read at most this often.
+            tokio::time::sleep(OUTDATED_EVERY).await;
+            seen = events.above(seen).await;
+            if self.is_outdated().await {
+                self.cancelled.cancel();
+                return std::future::pending().await;
+            }
+        }
+    }
+
     /// Renews the lease for as long as the attempt runs, and cancels it if the object has a newer
-    /// generation. Returns only when the lease is lost: another worker has it, or it expired while
+    /// generation: wake-ups may get lost. Returns only when the lease is lost: another worker has it, or it expired while
     /// the store was unreachable.
     async fn renew_lease(&self) -> Error {
         let mut end = *self.lease_end.lock();
@@ -158,6 +174,7 @@ impl Attempt {
 }
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const OUTDATED_EVERY: Duration = Duration::from_millis(500);
 
 /// How far a step is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -255,6 +272,7 @@ async fn with_panic_and_lease(
             attempt.cancelled.cancel();
             Err(lost)
         }
+        never = attempt.cancel_when_outdated() => match never {},
     }
 }
 

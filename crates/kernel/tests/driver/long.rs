@@ -125,13 +125,17 @@ async fn an_attempt_is_cancelled_when_its_object_has_a_newer_generation(fresh: &
         }
         .boxed()
     });
-    let driver = stage.driver("d", worker, Config { lease_s: 3, ..config(1) });
+    // It is not renewed before the test is over.
+    let driver = stage.driver("d", worker, Config { lease_s: 3600, ..config(1) });
     seen.delivery(1).await;
     let mut object = stage.get("a").await;
     object.generation = 2;
     let wakes = vec![Wake::for_object(&object, stage.now())];
     let write = Some(Write::update(object, "updated"));
-    stage.commit(Change { wakes, write, ..Change::default() }).await;
+    let change = Change { wakes, write, ..Change::default() };
+    // By another replica, where there can be one.
+    let store = fresh.replica().await.unwrap_or_else(|| fresh.store.clone());
+    store.commit_all(vec![change], stage.now()).await.unwrap().remove(0).unwrap();
     stage.gone(&key("a")).await;
     assert_eq!(stage.get("a").await.phase, "ready");
     assert_eq!(
