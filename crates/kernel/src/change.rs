@@ -24,7 +24,7 @@ pub struct Change {
     /// Revisions that the decision read: refused if one of the objects was written since.
     pub expects: Vec<(Key, i64)>,
     /// The direct dependencies of the written object, all of them.
-    pub depends_on: Option<Vec<Key>>,
+    pub depends_on: Option<Vec<Edge>>,
     pub work: Option<Work>,
     pub wakes: Vec<Wake>,
     /// Wake what depends on the written object.
@@ -42,6 +42,33 @@ pub struct Change {
     pub audit: Option<AuditDraft>,
     /// What led to the change. `None`: what led to the object's current generation.
     pub cause: Option<Cause>,
+}
+
+/// The other end of a dependency between two objects, and what the dependency is for: `placed-on`,
+/// `secret-of`. The role is empty if that needs no saying. Two objects have one dependency at most.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Edge {
+    pub key: Key,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub role: String,
+}
+
+impl Edge {
+    pub fn new(key: Key, role: &str) -> Edge {
+        Edge { key, role: role.into() }
+    }
+}
+
+impl From<Key> for Edge {
+    fn from(key: Key) -> Edge {
+        Edge::new(key, "")
+    }
+}
+
+impl From<Edge> for Key {
+    fn from(edge: Edge) -> Key {
+        edge.key
+    }
 }
 
 /// What led to a change: the command, and the trace in which it was executed.

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::blob::BlobWrite;
-use crate::change::{AuditDraft, Cause, Change, CommandRecord, EventDraft, Release, Take, Work};
+use crate::change::{
+    AuditDraft, Cause, Change, CommandRecord, Edge, EventDraft, Release, Take, Work,
+};
 use crate::telemetry::Trace;
 use crate::{Json, Key, Timestamp};
 
@@ -45,7 +47,7 @@ impl Event {
 #[serde(default)]
 pub struct Effects {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub depends_on: Option<Vec<Key>>,
+    pub depends_on: Option<Vec<Edge>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub takes: Vec<Take>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -11,7 +11,7 @@ use kernel::admission::{
     BatchState, Clocks, Counter, DEPENDENTS_AT_ONCE, Lease, NumberedLogs, RowSet, Tracked,
 };
 use kernel::blob::{BlobInfo, StoredBlob};
-use kernel::change::{Change, CommandRecord, CursorMove, Verdict, WriteKind};
+use kernel::change::{Change, CommandRecord, CursorMove, Edge, Verdict, WriteKind};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
@@ -25,7 +25,8 @@ pub use crate::bug::Bug;
 #[derive(Debug, Default, Clone)]
 pub struct Tables {
     pub objects: BTreeMap<Key, (i64, Object)>,
-    pub edges: BTreeMap<Key, Vec<Key>>,
+    /// The dependencies of each object, with their roles.
+    pub edges: BTreeMap<Key, BTreeMap<Key, String>>,
     pub queue: BTreeMap<Key, QueueRow>,
     pub counters: BTreeMap<String, Counter>,
     pub holds: BTreeMap<(String, String), i64>,
@@ -107,14 +108,14 @@ impl Tables {
     fn all_dependencies<'a>(&'a self, key: &'a Key) -> BTreeSet<&'a Key> {
         let (mut found, mut next) = (BTreeSet::new(), vec![key]);
         while let Some(key) = next.pop() {
-            let to = self.edges.get(key).into_iter().flatten();
+            let to = self.edges.get(key).into_iter().flat_map(BTreeMap::keys);
             next.extend(to.filter(|to| found.insert(*to)));
         }
         found
     }
 
     fn dependents(&self, key: &Key) -> BTreeMap<Key, String> {
-        let edges = self.edges.iter().filter(|(_, to)| to.contains(key));
+        let edges = self.edges.iter().filter(|(_, to)| to.contains_key(key));
         edges.map(|(from, _)| (from.clone(), self.org_of(from, ""))).collect()
     }
 
@@ -130,7 +131,7 @@ impl Tables {
         }
         rows.page_dependents(dependents_at_once);
         for key in &touched.dependencies_of {
-            let to = self.edges.get(key).into_iter().flatten();
+            let to = self.edges.get(key).into_iter().flat_map(BTreeMap::keys);
             let to = to.map(|key| (key.clone(), self.org_of(key, ""))).collect();
             rows.dependencies.insert(key.clone(), to);
         }
@@ -339,12 +340,16 @@ impl Store for Memory {
         Ok(QueryPage { objects, next })
     }
 
-    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
-        Ok(self.tables.lock().edges.get(key).cloned().unwrap_or_default())
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Edge>> {
+        let tables = self.tables.lock();
+        let edges = tables.edges.get(key).into_iter().flatten();
+        Ok(edges.map(|(to, role)| Edge::new(to.clone(), role)).collect())
     }
 
-    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
-        Ok(self.tables.lock().dependents(key).into_keys().collect())
+    async fn dependents(&self, key: &Key) -> Result<Vec<Edge>> {
+        let tables = self.tables.lock();
+        let edges = tables.edges.iter().filter_map(|(from, to)| Some((from, to.get(key)?)));
+        Ok(edges.map(|(from, role)| Edge::new(from.clone(), role)).collect())
     }
 
     async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blob::{BlobWrite, StoredBlob};
 use crate::change::{
-    Accepted, Change, CommandRecord, CursorMove, OBJECT_BYTES_MAX, Outcome, Refusal, Verdict, Wake,
-    Work, Write, WriteKind,
+    Accepted, Change, CommandRecord, CursorMove, Edge, OBJECT_BYTES_MAX, Outcome, Refusal, Verdict,
+    Wake, Work, Write, WriteKind,
 };
 use crate::queue::{QueueRow, State};
 use crate::{Key, Lane, Object, Timestamp};
@@ -70,8 +70,8 @@ pub struct BatchState {
     pub blob_removals: BTreeSet<(Key, Option<String>)>,
     /// The last accepted write of each object, and whether any of them was more than a transition.
     pub writes: BTreeMap<Key, (Object, WriteKind)>,
-    /// The dependencies of each object whose edges are replaced.
-    pub edges: BTreeMap<Key, Vec<Key>>,
+    /// The dependencies of each object whose edges are replaced, each with its role.
+    pub edges: BTreeMap<Key, BTreeMap<Key, String>>,
 }
 
 /// An object -> those that depend on it, or that it depends on, each with its organisation.
@@ -306,21 +306,25 @@ impl BatchState {
         self.blob_removals.insert((key.clone(), name.map(str::to_owned)));
     }
 
-    fn apply_edges(&mut self, object: &Object, depends_on: &[Key]) {
+    fn apply_edges(&mut self, object: &Object, depends_on: &[Edge]) {
         let key = &object.key;
         for dependents in self.dependents.values_mut() {
             dependents.remove(key);
         }
         for dependency in depends_on {
             self.dependents
-                .entry(dependency.clone())
+                .entry(dependency.key.clone())
                 .or_default()
                 .insert(key.clone(), object.org.clone());
         }
         // The dependency's organisation is unknown here; the dependent's own only affects fairness.
-        let dependencies = depends_on.iter().map(|to| (to.clone(), object.org.clone())).collect();
-        self.dependencies.insert(key.clone(), dependencies);
-        self.edges.insert(key.clone(), depends_on.to_vec());
+        let to = depends_on.iter().map(|to| (to.key.clone(), object.org.clone()));
+        self.dependencies.insert(key.clone(), to.collect());
+        let mut edges = BTreeMap::new();
+        for Edge { key, role } in depends_on {
+            edges.entry(key.clone()).or_insert_with(|| role.clone());
+        }
+        self.edges.insert(key.clone(), edges);
     }
 
     fn apply_work(&mut self, work: &Work, clocks: Clocks) {

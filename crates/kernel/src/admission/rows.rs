@@ -67,7 +67,7 @@ impl RowSet {
                 // A later change of the batch may wake the ends of a new edge.
                 if let Some(depends_on) = &change.depends_on {
                     touched.queue.insert(key.clone());
-                    touched.queue.extend(depends_on.iter().cloned());
+                    touched.queue.extend(depends_on.iter().map(|to| to.key.clone()));
                 }
             }
             let takes = change.takes.iter().map(|take| (&take.counter, &take.holder));

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
-use crate::change::{Accepted, Change, CommandRecord, CursorMove, Verdict};
+use crate::change::{Accepted, Change, CommandRecord, CursorMove, Edge, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
@@ -53,8 +53,9 @@ pub trait Store: Send + Sync + 'static {
         Ok(self.get(std::slice::from_ref(key)).await?.pop().map(Arc::new))
     }
     async fn find(&self, find: &ObjectQuery) -> Result<QueryPage>;
-    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>>;
-    async fn dependents(&self, key: &Key) -> Result<Vec<Key>>;
+    /// In order of their keys.
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Edge>>;
+    async fn dependents(&self, key: &Key) -> Result<Vec<Edge>>;
     /// In order of their keys, those after `after`.
     async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>>;
     async fn counter(&self, name: &str) -> Result<Option<Counter>>;

@@ -7,7 +7,7 @@ use tokio_postgres::types::FromSql as FromPostgres;
 use super::{WorkCount, WorkFilter};
 use crate::admission::Lease;
 use crate::blob::BlobInfo;
-use crate::change::{AuditDraft, Cause, CommandRecord, CommandReply, CursorMove, Lane};
+use crate::change::{AuditDraft, Cause, CommandRecord, CommandReply, CursorMove, Edge, Lane};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, WALK_MAX};
 use crate::queue::{QueueRow, State};
@@ -139,8 +139,8 @@ pub const QUEUE_COLUMNS: &str =
     "key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note";
 
 // SQLite numbers `$1` and `$2` in the order in which they first appear.
-pub const DEPENDENCIES: &str = "SELECT dependency FROM edges WHERE dependent = $1 ORDER BY 1";
-pub const DEPENDENTS: &str = "SELECT dependent FROM edges WHERE dependency = $1 ORDER BY 1";
+pub const DEPENDENCIES: &str = "SELECT dependency, role FROM edges WHERE dependent = $1 ORDER BY 1";
+pub const DEPENDENTS: &str = "SELECT dependent, role FROM edges WHERE dependency = $1 ORDER BY 1";
 pub const DEPENDENTS_AFTER: &str =
     "SELECT dependent FROM edges WHERE dependency = $1 AND dependent > $2 ORDER BY 1 LIMIT $3";
 pub const COUNTER: &str = "SELECT amount, cap FROM allotments WHERE counter = $1 AND holder = ''";
@@ -284,6 +284,10 @@ pub fn blob_info<R: Row>(row: &R) -> Result<BlobInfo, R::Error> {
 /// A blob and its data.
 pub fn blob<R: Row>(row: &R) -> Result<(BlobInfo, Bytes), R::Error> {
     Ok((blob_info(row)?, row.value::<Vec<u8>>(8)?.into()))
+}
+
+pub fn edge<R: Row>(row: &R) -> Result<Edge, R::Error> {
+    Ok(Edge { key: row.key(0)?, role: row.value(1)? })
 }
 
 pub fn cursor<R: Row>(row: &R) -> Result<CursorMove, R::Error> {

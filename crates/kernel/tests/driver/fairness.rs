@@ -113,7 +113,7 @@ async fn very_many_dependents_are_woken_in_pages_also_over_a_crash(fresh: &Fresh
     for batch in 0..3 {
         let ids = (0..dependents / 3).map(|n| format!("d-{batch}-{n}"));
         let changes = ids.map(|id| Change {
-            depends_on: Some(vec![key("base")]),
+            depends_on: Some(vec![key("base").into()]),
             wakes: Vec::new(),
             ..stage.creation(stage.object(KIND, &id, "acme"), Lane::Normal)
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body as Raw;
-use kernel::change::{Change, Write};
+use kernel::change::{Change, Edge, Write};
 use kernel::{Key, Object};
 use serde_json::Value;
 use testkit::on_every_store;
@@ -171,19 +171,21 @@ async fn a_graph_shows_only_visible_neighbours(fresh: &Fresh) {
     let mut object = server.object("a").await;
     object.name = "Hub".into();
     let write = Some(Write::update(object, "updated"));
-    let depends_on = Some(vec![key("b"), key("g")]);
+    let depends_on = Some(vec![Edge::new(key("b"), "placed-on"), key("g").into()]);
     server.commit(Change { write, depends_on, ..Change::default() }).await;
     let graph = server.get("alice", "/api/v1/objects/widget/a/graph").await.body;
     assert_eq!(graph["dependencies"].as_array().unwrap().len(), 1, "not another org's: {graph}");
     assert_eq!(graph["dependencies"][0]["phase"], "failed");
+    assert_eq!(graph["dependencies"][0]["role"], "placed-on");
     let graph = server.get("bob", "/api/v1/objects/widget/b/graph").await.body;
     assert_eq!(graph["dependents"][0]["name"], "Hub");
+    assert_eq!(graph["dependents"][0]["role"], "placed-on");
     assert_eq!(server.get("carol", "/api/v1/objects/widget/a/graph").await.status, 404);
 
     // c depends on a, and so on b; what another organisation has between them stays hidden.
     let c = Object::new(key("c"), "acme", "alice", "Far", "ready", server.now());
     let write = Some(Write::create(c, "created"));
-    let depends_on = Some(vec![key("a")]);
+    let depends_on = Some(vec![key("a").into()]);
     server.commit(Change { write, depends_on, ..Change::default() }).await;
     let ids = |nodes: &Value| -> Vec<String> {
         let nodes = nodes.as_array().unwrap().iter();
@@ -191,6 +193,8 @@ async fn a_graph_shows_only_visible_neighbours(fresh: &Fresh) {
     };
     let graph = server.get("bob", "/api/v1/objects/widget/b/graph?transitive=true").await.body;
     assert_eq!(ids(&graph["dependents"]), ["widget/c", "widget/a"]);
+    assert_eq!(graph["dependents"][1]["role"], "placed-on");
+    assert!(graph["dependents"][0]["role"].is_null(), "only through another: {graph}");
     assert_eq!((ids(&graph["dependencies"]), &graph["truncated"]), (vec![], &false.into()));
     let graph = server.get("alice", "/api/v1/objects/widget/c/graph?transitive=true").await.body;
     assert_eq!(ids(&graph["dependencies"]), ["widget/b", "widget/a"], "not another org's: {graph}");

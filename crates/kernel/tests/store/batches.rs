@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use kernel::blob::{BlobInfo, BlobWrite, StoredBlob};
 use kernel::change::{
-    Cause, CommandRecord, CommandReply, CursorMove, LeaseFence, Outcome, Release, Take, Verdict,
-    Wake, Work, Write,
+    Cause, CommandRecord, CommandReply, CursorMove, Edge, LeaseFence, Outcome, Release, Take,
+    Verdict, Wake, Work, Write,
 };
 use kernel::log::{AuditFilter, EventFilter};
 use kernel::queue::QueueRow;
@@ -131,7 +131,7 @@ impl Draft {
             depends_on: target
                 .as_ref()
                 .and(self.depends_on.as_ref())
-                .map(|to| to.iter().map(|to| id(*to)).collect()),
+                .map(|to| to.iter().map(|to| Edge::new(id(*to), ["", "of"][n % 2])).collect()),
             work: self.work.map(|(what, which, age)| work(what, id(which), age, n, fences)),
             wakes: self.wakes.iter().map(wake).collect(),
             wake_dependents: self.wakes_neighbours.0,
@@ -257,7 +257,7 @@ impl Subject {
 /// All that two stores must agree on; neither numbers of claims nor places in lists.
 struct CacheUpdate {
     objects: Vec<Object>,
-    edges: Vec<(Key, Vec<Key>)>,
+    edges: Vec<(Key, Vec<Edge>)>,
     queue: Vec<QueueRow>,
     counters: Vec<Option<kernel::admission::Counter>>,
     commands: Vec<Option<CommandRecord>>,
@@ -272,10 +272,7 @@ async fn snapshot(store: &dyn Store) -> CacheUpdate {
     let keys: Vec<Key> = (0..4).map(id).collect();
     let mut edges = Vec::new();
     for key in &keys {
-        let mut to = store.dependencies(key).await.unwrap();
-        to.sort();
-        to.dedup();
-        edges.push((key.clone(), to));
+        edges.push((key.clone(), store.dependencies(key).await.unwrap()));
     }
     let mut queue = store.work(&WorkFilter::default(), 100).await.unwrap();
     queue.sort_by(|a, b| a.key.cmp(&b.key));

@@ -131,6 +131,7 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
         "PRAGMA user_version = 1;
          INSERT INTO objects VALUES (1, 'widget/old', 'widget', 'acme', 'alice', 'Old one', '', 'ready',
              '{\"team\":\"core\"}', '{\"size\":3}', '{}', 1, 1, 4, 1000, 2000, NULL);
+         INSERT INTO edges VALUES ('widget/old', 'widget/base');
          INSERT INTO objects_text (rowid, words, tags) VALUES (1, 'old one team core', '');
          INSERT INTO queue VALUES ('widget/old', 'acme', 1, 2, 0, 5000, 0, 7, 'w', NULL, '');
          INSERT INTO allotments VALUES ('quota', '', 2, 5), ('quota', 'widget/old', 2, 0);
@@ -145,6 +146,7 @@ async fn a_sqlite_file_of_version_1_is_brought_up_to_date_and_keeps_its_data() {
     assert_eq!((object.labels["team"].as_str(), object.spec.text()), ("core", "{\"size\":3}"));
     let found = store.find(&kernel::ObjectQuery::parse("old").unwrap()).await.unwrap();
     assert_eq!(found.objects, [object]);
+    assert_eq!(store.dependencies(&key("old")).await.unwrap(), [key("base").into()]);
     assert_eq!(store.counter("quota").await.unwrap().map(|counter| counter.used), Some(2));
     let widgets = EventFilter { kind: Some("widget".into()), ..EventFilter::default() };
     assert_eq!(store.events(0, &widgets, 9).await.unwrap().len(), 1, "found by its kind");
@@ -175,6 +177,7 @@ async fn a_postgres_database_of_version_1_is_brought_up_to_date_and_keeps_its_da
                  words, generation, observed, revision, created_at, updated_at)
              VALUES ('widget/old', 'widget', 'acme', 'alice', 'Old one', '', 'ready', '{}', '{}', '{}',
                  '', 1, 1, 4, 1000, 2000);
+             INSERT INTO edges VALUES ('widget/old', 'widget/base');
              INSERT INTO events VALUES (1, 'mainstay.widget.ready', 'widget/old', 'acme', 2000, '{}'),
                  (2, 'mainstay.gadget.ready', 'gadget/x', 'acme', 2000, '{}');",
         )
@@ -185,6 +188,7 @@ async fn a_postgres_database_of_version_1_is_brought_up_to_date_and_keeps_its_da
     assert_eq!((object.name.as_str(), object.revision), ("Old one", 4));
     let widgets = EventFilter { kind: Some("widget".into()), ..EventFilter::default() };
     assert_eq!(store.events(0, &widgets, 9).await.unwrap().len(), 1, "found by its kind");
+    assert_eq!(store.dependencies(&key("old")).await.unwrap(), [key("base").into()]);
     let kinds: String = client.query_one("SELECT kinds::text FROM meta", &[]).await.unwrap().get(0);
     assert_eq!(kinds, "{\"gadget\": 2, \"widget\": 1}");
     commit(&store, create(widget("new", "acme"))).await.unwrap();

@@ -59,7 +59,7 @@ async fn a_reader_that_lost_its_lease_cannot_move_its_position(fresh: &Fresh) {
 
 async fn deleted_objects_are_purged_with_all_that_is_theirs(fresh: &Fresh) {
     let store = &*fresh.store;
-    for (id, to) in [("base", vec![]), ("child", vec![key("base")]), ("kept", vec![])] {
+    for (id, to) in [("base", vec![]), ("child", vec![key("base").into()]), ("kept", vec![])] {
         let depends_on = Some(to);
         let change = Change { depends_on, wakes: Vec::new(), ..create(widget(id, "acme")) };
         commit(store, change).await.unwrap();

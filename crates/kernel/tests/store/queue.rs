@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kernel::change::{Outcome, Refusal, Work, Write};
+use kernel::change::{Edge, Outcome, Refusal, Work, Write};
 use kernel::queue::{Claim, ClaimRequest, State};
 use kernel::store::WorkFilter;
 use kernel::{Change, Lane};
@@ -220,14 +220,17 @@ async fn what_depends_on_a_change_is_woken_with_it(fresh: &Fresh) {
     let store = &*fresh.store;
     fresh.set_clock(NOW).await;
     let child = Change {
-        depends_on: Some(vec![key("base"), key("other")]),
+        depends_on: Some(vec![Edge::new(key("other"), "secret-of"), key("base").into()]),
         wakes: vec![],
         ..create(widget("child", "acme"))
     };
     let base = Change { wakes: vec![], ..create(widget("base", "umbrella")) };
     store.commit_all(vec![base, child], NOW).await.unwrap();
-    assert_eq!(store.dependencies(&key("child")).await.unwrap(), [key("base"), key("other")]);
-    assert_eq!(store.dependents(&key("base")).await.unwrap(), [key("child")]);
+    let to = [Edge::from(key("base")), Edge::new(key("other"), "secret-of")];
+    assert_eq!(store.dependencies(&key("child")).await.unwrap(), to);
+    assert_eq!(store.dependents(&key("base")).await.unwrap(), [key("child").into()]);
+    let secret = [Edge::new(key("child"), "secret-of")];
+    assert_eq!(store.dependents(&key("other")).await.unwrap(), secret);
     assert!(claim(store, 9).await.is_empty());
     let ready = Change {
         write: Some(Write::transition(widget("base", "umbrella"), "ready")),

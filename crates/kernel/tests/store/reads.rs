@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kernel::change::Write;
+use kernel::change::{Edge, Write};
 use kernel::{Change, Object, ObjectQuery};
 use testkit::stores::Fresh;
 use tokio::runtime::Handle;
@@ -93,7 +93,7 @@ async fn populate(fresh: &Fresh) -> Vec<(Object, Vec<Key>)> {
     let population = population();
     let changes = population.iter().map(|(object, depends_on)| Change {
         write: Some(Write::create(object.clone(), "created")),
-        depends_on: Some(depends_on.clone()),
+        depends_on: Some(depends_on.iter().cloned().map(Edge::from).collect()),
         ..Change::default()
     });
     for change in changes {

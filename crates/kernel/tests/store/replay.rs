@@ -2,7 +2,7 @@
 
 use kernel::Ambient;
 use kernel::blob::Blobs;
-use kernel::change::{Cause, CommandRecord, CommandReply, Release, Take};
+use kernel::change::{Cause, CommandRecord, CommandReply, Edge, Release, Take};
 use kernel::log::{AuditFilter, EventFilter};
 use kernel::{Json, ObjectQuery};
 use testkit::replay::replay;
@@ -69,7 +69,7 @@ async fn write(store: &dyn Store) {
     let first = create(widget("a", "acme"));
     ok(Change { command: Some(command), cause: cause("create"), ..first }).await;
     let takes = vec![take("quota", "b"), take("name", "b")];
-    let depends_on = Some(vec![key("a")]);
+    let depends_on = Some(vec![Edge::new(key("a"), "placed-on")]);
     ok(Change { takes, depends_on, ..create(widget("b", "acme")) }).await;
     ok(create(widget("c", "acme"))).await;
     let blobs = Blobs::new(&[7; 32], Ambient::system());

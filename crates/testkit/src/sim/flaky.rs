@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use axum::body::Bytes;
 use kernel::admission::{Counter, Lease};
 use kernel::blob::BlobInfo;
-use kernel::change::{Change, CommandRecord, CursorMove, Verdict};
+use kernel::change::{Change, CommandRecord, CursorMove, Edge, Verdict};
 use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow};
@@ -137,11 +137,11 @@ impl Store for Flaky {
         self.read().await?.find(find).await
     }
 
-    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Edge>> {
         self.read().await?.dependencies(key).await
     }
 
-    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
+    async fn dependents(&self, key: &Key) -> Result<Vec<Edge>> {
         self.read().await?.dependents(key).await
     }
 

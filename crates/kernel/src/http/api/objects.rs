@@ -1,6 +1,7 @@
 //! `/api/v1/objects`: managed objects of every kind.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use utoipa_axum::routes;
 
 use super::super::{Caller, Context, Deferred, Params, PathKey, Routes, restrict};
 use super::limit;
+use crate::change::Edge;
 use crate::identity::{Action, Principal};
 use crate::query::{ObjectQuery, PAGE_MAX, QueryPage};
 use crate::wait;
@@ -218,6 +220,9 @@ struct Graph {
 #[schema(as = ObjectNode)]
 struct Node {
     key: Key,
+    /// What a direct dependency is for, as in `placed-on`; left out if that needs no saying.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    role: String,
     name: String,
     phase: String,
     deleted: bool,
@@ -243,34 +248,41 @@ async fn graph(
     Params(params): Params<GraphParams>,
 ) -> Result<Json<Graph>> {
     visible(&app, &who, &key).await?;
+    let (to, from) = (app.store.dependencies(&key).await?, app.store.dependents(&key).await?);
     if params.transitive {
+        let (near, near_from) = (roles(&to), roles(&from));
         let all = || ObjectQuery { deleted: true, limit: PAGE_MAX, ..ObjectQuery::default() };
         let to = ObjectQuery { used_by: Some(key.clone()), ..all() };
         let from = ObjectQuery { depends_on: Some(key.clone()), ..all() };
         let (to, from) = (find(&app, &who, to).await?.0, find(&app, &who, from).await?.0);
         let truncated = to.next.is_some() || from.next.is_some();
-        let dependencies = to.objects.into_iter().map(Node::from).collect();
-        let dependents = from.objects.into_iter().map(Node::from).collect();
+        let dependencies = to.objects.into_iter().map(|object| Node::new(object, &near));
+        let dependents = from.objects.into_iter().map(|object| Node::new(object, &near_from));
+        let (dependencies, dependents) = (dependencies.collect(), dependents.collect());
         return Ok(Json(Graph { key, dependencies, dependents, truncated }));
     }
-    let mut to = app.store.dependencies(&key).await?;
-    let mut from = app.store.dependents(&key).await?;
     let truncated = to.len().max(from.len()) > PAGE_MAX;
-    to.truncate(PAGE_MAX);
-    from.truncate(PAGE_MAX);
     let dependencies = nodes(&app, &who, &to).await?;
     let dependents = nodes(&app, &who, &from).await?;
     Ok(Json(Graph { key, dependencies, dependents, truncated }))
 }
 
-async fn nodes(app: &App, who: &Principal, keys: &[Key]) -> Result<Vec<Node>> {
-    let objects = app.store.get(keys).await?.into_iter();
+async fn nodes(app: &App, who: &Principal, edges: &[Edge]) -> Result<Vec<Node>> {
+    let edges = &edges[..edges.len().min(PAGE_MAX)];
+    let keys: Vec<Key> = edges.iter().map(|edge| edge.key.clone()).collect();
+    let (objects, roles) = (app.store.get(&keys).await?.into_iter(), roles(edges));
     let objects = objects.filter(|object| app.kinds().present(object, who).is_some());
-    Ok(objects.map(Node::from).collect())
+    Ok(objects.map(|object| Node::new(object, &roles)).collect())
 }
 
-impl From<Object> for Node {
-    fn from(Object { key, name, phase, deleted_at, .. }: Object) -> Node {
-        Node { key, name, phase, deleted: deleted_at.is_some() }
+fn roles(edges: &[Edge]) -> BTreeMap<&Key, &str> {
+    edges.iter().map(|edge| (&edge.key, edge.role.as_str())).collect()
+}
+
+impl Node {
+    fn new(object: Object, roles: &BTreeMap<&Key, &str>) -> Node {
+        let Object { key, name, phase, deleted_at, .. } = object;
+        let role = roles.get(&key).copied().unwrap_or_default().to_owned();
+        Node { key, role, name, phase, deleted: deleted_at.is_some() }
     }
 }

@@ -45,3 +45,10 @@ CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
 
 -- How far an attempt is, or what goes on outside until the next one.
 ALTER TABLE queue ADD COLUMN note text NOT NULL DEFAULT '';
+
+-- What a dependency is for.
+ALTER TABLE edges ADD COLUMN role text NOT NULL DEFAULT '';
+
+-- The last audit entry that is in an archive.
+ALTER TABLE meta ADD COLUMN archived_seq  bigint NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN archived_hash text NOT NULL DEFAULT repeat('0', 64);

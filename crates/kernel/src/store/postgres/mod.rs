@@ -33,7 +33,7 @@ use super::{
 };
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
-use crate::change::{Change, CommandRecord, CursorMove, Verdict};
+use crate::change::{Change, CommandRecord, CursorMove, Edge, Verdict};
 use crate::error::chain;
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
@@ -119,9 +119,9 @@ impl Postgres {
         rows.iter().map(map).collect::<Result<_, _>>().map_err(failed)
     }
 
-    async fn keys(&self, sql: &str, of: &Key) -> Result<Vec<Key>> {
+    async fn edges(&self, sql: &str, of: &Key) -> Result<Vec<Edge>> {
         let rows = self.query(sql, &[&of.as_str()]).await?;
-        rows.iter().map(|row| row.key(0)).collect::<Result<_, _>>().map_err(failed)
+        rows.iter().map(sql::edge).collect::<Result<_, _>>().map_err(failed)
     }
 }
 
@@ -178,12 +178,12 @@ impl Store for Postgres {
         Ok(QueryPage { objects: found.into_iter().map(|(_, object)| object).collect(), next })
     }
 
-    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
-        self.keys(sql::DEPENDENCIES, key).await
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Edge>> {
+        self.edges(sql::DEPENDENCIES, key).await
     }
 
-    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
-        self.keys(sql::DEPENDENTS, key).await
+    async fn dependents(&self, key: &Key) -> Result<Vec<Edge>> {
+        self.edges(sql::DEPENDENTS, key).await
     }
 
     async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {

@@ -102,12 +102,13 @@ async fn transitions(client: &Pooled, sql: &Statement, all: Vec<&Object>) -> Res
 
 async fn edges(client: &Pooled, sql: &Statements, rows: &BatchState) -> Result<(), Error> {
     let from: Vec<&str> = rows.edges.keys().map(|key| key.as_str()).collect();
-    let pairs =
-        rows.edges.iter().flat_map(|(from, to)| to.iter().map(|to| (from.as_str(), to.as_str())));
-    let (dependents, dependencies): (Vec<&str>, Vec<&str>) = pairs.unzip();
+    let all = || rows.edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)));
+    let dependents: Vec<&str> = all().map(|(from, _)| from.as_str()).collect();
+    let to: Vec<&str> = all().map(|(_, (to, _))| to.as_str()).collect();
+    let roles: Vec<&str> = all().map(|(_, (_, role))| role.as_str()).collect();
     futures::try_join!(
         run(client, &sql.edges_delete, from.len(), columns![from]),
-        run(client, &sql.edges_insert, dependents.len(), columns![dependents, dependencies]),
+        run(client, &sql.edges_insert, dependents.len(), columns![dependents, to, roles]),
     )?;
     Ok(())
 }

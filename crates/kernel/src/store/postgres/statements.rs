@@ -68,7 +68,7 @@ statements! {
         AS new (key, phase, status, observed, revision, updated_at)
         WHERE objects.key = new.key",
     edges_delete: "DELETE FROM edges WHERE dependent = ANY($1)",
-    edges_insert: "INSERT INTO edges SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING",
+    edges_insert: "INSERT INTO edges SELECT * FROM unnest($1::text[], $2::text[], $3::text[])",
     queue_insert: "INSERT INTO queue (key, org, lane, state, paused, due, attempt, fence, worker, woken, reason, note)
         SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::boolean[],
             $6::bigint[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::text[],

@@ -40,3 +40,10 @@ CREATE TABLE cursors (
 
 -- How far an attempt is, or what goes on outside until the next one.
 ALTER TABLE queue ADD COLUMN note TEXT NOT NULL DEFAULT '';
+
+-- What a dependency is for.
+ALTER TABLE edges ADD COLUMN role TEXT NOT NULL DEFAULT '';
+
+-- The last audit entry that is in an archive.
+ALTER TABLE meta ADD COLUMN archived_seq  INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN archived_hash TEXT NOT NULL DEFAULT '0000000000000000000000000000000000000000000000000000000000000000';

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
-use crate::change::{Change, CommandRecord, CursorMove, Verdict};
+use crate::change::{Change, CommandRecord, CursorMove, Edge, Verdict};
 use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
@@ -282,12 +282,12 @@ impl Store for Sqlite {
         self.read(move |connection| read::find(connection, &find)).await
     }
 
-    async fn dependencies(&self, key: &Key) -> Result<Vec<Key>> {
-        self.readers.with(|connection| read::keys(connection, sql::DEPENDENCIES, key))
+    async fn dependencies(&self, key: &Key) -> Result<Vec<Edge>> {
+        self.readers.with(|connection| read::edges(connection, sql::DEPENDENCIES, key))
     }
 
-    async fn dependents(&self, key: &Key) -> Result<Vec<Key>> {
-        self.readers.with(|connection| read::keys(connection, sql::DEPENDENTS, key))
+    async fn dependents(&self, key: &Key) -> Result<Vec<Edge>> {
+        self.readers.with(|connection| read::edges(connection, sql::DEPENDENTS, key))
     }
 
     async fn dependents_after(&self, key: &Key, after: &str, limit: usize) -> Result<Vec<Key>> {

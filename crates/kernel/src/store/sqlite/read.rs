@@ -4,8 +4,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::save::{tag, token};
+use crate::change::Edge;
 use crate::query::{ObjectQuery, QueryPage};
-use crate::store::sql::{self, Row as _, Select, Where};
+use crate::store::sql::{self, Select, Where};
 use crate::{Key, Object};
 
 const COLUMNS: &str = "objects.num, objects.key, org, owner, name, description, phase, labels, spec, status, generation, observed, revision, created_at, updated_at, deleted_at, cause";
@@ -121,7 +122,7 @@ fn text_query(find: &ObjectQuery) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" AND "))
 }
 
-pub fn keys(connection: &Connection, sql: &str, key: &Key) -> rusqlite::Result<Vec<Key>> {
+pub fn edges(connection: &Connection, sql: &str, key: &Key) -> rusqlite::Result<Vec<Edge>> {
     let mut statement = connection.prepare_cached(sql)?;
-    statement.query_map([key.as_str()], |row| row.key(0))?.collect()
+    statement.query_map([key.as_str()], |row| sql::edge(row))?.collect()
 }

@@ -1,5 +1,7 @@
 //! Writes the result of a batch: the changed rows, the events, the audit entries.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, Params, ToSql, params};
 
 use crate::admission::{BatchState, NumberedLogs};
@@ -239,11 +241,15 @@ pub fn tag(key: &str, value: &str) -> String {
     format!("x{hash:016x}")
 }
 
-fn edges(connection: &Connection, key: &Key, depends_on: &[Key]) -> rusqlite::Result<()> {
+fn edges(
+    connection: &Connection,
+    key: &Key,
+    depends_on: &BTreeMap<Key, String>,
+) -> rusqlite::Result<()> {
     execute(connection, "DELETE FROM edges WHERE dependent = ?1", [key.as_str()])?;
-    for to in depends_on {
-        let edge = [key.as_str(), to.as_str()];
-        execute(connection, "INSERT OR IGNORE INTO edges VALUES (?1, ?2)", edge)?;
+    for (to, role) in depends_on {
+        let edge = [key.as_str(), to.as_str(), role];
+        execute(connection, "INSERT INTO edges VALUES (?1, ?2, ?3)", edge)?;
     }
     Ok(())
 }

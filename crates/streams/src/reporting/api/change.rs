@@ -1,5 +1,6 @@
 //! Derives the change of one stored object from a report, if there is one.
 
+use kernel::change::Edge;
 use kernel::identity::Principal;
 use kernel::typed::Kind;
 use kernel::{Change, Draft, Error, Key, Labels, Object, Result, Timestamp};
@@ -92,7 +93,8 @@ impl Author {
             .spec(&Reported(spec))
             .status(&status)
             .mirror(stream.generation);
-        Ok(Change { depends_on: Some(vec![class]), ..written(draft, stored, now) })
+        let depends_on = Some(vec![Edge::new(class, "class-of")]);
+        Ok(Change { depends_on, ..written(draft, stored, now) })
     }
 
     fn labels<const N: usize>(&self, pairs: [(&str, &String); N]) -> Labels {

@@ -101,7 +101,8 @@ async fn a_report_is_written_once_however_often_it_comes() {
     assert_eq!(spec["definition"], json!({ "z": 1, "a": 2 }));
     let key = Key::parse("stream/u1").unwrap();
     let class = Key::parse("stream-class/c1").unwrap();
-    assert_eq!(store.dependencies(&key).await.unwrap(), [class]);
+    let edge = kernel::change::Edge::new(class, "class-of");
+    assert_eq!(store.dependencies(&key).await.unwrap(), [edge]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Decides about requests: whether a widget may be created or changed, and what that writes. Pure.
 
-use kernel::change::{Take, Wake};
+use kernel::change::{Edge, Take, Wake};
 use kernel::{Change, Draft, Error, Key, Object, Result, Timestamp};
 
 use super::audit;
@@ -42,7 +42,7 @@ pub fn create(
     let change = Change {
         takes: vec![take(quota_counter(&org), quota), take(name_counter(&org, &name), 1)],
         expects: dependencies.iter().map(|object| (object.key.clone(), object.revision)).collect(),
-        depends_on: Some(depends_on),
+        depends_on: Some(depends_on.into_iter().map(Edge::from).collect()),
         wakes: vec![Wake::for_object(&object, now)],
         audit: Some(audit(&owner, "widget.create", &object, None)),
         ..Change::from(write)
