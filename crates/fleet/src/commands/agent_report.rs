@@ -95,6 +95,7 @@ async fn commit_reports(
                 };
                 if next.status.cluster_id.is_empty() {
                     let counter = instance.status.capacity_counter.clone();
+                    change.depends_on = Some(Vec::new());
                     change.releases = instance.releases([counter]);
                 }
                 if wake {

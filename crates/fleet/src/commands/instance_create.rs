@@ -9,7 +9,7 @@ use kernel::{Change, Json, Refusal, Result, Timestamp};
 use super::instance::InstanceCommand;
 use crate::Fleet;
 use crate::decide::admission::{self, Admitted, limit_error, no_room};
-use crate::decide::instance::assign_cluster;
+use crate::decide::instance::{assign_cluster, placed_on};
 use crate::model::catalogue::Catalogue;
 use crate::model::error_code::ErrorCode;
 use crate::model::instance::{Instance, Phase, Spec, Status, name_counter, region_counter};
@@ -45,7 +45,8 @@ pub async fn decide(
     let write = instance.new_draft().create("accepted");
     let audit = AuditFields { after: write.object.spec.clone(), ..AuditFields::of(&write.object) };
     let wakes = vec![instance.wake(instance.created_at)];
-    let change = Change { takes, wakes, ..Change::from(write) };
+    let depends_on = assign.then(|| placed_on(&instance));
+    let change = Change { takes, depends_on, wakes, ..Change::from(write) };
     let (kind, capacity) = (command.kind.clone(), instance.status.capacity_counter.clone());
     let reply = command.render(&instance)?;
     Ok(Decided::new(202, reply, audit).change(change).on_refused(move |refusal| match refusal {

@@ -1,6 +1,6 @@
 //! The changes that are written for an instance.
 
-use kernel::change::{Take, Wake};
+use kernel::change::{Edge, Take, Wake};
 use kernel::{Change, Object, Timestamp};
 
 use crate::decide::instance::lifecycle::{Event, next_phase};
@@ -16,6 +16,12 @@ pub fn assign_cluster(instance: &mut Instance, cluster: &Cluster) -> Take {
     let counter = cluster::counter(cluster, &instance.spec.instance_type);
     instance.status.capacity_counter = counter.clone();
     instance.take(counter, instance.spec.units, limit.unwrap_or(i64::MAX))
+}
+
+/// What an instance depends on: the cluster that it is placed on.
+pub fn placed_on(instance: &Instance) -> Vec<Edge> {
+    let id = Some(&instance.status.cluster_id).filter(|id| !id.is_empty());
+    id.map(|id| Edge::new(cluster::key(id), "placed-on")).into_iter().collect()
 }
 
 /// The change that an event makes to an instance, and the instance after it. The change is empty if

@@ -16,7 +16,7 @@ use super::audit;
 use super::cluster::scaling::ScaleUp;
 use super::placement::PlacementVerdict;
 use change::{after_record, wake_cluster};
-pub use change::{assign_cluster, dns_records, host_name, instance_change, transition};
+pub use change::{assign_cluster, dns_records, host_name, instance_change, placed_on, transition};
 
 use crate::model::cluster::Cluster;
 use crate::model::dns::Record;
@@ -172,6 +172,7 @@ impl Plan<'_> {
         next.spec.versions = versions;
         next.status.waiting_for.clear();
         let (mut change, entered) = self.transition(&next, Event::Placed);
+        change.depends_on = take.is_some().then(|| placed_on(&next));
         change.takes.extend(take);
         let mut steps: Vec<Step> =
             self.observed.scale_up.clone().map(Step::CreateCluster).into_iter().collect();
@@ -264,6 +265,7 @@ impl Plan<'_> {
         next.status.placement_id = self.observed.fresh_id.clone();
         next.status.waiting_for.clear();
         let mut change = self.write(&next, "placed");
+        change.depends_on = Some(placed_on(&next));
         change.takes.push(take);
         let wait = Duration::from_secs(self.observed.timeouts.provisioning_s);
         Decision { steps: Vec::new(), change, requeue: Requeue::After(wait) }

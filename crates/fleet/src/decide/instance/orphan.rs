@@ -40,6 +40,7 @@ impl Plan<'_> {
         status.since = self.now;
         next.spec.versions.clear();
         let (mut change, _) = self.transition(&next, Event::ClusterGone);
+        change.depends_on = Some(Vec::new());
         change.releases = instance.releases(Some(counter).filter(|counter| !counter.is_empty()));
         let steps = if remove { vec![Step::RemoveRecords(records)] } else { Vec::new() };
         Some(Decision { steps, change, requeue: Requeue::After(Duration::ZERO) })
