@@ -110,6 +110,9 @@ impl Blobs {
         data: &[u8],
         sealed: bool,
     ) -> Result<Vec<BlobWrite>> {
+        if name.contains(PART_MARK) {
+            return Err(Error::invalid(format!("{key} {name}"), "must not contain #"));
+        }
         if data.len() > BLOB_BYTES_MAX {
             let why = format!("has {} bytes, the limit is {BLOB_BYTES_MAX}", data.len());
             return Err(Error::invalid(format!("{key} {name}"), why));
@@ -197,11 +200,21 @@ pub struct Blob {
     pub data: Vec<u8>,
 }
 
+/// Between the name of a blob and the number of a part.
+const PART_MARK: char = '#';
+
 /// What sealing adds to a part: nonce and tag.
 const SEAL_BYTES: usize = NONCE_LEN + 16;
 
+/// The names of the parts that a blob of `parts` parts has no more, after it had `before`.
+pub(crate) fn surplus(name: &str, before: i32, parts: i32) -> impl Iterator<Item = String> {
+    // Only the first part stands for the whole.
+    let before = if name.contains(PART_MARK) { 0 } else { before };
+    (parts.max(1)..before).map(move |n| part_name(name, n.unsigned_abs() as usize))
+}
+
 fn part_name(name: &str, n: usize) -> String {
-    if n == 0 { name.to_owned() } else { format!("{name}#{n}") }
+    if n == 0 { name.to_owned() } else { format!("{name}{PART_MARK}{n}") }
 }
 
 fn digest<'a>(parts: impl Iterator<Item = &'a Bytes>) -> String {

@@ -70,6 +70,17 @@ pub struct BlobEffect {
     /// None: all blobs of the object were removed.
     pub name: Option<String>,
     pub digest: Option<String>,
+    /// How many parts the whole blob has.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub parts: i32,
+}
+
+fn one() -> i32 {
+    1
+}
+
+fn is_one(parts: &i32) -> bool {
+    *parts == 1
 }
 
 impl Effects {
@@ -79,9 +90,10 @@ impl Effects {
                 key: key.clone(),
                 name: Some(name.clone()),
                 digest: Some(data.digest.clone()),
+                parts: data.parts,
             },
             BlobWrite::Remove { key, name } => {
-                BlobEffect { key: key.clone(), name: name.clone(), digest: None }
+                BlobEffect { key: key.clone(), name: name.clone(), digest: None, parts: 1 }
             }
         };
         let paused = match &change.work {

@@ -159,7 +159,8 @@ impl Tables {
         }
         for place in &touched.blobs {
             if let Some((info, _)) = self.blobs.get(place) {
-                rows.blobs.insert(place.clone(), Tracked::loaded(info.version));
+                let stored = (info.version, info.parts);
+                rows.blobs.insert(place.clone(), Tracked::loaded(stored));
             }
         }
         for name in &touched.cursors {
@@ -200,7 +201,8 @@ impl Tables {
         }
         for ((key, name), blob) in rows.blob_data {
             let place = (key.clone(), name.clone());
-            let version = rows.blobs.get(&place).and_then(|tracked| tracked.after).unwrap_or(1);
+            let stored = rows.blobs.get(&place).and_then(|tracked| tracked.after);
+            let version = stored.map_or(1, |(version, _)| version);
             let StoredBlob { digest, size, sealed, parts, data } = blob;
             let info = BlobInfo { key, name, version, digest, size, sealed, parts, at: now };
             self.blobs.insert(place, (info, data));

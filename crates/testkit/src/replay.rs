@@ -83,16 +83,16 @@ async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change
 
 /// Blobs are copied as they are now; what an older version held is not in the log.
 async fn blob_write(from: &dyn Store, effect: BlobEffect) -> Result<BlobWrite> {
-    let BlobEffect { key, name, digest } = effect;
+    let BlobEffect { key, name, digest, parts } = effect;
     let (Some(digest), Some(name)) = (digest, name.clone()) else {
         return Ok(BlobWrite::Remove { key, name });
     };
     let now = from.blob(&key, &name).await?.filter(|(info, _)| info.digest == digest);
     let data = match now {
         Some((info, data)) => {
-            StoredBlob { digest, size: info.size, sealed: info.sealed, parts: info.parts, data }
+            StoredBlob { digest, size: info.size, sealed: info.sealed, parts, data }
         }
-        None => StoredBlob { digest, size: 0, sealed: false, parts: 1, data: Default::default() },
+        None => StoredBlob { digest, size: 0, sealed: false, parts, data: Default::default() },
     };
     Ok(BlobWrite::Put { key, name, expected: None, data })
 }

@@ -11,7 +11,7 @@ mod undo;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::blob::{BlobWrite, StoredBlob};
+use crate::blob::{BlobWrite, StoredBlob, surplus};
 use crate::change::{
     Accepted, Change, CommandRecord, CursorMove, Edge, OBJECT_BYTES_MAX, Outcome, Refusal, Verdict,
     Wake, Work, Write, WriteKind,
@@ -62,8 +62,8 @@ pub struct BatchState {
     pub leases: BTreeMap<String, Lease>,
     pub commands: BTreeMap<String, Tracked<CommandRecord>>,
     pub cursors: BTreeMap<String, Tracked<CursorMove>>,
-    /// The versions of blobs.
-    pub blobs: BTreeMap<(Key, String), Tracked<i64>>,
+    /// The versions of blobs, and how many parts they have.
+    pub blobs: BTreeMap<(Key, String), Tracked<(i64, i32)>>,
     /// What is written of them.
     pub blob_data: BTreeMap<(Key, String), StoredBlob>,
     /// Blobs to remove before any is written; without a name, all of the object.
@@ -165,7 +165,7 @@ impl BatchState {
     fn check_blobs(&self, change: &Change) -> Result<(), Refusal> {
         for blob in &change.blobs {
             let BlobWrite::Put { key, name, expected: Some(expected), .. } = blob else { continue };
-            let found = *current(&self.blobs, &(key.clone(), name.clone())).unwrap_or(&0);
+            let (found, _) = *current(&self.blobs, &(key.clone(), name.clone())).unwrap_or(&(0, 0));
             if found != *expected {
                 return Err(Refusal::Stale { key: key.clone(), expected: *expected, found });
             }
@@ -287,8 +287,12 @@ impl BatchState {
             BlobWrite::Put { key, name, data, .. } => {
                 let place = (key.clone(), name.clone());
                 let tracked = self.blobs.entry(place.clone()).or_default();
-                tracked.after = Some(tracked.after.unwrap_or(0) + 1);
+                let (version, before) = tracked.after.unwrap_or((0, 0));
+                tracked.after = Some((version + 1, data.parts));
                 self.blob_data.insert(place, data.clone());
+                for part in surplus(name, before, data.parts) {
+                    self.remove_blobs(key, Some(&part));
+                }
             }
             BlobWrite::Remove { key, name } => self.remove_blobs(key, name.as_deref()),
         }

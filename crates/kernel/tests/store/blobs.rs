@@ -12,6 +12,7 @@ on_every_store!(
     a_blob_is_read_back_as_it_was_written,
     a_blob_that_was_written_meanwhile_is_not_overwritten,
     blobs_go_with_their_owner,
+    a_blob_that_becomes_smaller_leaves_no_parts_behind,
     a_sealed_blob_needs_its_key_and_its_place,
     an_object_that_is_too_large_is_refused,
     a_call_with_very_many_changes_is_written_in_parts,
@@ -93,6 +94,41 @@ async fn blobs_go_with_their_owner(fresh: &Fresh) {
         .unwrap();
     assert!(store.blobs(&key("a")).await.unwrap().is_empty());
     assert_eq!(store.blobs(&key("b")).await.unwrap().len(), 1);
+}
+
+async fn a_blob_that_becomes_smaller_leaves_no_parts_behind(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    let large = noise(17 * 1024 * 1024);
+    let names = async || -> Vec<String> {
+        let blobs = store.blobs(&key("a")).await.unwrap();
+        blobs.into_iter().map(|blob| blob.name).collect()
+    };
+    let other = blobs().put(&key("a"), "state2", None, &large, false).unwrap();
+    commit(store, Change { blobs: other, ..Change::default() }).await.unwrap();
+    put(store, None, &large, true).await.unwrap();
+    let others = ["state2", "state2#1", "state2#2"];
+    let with = |ours: &[&'static str]| [ours, &others].concat();
+    assert_eq!(names().await, with(&["state", "state#1", "state#2"]));
+    put(store, None, &large[..9 * 1024 * 1024], true).await.unwrap();
+    assert_eq!(names().await, with(&["state", "state#1"]));
+    // Large and small again in one batch, and the other way round.
+    let change = |data: &[u8]| {
+        let blobs = blobs().put(&key("a"), "state", None, data, false).unwrap();
+        Change { blobs, ..Change::default() }
+    };
+    let batch = vec![change(b"small"), change(&large), change(b"small")];
+    store.commit_all(batch, NOW).await.unwrap();
+    assert_eq!(names().await, with(&["state"]));
+    store.commit_all(vec![change(b"small"), change(&large[..9 << 20])], NOW).await.unwrap();
+    assert_eq!(names().await, with(&["state", "state#1"]));
+    let read = blobs().get(store, &key("a"), "state").await.unwrap().unwrap();
+    assert!(read.data == large[..9 << 20]);
+    put(store, None, b"small", false).await.unwrap();
+    let copy = testkit::stores::memory().await.unwrap();
+    testkit::replay::replay(store, &*copy.store).await.unwrap();
+    let copied = copy.store.blobs(&key("a")).await.unwrap();
+    assert_eq!(copied.len(), 4, "a copy has no more: {copied:?}");
 }
 
 async fn a_sealed_blob_needs_its_key_and_its_place(fresh: &Fresh) {

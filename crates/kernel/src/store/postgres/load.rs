@@ -97,7 +97,8 @@ fn fill(rows: &mut BatchState, objects: Vec<Row>, others: Others) -> Result<(), 
         rows.leases.insert(row.value(3)?, sql::lease(row)?);
     }
     for row in &blobs {
-        rows.blobs.insert((row.key(0)?, row.value(1)?), Tracked::loaded(row.value(2)?));
+        let stored = (row.value(2)?, row.value(3)?);
+        rows.blobs.insert((row.key(0)?, row.value(1)?), Tracked::loaded(stored));
     }
     for row in &cursors {
         rows.cursors.insert(row.value(0)?, Tracked::loaded(sql::cursor(row)?));

@@ -232,7 +232,7 @@ async fn blobs(
     let puts: Vec<_> = rows.blob_data.iter().collect();
     let puts: Vec<_> = puts.iter().collect();
     let version = |place: &(Key, String)| {
-        rows.blobs.get(place).and_then(|tracked| tracked.after).unwrap_or(1)
+        rows.blobs.get(place).and_then(|tracked| tracked.after).map_or(1, |(version, _)| version)
     };
     let columns = columns![
         list(&puts, |(place, _)| place.0.as_str()),

@@ -33,7 +33,7 @@ statements! {
         WHERE (counter, holder) IN (SELECT * FROM unnest($1::text[], $2::text[]))
         ORDER BY counter, holder FOR UPDATE",
     leases_lock: "SELECT holder, fence, until, name FROM leases WHERE name = ANY($1) ORDER BY name FOR SHARE",
-    blobs_lock: "SELECT key, name, version FROM blobs
+    blobs_lock: "SELECT key, name, version, parts FROM blobs
         WHERE (key, name) IN (SELECT * FROM unnest($1::text[], $2::text[]))
         ORDER BY key, name FOR UPDATE",
     cursors_lock: "SELECT name, seq, detail, fence FROM cursors WHERE name = ANY($1) ORDER BY name FOR UPDATE",

@@ -75,9 +75,10 @@ pub fn rows(connection: &Connection, touched: &RowSet) -> rusqlite::Result<Batch
         }
     }
     for (key, name) in &touched.blobs {
-        let sql = "SELECT version FROM blobs WHERE key = ?1 AND name = ?2";
-        if let Some(version) = one(connection, sql, [key.as_str(), name], |row| row.get(0))? {
-            rows.blobs.insert((key.clone(), name.clone()), Tracked::loaded(version));
+        let sql = "SELECT version, parts FROM blobs WHERE key = ?1 AND name = ?2";
+        let stored = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        if let Some(stored) = one(connection, sql, [key.as_str(), name], stored)? {
+            rows.blobs.insert((key.clone(), name.clone()), Tracked::loaded(stored));
         }
     }
     for name in &touched.cursors {

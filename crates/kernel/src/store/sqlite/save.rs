@@ -62,7 +62,8 @@ fn blobs(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusqlite
         execute(connection, sql, params![key.as_str(), name])?;
     }
     for (place, StoredBlob { digest, size, sealed, parts, data }) in &rows.blob_data {
-        let version = rows.blobs.get(place).and_then(|tracked| tracked.after);
+        let stored = rows.blobs.get(place).and_then(|tracked| tracked.after);
+        let version = stored.map(|(version, _)| version);
         let (key, name) = place;
         execute(
             connection,
