@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::blob::BlobWrite;
 use crate::error::Class;
+use crate::log::AuditPosition;
 use crate::telemetry::Trace;
 use crate::{Json, Key, Object, Timestamp};
 

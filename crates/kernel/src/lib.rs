@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod ambient;
 pub mod app;
+pub mod audit_archive;
 pub mod backoff;
 pub mod backup;
 pub mod blob;

@@ -61,6 +61,8 @@ pub struct Effects {
     pub paused: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_archived: Option<AuditPosition>,
 }
 
 /// A blob that was written, or removed if there is no digest.
@@ -108,6 +110,7 @@ impl Effects {
             blobs: change.blobs.iter().map(blob).collect(),
             paused,
             resumed: matches!(change.work, Some(Work::Resume { .. })),
+            audit_archived: change.audit_archived.clone(),
         };
         (effects != Effects::default()).then_some(effects)
     }
@@ -194,21 +197,54 @@ pub struct AuditFilter {
     pub before: Option<i64>,
 }
 
+/// A place in the audit log: the number and the hash of an entry. Before the first one by default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditPosition {
+    pub seq: i64,
+    pub hash: String,
+}
+
+impl Default for AuditPosition {
+    fn default() -> AuditPosition {
+        AuditPosition { seq: 0, hash: "0".repeat(64) }
+    }
+}
+
 /// The last sequence number of both logs, and the last hash of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LogHeads {
     pub event_seq: i64,
     pub audit_seq: i64,
     pub audit_hash: String,
+    /// The last entry that is in an archive and no longer here.
+    #[serde(default)]
+    pub archived: AuditPosition,
 }
 
 impl Default for LogHeads {
     fn default() -> LogHeads {
-        LogHeads { event_seq: 0, audit_seq: 0, audit_hash: "0".repeat(64) }
+        LogHeads::starting_after(&AuditPosition::default())
     }
 }
 
 impl LogHeads {
+    pub(crate) fn starting_after(position: &AuditPosition) -> LogHeads {
+        let AuditPosition { seq, hash } = position.clone();
+        LogHeads { event_seq: 0, audit_seq: seq, audit_hash: hash, archived: position.clone() }
+    }
+
+    /// Closes the audit log at an entry. A copy that is made from the logs has none of the entries
+    /// before, and continues from there.
+    pub fn archive(&mut self, position: &AuditPosition) {
+        if self.audit_seq < position.seq {
+            (self.audit_seq, self.audit_hash) = (position.seq, position.hash.clone());
+        }
+        if self.archived.seq < position.seq {
+            self.archived.clone_from(position);
+        }
+    }
+
     pub fn append_event(&mut self, draft: EventDraft, data: Json, at: Timestamp) -> Event {
         self.event_seq += 1;
         let EventDraft { kind, subject, org, .. } = draft;
@@ -241,7 +277,7 @@ fn chain_hash(before: &str, seq: i64, at: Timestamp, entry: &AuditDraft) -> Stri
     format!("{:x}", hash.finalize())
 }
 
-/// Verifies the hash chain entry by entry, from the first.
+/// Verifies the hash chain entry by entry, from the first on.
 #[derive(Debug, Default)]
 pub struct AuditCheck {
     head: LogHeads,
@@ -261,6 +297,11 @@ pub enum AuditFault {
 }
 
 impl AuditCheck {
+    /// Begins with the entry after this one.
+    pub fn after(position: &AuditPosition) -> AuditCheck {
+        AuditCheck { head: LogHeads::starting_after(position) }
+    }
+
     pub fn next(&mut self, entry: &AuditEntry) -> Result<(), AuditFault> {
         let expected = self.head.audit_seq + 1;
         if entry.seq != expected {

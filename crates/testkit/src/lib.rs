@@ -6,6 +6,7 @@ mod bug;
 pub mod chaos;
 mod claims;
 pub mod memory;
+mod purge;
 pub mod replay;
 pub mod servers;
 pub mod sim;

@@ -446,43 +446,7 @@ impl Store for Memory {
     }
 
     async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize> {
-        let tables = &mut *self.tables.lock();
-        let newest = tables.head.event_seq;
-        let read = tables.cursors.values().map(|cursor| cursor.seq).min().unwrap_or(newest);
-        let mut old = 0;
-        for (before, last) in [(purge.events_before, read), (purge.unread_events_before, newest)] {
-            let first = tables.events.iter().take(limit);
-            let first = first.enumerate().take_while(|(_, e)| e.seq < newest && e.seq <= last);
-            let gone = first.filter(|(_, event)| event.at < before).last();
-            let gone = gone.map_or(0, |(place, _)| place + 1);
-            tables.events.drain(..gone);
-            old += gone;
-        }
-        let needed: Vec<&Key> =
-            tables.edges.values().flatten().chain(tables.queue.keys()).collect();
-        let deleted =
-            |object: &Object| object.deleted_at.is_some_and(|at| at < purge.deleted_before);
-        let deleted: Vec<Key> = tables
-            .objects
-            .iter()
-            .filter(|(key, (_, object))| deleted(object) && !needed.contains(key))
-            .map(|(key, _)| key.clone())
-            .take(limit)
-            .collect();
-        for key in &deleted {
-            tables.objects.remove(key);
-            tables.edges.remove(key);
-            tables.blobs.retain(|(of, _), _| of != key);
-        }
-        let gone: Vec<String> = tables
-            .commands
-            .iter()
-            .filter(|(_, (at, _))| *at < purge.commands_before)
-            .map(|(id, _)| id.clone())
-            .take(limit)
-            .collect();
-        gone.iter().for_each(|id| drop(tables.commands.remove(id)));
-        Ok(old + gone.len() + deleted.len())
+        Ok(self.tables.lock().purge(purge, limit))
     }
 
     async fn ping(&self) -> Result<()> {

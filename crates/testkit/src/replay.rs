@@ -21,7 +21,9 @@ pub async fn replay(from: &dyn Store, to: &dyn Store) -> Result<()> {
             commit(to, change(from, to, event).await?, at).await?;
         }
     }
-    let mut filter = AuditFilter::default();
+    // What was archived is in no store.
+    let after = from.head().await?.archived.seq;
+    let mut filter = AuditFilter { after, ..AuditFilter::default() };
     loop {
         let entries = from.audit(&filter, PAGE).await?;
         let Some(last) = entries.last() else { return Ok(()) };
@@ -36,7 +38,7 @@ pub async fn replay(from: &dyn Store, to: &dyn Store) -> Result<()> {
 /// The change that an event is of.
 async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change> {
     let Event { kind, subject, org, data, cause, effects, .. } = event;
-    let Effects { depends_on, takes, releases, command, blobs, paused, resumed } =
+    let Effects { depends_on, takes, releases, command, blobs, paused, resumed, audit_archived } =
         effects.unwrap_or_default();
     let written = data.parse::<Object>().ok().filter(|object| object.key == subject);
     let (mut write, mut own_cause) = (None, Some(cause.clone()));
@@ -76,6 +78,7 @@ async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change
         blobs: writes,
         work,
         event: Some(EventDraft { kind, subject, org, data: Some(data) }),
+        audit_archived,
         cause: own_cause,
         ..Change::default()
     })

@@ -48,6 +48,9 @@ impl NumberedLogs {
                 accepted.event = Some(event.seq);
                 self.events.push(event);
             }
+            if let Some(position) = &change.audit_archived {
+                head.archive(position);
+            }
             if let Some(draft) = &change.audit {
                 let entry = head.append_audit(draft.clone(), now);
                 accepted.audit = Some(entry.seq);

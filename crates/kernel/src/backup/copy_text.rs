@@ -16,7 +16,7 @@ pub fn file_name(table: &str) -> String {
 
 /// Counts the rows of all tables, and verifies the audit log.
 pub fn verify(dir: &Path, manifest: &Manifest) -> Result<()> {
-    let mut audit = AuditVerifier::new();
+    let mut audit = AuditVerifier::new(&manifest.heads);
     for table in &manifest.tables {
         let path = dir.join(file_name(&table.name));
         let file = File::open(&path).map_err(|e| files::failed(&path, "be read", e))?;

@@ -89,7 +89,8 @@ pub trait Store: Send + Sync + 'static {
     async fn work(&self, filter: &WorkFilter, limit: usize) -> Result<Vec<QueueRow>>;
     async fn work_counts(&self) -> Result<Vec<WorkCount>>;
 
-    /// Deletes old rows, at most `limit` of each table. Returns how many.
+    /// Deletes old rows, and audit entries that an archive has; at most `limit` of each table.
+    /// Returns how many.
     async fn purge(&self, purge: &Purge, limit: usize) -> Result<usize>;
 
     /// Proves that the store can be written and read. Fails while commits fail.

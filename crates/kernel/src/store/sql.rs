@@ -8,7 +8,7 @@ use super::{WorkCount, WorkFilter};
 use crate::admission::Lease;
 use crate::blob::BlobInfo;
 use crate::change::{AuditDraft, Cause, CommandRecord, CommandReply, CursorMove, Edge, Lane};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::log::{AuditEntry, AuditFilter, AuditPosition, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, WALK_MAX};
 use crate::queue::{QueueRow, State};
 use crate::telemetry::Trace;
@@ -147,7 +147,8 @@ pub const COUNTER: &str = "SELECT amount, cap FROM allotments WHERE counter = $1
 pub const COMMAND: &str = "SELECT id, digest, status, body FROM commands WHERE id = $1";
 pub const LEASE: &str = "SELECT holder, fence, until FROM leases WHERE name = $1";
 pub const UNLEASE: &str = "UPDATE leases SET until = 0 WHERE name = $1 AND fence = $2";
-pub const LOG_HEADS: &str = "SELECT event_seq, audit_seq, audit_hash FROM meta";
+pub const LOG_HEADS: &str =
+    "SELECT event_seq, audit_seq, audit_hash, archived_seq, archived_hash FROM meta";
 pub const BLOB: &str = "SELECT key, name, version, digest, size, sealed, parts, at, data FROM blobs
      WHERE key = $1 AND name = $2";
 pub const BLOBS: &str = "SELECT key, name, version, digest, size, sealed, parts, at FROM blobs
@@ -249,7 +250,12 @@ pub fn command<R: Row>(row: &R) -> Result<CommandRecord, R::Error> {
 }
 
 pub fn log_heads<R: Row>(row: &R) -> Result<LogHeads, R::Error> {
-    Ok(LogHeads { event_seq: row.value(0)?, audit_seq: row.value(1)?, audit_hash: row.value(2)? })
+    Ok(LogHeads {
+        event_seq: row.value(0)?,
+        audit_seq: row.value(1)?,
+        audit_hash: row.value(2)?,
+        archived: AuditPosition { seq: row.value(3)?, hash: row.value(4)? },
+    })
 }
 
 pub fn event<R: Row>(row: &R) -> Result<Event, R::Error> {

@@ -205,6 +205,7 @@ async fn a_command_that_does_not_exist_or_is_not_allowed_is_refused_with_a_hint(
     let names: Vec<&str> =
         listed.body["commands"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
     let all = [
+        "audit.archive",
         "schedule.create",
         "schedule.delete",
         "widget.create",

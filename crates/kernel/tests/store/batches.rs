@@ -128,6 +128,8 @@ impl Draft {
                 reply: CommandReply { status: 200, body: Json::encode(&n) },
             }),
             expects: self.expects.iter().map(|(which, revision)| (id(*which), *revision)).collect(),
+            hop: false,
+            audit_archived: None,
             depends_on: target
                 .as_ref()
                 .and(self.depends_on.as_ref())

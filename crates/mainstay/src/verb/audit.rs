@@ -1,10 +1,13 @@
-//! `mainstay audit`: shows and verifies the audit log.
+//! `mainstay audit`: shows, verifies and archives the audit log.
+
+use std::path::PathBuf;
 
 use kernel::Class;
-use kernel::log::{AuditCheck, AuditEntry, LogHeads};
+use kernel::log::{AuditCheck, AuditEntry, AuditPosition, LogHeads};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::audit_archive::{self, Archive};
 use crate::client::{Client, ClientArgs};
 use crate::error::{Error, Result};
 use crate::output::{self, Format, text};
@@ -16,7 +19,8 @@ Examples:
   mainstay audit --actor alice
   mainstay audit --target widget/ID -o json
   mainstay audit head                        note this somewhere else
-  mainstay audit verify --noted 1200:4f0c…   and prove later that nothing before it changed")]
+  mainstay audit verify --noted 1200:4f0c…   and prove later that nothing before it changed
+  mainstay audit archive 2025.jsonl --before 2026-01-01")]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Audit {
     #[command(subcommand)]
@@ -34,20 +38,36 @@ Examples:
   mainstay audit list --after 0 -o json      from the first on")]
     List(ListArgs),
     /// Follow the chain of hashes from the first entry to the last
+    ///
+    /// From the last archived one, if there are archives.
     #[command(after_help = "\
 Prints the last entry's number and hash. Note them where the server's owner cannot write: anyone who
 can rewrite the whole database can also make a new chain, but not one that fits what was noted.
 
 Examples:
   mainstay audit verify
-  mainstay audit verify --noted 1200:4f0c…")]
+  mainstay audit verify --noted 1200:4f0c…
+  mainstay audit verify --archive 2024.jsonl --archive 2025.jsonl")]
     Verify {
         /// A head that was noted before, SEQ:HASH; may be repeated
         #[arg(long, value_name = "SEQ:HASH", value_parser = noted)]
         noted: Vec<(i64, String)>,
+        /// An archive to verify, with all others that join it to the log; may be repeated
+        #[arg(long = "archive", value_name = "FILE")]
+        archives: Vec<PathBuf>,
         #[command(flatten)]
         client: ClientArgs,
     },
+    /// Move old entries from the store into a file
+    #[command(after_help = "\
+The file is written, synced, read back and verified before the server drops the entries. After an interruption, run the same command again: nothing is lost, and it completes what is
+left. A file is never overwritten. Keep the file: `mainstay audit verify` needs no archive, but proves
+nothing of the entries in one that is lost.
+
+Examples:
+  mainstay audit archive /archive/audit-2025.jsonl --before 2026-01-01
+  mainstay audit verify --archive /archive/audit-2025.jsonl")]
+    Archive(Archive),
     /// Print the last entry's number and hash
     #[command(after_help = "\
 Examples:
@@ -80,8 +100,9 @@ struct ListArgs {
 }
 
 #[derive(Deserialize)]
-struct Entries<T> {
-    entries: Vec<T>,
+pub(super) struct Entries<T> {
+    pub entries: Vec<T>,
+    archived: Option<i64>,
 }
 
 impl Audit {
@@ -99,9 +120,9 @@ impl Audit {
                     }
                 })
             }
-            Some(AuditVerb::Verify { client, noted }) => {
-                let head = verify(&mut Client::new(&client)?, &noted).await?;
-                output::say(&format!("the audit log is whole: {} entries", head.audit_seq));
+            Some(AuditVerb::Archive(archive)) => archive.run().await,
+            Some(AuditVerb::Verify { client, noted, archives }) => {
+                let head = verify(&mut Client::new(&client)?, noted, archives).await?;
                 output::print(&format!("{}:{}", head.audit_seq, head.audit_hash))
             }
         }
@@ -121,9 +142,14 @@ async fn list(args: ListArgs) -> Result<()> {
         ("limit", Some(args.limit.to_string())),
     ];
     let page: Entries<Value> = client.get(client.url("/api/v1/audit", &query)).await?;
-    if page.entries.is_empty() && args.client.output == Format::Table {
-        output::say("nothing found");
-        return Ok(());
+    if args.client.output == Format::Table {
+        if let Some(archived) = page.archived {
+            output::say(&format!("entries up to {archived} are in an archive"));
+        }
+        if page.entries.is_empty() {
+            output::say("nothing found");
+            return Ok(());
+        }
     }
     let head = ["SEQ", "TIME", "ACTOR", "ACTION", "TARGET", "OUTCOME", "ORIGIN", "REQUEST"];
     let cells = |entry: &Value| {
@@ -134,25 +160,38 @@ async fn list(args: ListArgs) -> Result<()> {
     output::print(&output::render(args.client.output, &Value::Array(page.entries), &head, &cells))
 }
 
-async fn head(client: &mut Client) -> Result<LogHeads> {
+pub(super) async fn head(client: &mut Client) -> Result<LogHeads> {
     client.get(client.url("/api/v1/audit/head", &[])).await
 }
 
-/// Reads the head first, then every entry up to it: later ones are ignored.
-async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<LogHeads> {
+/// Verifies the archives, then the log. Reads the head first, then every entry up to it: later ones
+/// are ignored.
+async fn verify(
+    client: &mut Client,
+    mut noted: Vec<(i64, String)>,
+    archives: Vec<PathBuf>,
+) -> Result<LogHeads> {
     let head = head(client).await?;
-    let mut check = AuditCheck::default();
+    let archived = if archives.is_empty() {
+        if let Some((seq, _)) = noted.iter().find(|(seq, _)| *seq <= head.archived.seq) {
+            let message = format!("entry {seq} is in an archive; name it with --archive");
+            return Err(kernel::Error::invalid("noted", message).into());
+        }
+        0
+    } else {
+        let joined = audit_archive::verify(archives, noted.clone(), head.archived.clone()).await?;
+        // An archive that the server does not know of yet must fit, too.
+        noted.extend(joined.iter().map(|AuditPosition { seq, hash }| (*seq, hash.clone())));
+        joined.len()
+    };
+    let mut check = AuditCheck::after(&head.archived);
     let mut progress = Progress::new();
     while check.head().audit_seq < head.audit_seq {
-        let after = check.head().audit_seq.to_string();
-        let query = [("after", Some(after)), ("limit", Some("500".into()))];
-        let message = format!("{} of {} entries", check.head().audit_seq, head.audit_seq);
-        let url = client.url("/api/v1/audit", &query);
-        let page: Entries<AuditEntry> = progress.during(&message, client.ask(url)).await?;
-        if page.entries.is_empty() {
+        let page = page(client, &mut progress, check.head().audit_seq, head.audit_seq).await?;
+        if page.is_empty() {
             break;
         }
-        walk(&mut check, &page.entries, head.audit_seq, noted)?;
+        walk(&mut check, &page, head.audit_seq, &noted)?;
     }
     check.end(&head)?;
     if let Some((seq, _)) = noted.iter().find(|(seq, _)| *seq > head.audit_seq) {
@@ -161,7 +200,33 @@ async fn verify(client: &mut Client, noted: &[(i64, String)]) -> Result<LogHeads
             head.audit_seq
         )));
     }
+    let (seq, before) = (head.audit_seq, head.archived.seq);
+    output::say(&match (before, archived) {
+        (0, _) => format!("the audit log is whole: {seq} entries"),
+        (_, 0) => format!(
+            "the audit log is whole from entry {} on: {} entries; those before are archived",
+            before + 1,
+            seq - before
+        ),
+        (_, files) => format!(
+            "the audit log is whole: {seq} entries, {before} of them archived; verified {files} archives"
+        ),
+    });
     Ok(head)
+}
+
+/// The entries after `after`, the first 500.
+pub(super) async fn page(
+    client: &mut Client,
+    progress: &mut Progress,
+    after: i64,
+    last: i64,
+) -> Result<Vec<AuditEntry>> {
+    let query = [("after", Some(after.to_string())), ("limit", Some("500".into()))];
+    let url = client.url("/api/v1/audit", &query);
+    let message = format!("{after} of {last} entries");
+    let page: Entries<AuditEntry> = progress.during(&message, client.ask(url)).await?;
+    Ok(page.entries)
 }
 
 fn walk(
@@ -186,7 +251,7 @@ fn walk(
     }
 }
 
-fn replaced(message: String) -> Error {
+pub(super) fn replaced(message: String) -> Error {
     let message = format!("the audit log is not whole: {message}");
     Error::Server { class: Class::Terminal, message, field: None, request_id: None }
 }

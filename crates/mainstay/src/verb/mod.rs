@@ -3,6 +3,7 @@
 pub mod account;
 pub mod agent;
 pub mod audit;
+mod audit_archive;
 pub mod backup;
 pub mod cluster;
 pub mod config;

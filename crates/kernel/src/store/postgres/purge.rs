@@ -32,7 +32,14 @@ pub async fn purge(client: &Pooled, purge: &Purge, limit: usize) -> Result<usize
             &[&purge.deleted_before.millis(), &rows],
         )
         .await?;
-    Ok((read + unread + commands + objects) as usize)
+    let archived = client
+        .execute(
+            "DELETE FROM audit WHERE seq <= (SELECT archived_seq FROM meta)
+                 AND seq < (SELECT min(seq) FROM audit) + $1",
+            &[&rows],
+        )
+        .await?;
+    Ok((read + unread + commands + objects + archived) as usize)
 }
 
 /// Deletes the events before `before`, of the first `limit` up to the number `last`. Keeps the newest

@@ -300,7 +300,14 @@ pub async fn logs(
     ];
     let newest = numbered.newest_by_kind();
     let newest = serde_json::to_string(&newest).expect("a map of numbers serialises");
-    let head = columns![head.event_seq, head.audit_seq, head.audit_hash.as_str(), newest];
+    let head = columns![
+        head.event_seq,
+        head.audit_seq,
+        head.audit_hash.as_str(),
+        newest,
+        head.archived.seq,
+        head.archived.hash.as_str(),
+    ];
     futures::try_join!(
         run(client, &sql.events_insert, events.len(), event_columns),
         run(client, &sql.audit_insert, audit.len(), audit_columns),

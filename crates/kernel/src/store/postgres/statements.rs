@@ -38,8 +38,9 @@ statements! {
         ORDER BY key, name FOR UPDATE",
     cursors_lock: "SELECT name, seq, detail, fence FROM cursors WHERE name = ANY($1) ORDER BY name FOR UPDATE",
     commands_load: "SELECT id, digest, status, body FROM commands WHERE id = ANY($1)",
-    head_lock: "SELECT event_seq, audit_seq, audit_hash FROM meta FOR UPDATE",
-    head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3, kinds = kinds || $4::text::jsonb",
+    head_lock: "SELECT event_seq, audit_seq, audit_hash, archived_seq, archived_hash FROM meta FOR UPDATE",
+    head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3, kinds = kinds || $4::text::jsonb,
+        archived_seq = $5, archived_hash = $6",
     create: "INSERT INTO objects (key, kind, org, owner, name, description, phase, labels, spec, status,
             words, generation, observed, revision, created_at, updated_at, deleted_at, cause)
         SELECT key, kind, org, owner, name, description, phase, labels::jsonb, spec::json, status::json,

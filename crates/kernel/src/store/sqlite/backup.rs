@@ -84,7 +84,7 @@ pub fn verify(file: &Path, manifest: &Manifest) -> Result<()> {
     if counts(&found) != counts(&manifest.tables) {
         return Err(damaged("its tables do not have the rows that the manifest says"));
     }
-    let (mut audit, mut filter) = (AuditVerifier::new(), AuditFilter::default());
+    let (mut audit, mut filter) = (AuditVerifier::new(&manifest.heads), AuditFilter::default());
     loop {
         let select = sql::audit("audit", &filter, AUDIT_PAGE);
         let page = super::read::select(&connection, select, |row| sql::audit_entry(row));

@@ -20,7 +20,20 @@ pub fn purge(session: &mut Session<'_>, purge: &Purge, limit: usize) -> rusqlite
             "DELETE FROM commands WHERE id IN (SELECT id FROM commands WHERE at < ?1 LIMIT ?2)",
         )?
         .execute(params![purge.commands_before.millis(), rows])?;
-    Ok(read + unread + commands + objects(session, purge.deleted_before, rows)?)
+    let objects = objects(session, purge.deleted_before, rows)?;
+    Ok(read + unread + commands + objects + archived(session, rows)?)
+}
+
+/// Deletes audit entries that an archive has.
+fn archived(session: &Session<'_>, limit: i64) -> rusqlite::Result<usize> {
+    const OLD: &str = "seq <= (SELECT archived_seq FROM meta)
+         AND seq < (SELECT min(seq) FROM audit) + ?1";
+    let index = format!(
+        "DELETE FROM audit_target WHERE (target, seq) IN (SELECT target, seq FROM audit WHERE {OLD})"
+    );
+    save::execute(session.connection, &index, [limit])?;
+    let entries = format!("DELETE FROM audit WHERE {OLD}");
+    session.connection.prepare_cached(&entries)?.execute([limit])
 }
 
 /// Deletes the events before `before`, of the first `limit` up to the number `last`. Keeps the newest

@@ -137,8 +137,14 @@ pub fn logs(
     }
     execute(
         connection,
-        "UPDATE meta SET event_seq = ?1, audit_seq = ?2, audit_hash = ?3",
-        params![head.event_seq, head.audit_seq, head.audit_hash],
+        "UPDATE meta SET event_seq = ?1, audit_seq = ?2, audit_hash = ?3, archived_seq = ?4, archived_hash = ?5",
+        params![
+            head.event_seq,
+            head.audit_seq,
+            head.audit_hash,
+            head.archived.seq,
+            head.archived.hash
+        ],
     )
 }
 
