@@ -41,6 +41,11 @@ pub struct Change {
     /// Of a change that writes no object: a write has its own event.
     pub event: Option<EventDraft>,
     pub audit: Option<AuditDraft>,
+    /// One of the server's own transitions on the way to what a command asked for: its audit entry is
+    /// left out, unless `audit.transitions` is `all`.
+    pub hop: bool,
+    /// Closes the audit log at this entry, which an archive has.
+    pub audit_archived: Option<AuditPosition>,
     /// What led to the change. `None`: what led to the object's current generation.
     pub cause: Option<Cause>,
 }

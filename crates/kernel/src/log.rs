@@ -211,6 +211,34 @@ impl Default for AuditPosition {
     }
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// Which of the server's own transitions have an audit entry. `command`: what a command led to, as
+    /// ready, failed or deleted. `all`: every phase on the way to it, too.
+    pub transitions: AuditTransitions,
+}
+
+/// Which of the server's own transitions have an audit entry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditTransitions {
+    #[default]
+    Command,
+    All,
+}
+
+impl AuditConfig {
+    /// Leaves out the entries that are not wanted.
+    pub fn apply(self, changes: &mut [Change]) {
+        if self.transitions == AuditTransitions::Command {
+            for change in changes.iter_mut().filter(|change| change.hop) {
+                change.audit = None;
+            }
+        }
+    }
+}
+
 /// The last sequence number of both logs, and the last hash of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LogHeads {

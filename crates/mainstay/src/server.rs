@@ -171,8 +171,8 @@ fn start_driver(
 pub async fn open_store(config: &Config, on_commit: OnCommit) -> Result<Arc<dyn Store>> {
     local::make_data_dir(&config.data_dir)?;
     let database = config.database.url()?;
-    let opened =
-        kernel::store::open(database.as_deref(), &config.data_dir, Ambient::system(), on_commit);
+    let (dir, clock) = (&config.data_dir, Ambient::system());
+    let opened = kernel::store::open(database.as_deref(), dir, config.audit, clock, on_commit);
     Ok(with_progress("opening the store", opened).await?)
 }
 

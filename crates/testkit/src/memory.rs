@@ -12,7 +12,7 @@ use kernel::admission::{
 };
 use kernel::blob::{BlobInfo, StoredBlob};
 use kernel::change::{Change, CommandRecord, CursorMove, Edge, Verdict, WriteKind};
-use kernel::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use kernel::log::{AuditConfig, AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
 use kernel::store::{KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter};
@@ -49,6 +49,7 @@ pub struct Memory {
     clock: Ambient,
     bug: Option<Bug>,
     wakes_max: AtomicUsize,
+    pub audit: AuditConfig,
     /// Of more, the driver wakes the dependents.
     pub dependents_at_once: usize,
     cache: Mutex<BTreeMap<Key, Arc<Object>>>,
@@ -68,6 +69,7 @@ impl Memory {
             clock,
             bug,
             wakes_max: AtomicUsize::new(0),
+            audit: AuditConfig::default(),
             dependents_at_once: DEPENDENTS_AT_ONCE,
             cache: Mutex::default(),
         }
@@ -245,6 +247,7 @@ fn row_matches(filter: &WorkFilter, row: &QueueRow) -> bool {
 #[async_trait]
 impl Store for Memory {
     async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.audit.apply(&mut changes);
         let wakes = changes.iter().map(|change| change.wakes.len()).max().unwrap_or(0);
         self.wakes_max.fetch_max(wakes, Ordering::Relaxed);
         let tables = &mut *self.tables.lock();

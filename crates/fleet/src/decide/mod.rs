@@ -23,6 +23,11 @@ pub enum Transition<Phase> {
     Removed,
 }
 
+/// Whether it is only on the way to what a command asked for.
+fn is_hop(what: &str) -> bool {
+    !["ready", "failed", "suspended", "promoted", "not_promoted"].contains(&what)
+}
+
 /// The audit entry of a change that a worker makes.
 fn audit(object: &Object, what: &str) -> AuditDraft {
     AuditDraft {

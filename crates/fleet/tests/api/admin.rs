@@ -3,7 +3,8 @@
 use kernel::log::AuditFilter;
 use serde_json::{Value, json};
 
-use crate::stage::{Answer, DINOSAUR, KAFKA, Stage};
+use crate::callers::CLUSTER;
+use crate::stage::{Answer, DINOSAUR, KAFKA, Stage, eventually};
 
 fn path(rest: &str) -> String {
     format!("{}/admin/kafkas{rest}", KAFKA.prefix)
@@ -46,6 +47,31 @@ async fn admins_see_everyones_and_every_read_is_on_record() {
     for who in ["alice", "carol", "agent"] {
         assert_eq!(says(&stage.get(who, &path("")).await), (404, 7), "{who}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_graph_says_where_an_instance_is_placed_until_it_is_gone() {
+    let stage = Stage::new().await;
+    let id = stage.create_ready(KAFKA, "alice", "one").await;
+    let graph = async |who: &str, key: &str| {
+        stage.get(who, &format!("/api/v1/objects/{key}/graph")).await.body
+    };
+    let (instance, cluster) = (format!("kafka/{id}"), format!("cluster/{CLUSTER}"));
+    let shown = graph("admin-read", &instance).await;
+    let placed = &shown["dependencies"][0];
+    assert_eq!((&placed["key"], &placed["role"]), (&json!(cluster), &json!("placed-on")));
+    assert_eq!(graph("admin-read", &cluster).await["dependents"][0]["key"], json!(instance));
+    assert_eq!(graph("alice", &instance).await["dependencies"], json!([]), "not to members");
+    // A create and its result are audited, not each phase in between.
+    let filter = AuditFilter { target: Some(instance.clone()), ..AuditFilter::default() };
+    let audit = stage.store.audit(&filter, 1000).await.unwrap();
+    let actions: Vec<&str> = audit.iter().map(|one| one.entry.action.as_str()).collect();
+    assert_eq!(actions, ["kafka.create", "kafka.ready"]);
+    let path = KAFKA.path(&format!("/{id}?async=true"));
+    assert_eq!(stage.call("alice", "DELETE", &path, &Value::Null).await.status, 202);
+    stage.agent(KAFKA).make_gone(&id).await;
+    let left = async || graph("admin-read", &cluster).await["dependents"] == json!([]);
+    eventually("nothing is placed there", left).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -197,6 +197,7 @@ async fn decide_and_commit(
         let cause = Cause { command: envelope.id.clone(), trace };
         for (n, change) in changes.iter_mut().enumerate() {
             change.follows = n > 0;
+            change.hop = false;
             change.cause.get_or_insert_with(|| cause.clone());
         }
         let first = &mut changes[0];

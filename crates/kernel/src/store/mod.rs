@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
 use crate::change::{Accepted, Change, CommandRecord, CursorMove, Edge, Verdict};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::log::{AuditConfig, AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
 use crate::{Ambient, Error, Key, Object, Refusal, Result, Timestamp};
@@ -313,12 +313,15 @@ pub type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
 pub async fn open(
     database: Option<&str>,
     data_dir: &Path,
+    audit: AuditConfig,
     clock: Ambient,
     on_commit: OnCommit,
 ) -> Result<Arc<dyn Store>> {
     match database {
         Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-            Ok(Arc::new(postgres::Postgres::open(url, on_commit).await?))
+            let mut store = postgres::Postgres::open(url, on_commit).await?;
+            store.audit = audit;
+            Ok(Arc::new(store))
         }
         Some(_) => Err(Error::invalid(
             "database",
@@ -326,7 +329,9 @@ pub async fn open(
         )),
         None => {
             let file = data_dir.join("mainstay.db");
-            Ok(Arc::new(sqlite::Sqlite::open(&file, clock, on_commit)?))
+            let mut store = sqlite::Sqlite::open(&file, clock, on_commit)?;
+            store.audit = audit;
+            Ok(Arc::new(store))
         }
     }
 }

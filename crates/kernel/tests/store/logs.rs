@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use kernel::log::{AuditCheck, AuditFault, AuditFilter, EventFilter};
+use kernel::Ambient;
+use kernel::log::{
+    AuditCheck, AuditConfig, AuditFault, AuditFilter, AuditTransitions, EventFilter,
+};
+use kernel::store::postgres::Postgres;
+use kernel::store::sqlite::Sqlite;
+use kernel::store::uncounted;
+use testkit::memory::Memory;
+use testkit::postgres::Database;
 use testkit::stores::{Fresh, Place};
 
 use crate::*;
@@ -236,4 +244,48 @@ async fn what_concerns_an_object_is_found_before_and_after_its_run_is_merged() {
     assert_eq!(left.first().map(|event| event.seq), Some(16_501));
     let filter = EventFilter { kind: Some("widget".into()), ..Default::default() };
     assert_eq!(fresh.store.events(0, &filter, 20_000).await.unwrap().len(), 1_000);
+}
+
+/// The actions in the audit log after a widget took two hops and got there.
+async fn audited(store: &dyn Store) -> Vec<String> {
+    commit(store, create(widget("a", "acme"))).await.unwrap();
+    for (n, (phase, hop)) in
+        [("waiting", true), ("building", true), ("ready", false)].into_iter().enumerate()
+    {
+        let object = Object { phase: phase.into(), revision: n as i64 + 1, ..widget("a", "acme") };
+        let audit = Some(audit(phase, &object.key));
+        let write = Some(Write::Transition(object));
+        commit(store, Change { write, audit, hop, ..Change::default() }).await.unwrap();
+    }
+    let events = store.events(0, &EventFilter::default(), 9).await.unwrap();
+    assert_eq!(events.len(), 4, "each has its event");
+    let head = store.head().await.unwrap();
+    let entries = store.audit(&AuditFilter::default(), 9).await.unwrap();
+    let mut check = AuditCheck::default();
+    entries.iter().for_each(|entry| check.next(entry).unwrap());
+    check.end(&head).unwrap();
+    entries.into_iter().map(|entry| entry.entry.action).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hops_are_audited_only_if_configured() {
+    let cases = [
+        (AuditTransitions::Command, vec!["create", "ready"]),
+        (AuditTransitions::All, vec!["create", "waiting", "building", "ready"]),
+    ];
+    for (transitions, actions) in cases {
+        let config = AuditConfig { transitions };
+        let mut memory = Memory::default();
+        memory.audit = config;
+        assert_eq!(audited(&memory).await, actions);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mainstay.db");
+        let mut sqlite = Sqlite::open(&file, Ambient::system(), uncounted()).unwrap();
+        sqlite.audit = config;
+        assert_eq!(audited(&sqlite).await, actions);
+        let Some(database) = Database::create().await else { continue };
+        let mut postgres = Postgres::open(database.url(), uncounted()).await.unwrap();
+        postgres.audit = config;
+        assert_eq!(audited(&postgres).await, actions);
+    }
 }

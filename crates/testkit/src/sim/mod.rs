@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kernel::driver::{Config, Driver};
+use kernel::log::AuditTransitions;
 use kernel::schedule::ScheduleWorker;
 use kernel::{Ambient, Timestamp};
 use parking_lot::Mutex;
@@ -95,6 +96,8 @@ impl World {
         let mut memory = Memory::new(Ambient::seeded(move || of_store.now(), 0), bug);
         // Few objects are there, and the driver is to wake in pages too.
         memory.dependents_at_once = 1;
+        // Each change of a widget is to have its entry.
+        memory.audit.transitions = AuditTransitions::All;
         World {
             memory: Arc::new(memory),
             workshop: Arc::new(SimWorkshop::default()),

@@ -8,7 +8,7 @@ use kernel::{Change, Object, Timestamp};
 
 use super::lifecycle::{Event, next_phase};
 use super::scaling;
-use crate::decide::{Transition, audit};
+use crate::decide::{Transition, audit, is_hop};
 use crate::model::cluster::{Cluster, Phase, Provider};
 use crate::model::recheck::Recheck;
 
@@ -380,7 +380,8 @@ pub fn cluster_change(
     now: Timestamp,
 ) -> Change {
     let write = cluster.draft(object).transition(what, now);
-    Change { audit: Some(audit(&write.object, what)), ..Change::from(write) }
+    let audit = Some(audit(&write.object, what));
+    Change { audit, hop: is_hop(what), ..Change::from(write) }
 }
 
 #[cfg(test)]

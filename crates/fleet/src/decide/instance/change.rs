@@ -4,7 +4,7 @@ use kernel::change::{Edge, Take, Wake};
 use kernel::{Change, Object, Timestamp};
 
 use crate::decide::instance::lifecycle::{Event, next_phase};
-use crate::decide::{Transition, audit};
+use crate::decide::{Transition, audit, is_hop};
 use crate::model::cluster::{self, Cluster};
 use crate::model::dns::Record;
 use crate::model::instance::{Instance, Phase, Route};
@@ -59,6 +59,7 @@ pub fn instance_change(
     let write = instance.draft(object).transition(what, now);
     Change {
         audit: Some(audit(&write.object, what)),
+        hop: is_hop(what),
         wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
         ..Change::from(write)
     }

@@ -35,7 +35,7 @@ use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
 use crate::change::{Change, CommandRecord, CursorMove, Edge, Verdict};
 use crate::error::chain;
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::log::{AuditConfig, AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, FairnessCursor, QueueRow};
 use crate::{Error, Key, Object, Result, Timestamp};
@@ -53,6 +53,7 @@ const CONNECTIONS_MAX: usize = 16;
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
 pub struct Postgres {
+    pub audit: AuditConfig,
     pool: Pool,
     place: String,
     commits: mpsc::Sender<commit::Waiting>,
@@ -83,6 +84,7 @@ impl Postgres {
         let head_reader = head_reader::run(pool.clone(), wakeups.clone(), requests);
         tokio::spawn(stop.clone().run_until_cancelled_owned(head_reader));
         let store = Postgres {
+            audit: AuditConfig::default(),
             newest,
             pool,
             place,
@@ -139,7 +141,8 @@ fn failed(error: PgError) -> Error {
 
 #[async_trait]
 impl Store for Postgres {
-    async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+    async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.audit.apply(&mut changes);
         let mut verdicts = Vec::with_capacity(changes.len());
         for changes in parts(changes) {
             let commit = |reply| commit::Waiting { changes, now, reply };

@@ -33,7 +33,7 @@ use super::{
 use crate::admission::{Counter, Lease};
 use crate::blob::BlobInfo;
 use crate::change::{Change, CommandRecord, CursorMove, Edge, Verdict};
-use crate::log::{AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
+use crate::log::{AuditConfig, AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use crate::query::{ObjectQuery, QueryPage};
 use crate::queue::{ClaimBatch, ClaimRequest, QueueRow};
 use crate::{Ambient, Error, Key, Object, Result, Timestamp};
@@ -50,6 +50,7 @@ const WAITING_MAX: usize = 4096;
 const READERS_MAX: usize = 8;
 
 pub struct Sqlite {
+    pub audit: AuditConfig,
     path: PathBuf,
     /// `None` only while the store closes.
     ops: Option<mpsc::Sender<Op>>,
@@ -82,8 +83,8 @@ impl Sqlite {
             .map_err(|e| Error::internal("starting the store's writer", e))?;
         let readers = Arc::new(Readers { path: path.into(), idle: Mutex::default() });
         let (path, ops, writer) = (path.into(), Some(ops), Some(writer));
-        let health = CommitHealth::default();
-        Ok(Sqlite { path, ops, writer, readers, cache, wakeups, newest, health })
+        let (audit, health) = (AuditConfig::default(), CommitHealth::default());
+        Ok(Sqlite { audit, path, ops, writer, readers, cache, wakeups, newest, health })
     }
 
     fn ops(&self) -> &mpsc::Sender<Op> {
@@ -233,7 +234,8 @@ impl Readers {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn commit_all(&self, changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+    async fn commit_all(&self, mut changes: Vec<Change>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.audit.apply(&mut changes);
         let mut verdicts = Vec::with_capacity(changes.len());
         for changes in parts(changes) {
             let commit = |reply| Op::Commit(Commit { changes, now, reply });

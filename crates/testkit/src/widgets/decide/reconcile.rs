@@ -119,5 +119,7 @@ fn delete(object: &Object, widget: &Widget, observed: &Observed, now: Timestamp)
 
 fn audited(write: Write) -> Change {
     let action = format!("widget.{}", write.event);
-    Change { audit: Some(audit("mainstay", &action, &write.object, None)), ..Change::from(write) }
+    let hop = write.object.deleted_at.is_none() && write.event != Phase::Ready.label();
+    let audit = Some(audit("mainstay", &action, &write.object, None));
+    Change { audit, hop, ..Change::from(write) }
 }
