@@ -167,7 +167,7 @@ async fn a_command_about_a_deleted_object_does_not_find_it(fresh: &Fresh) {
     assert_eq!(again.status, 409, "it is being deleted: {}", again.text);
     let mut gone = (*server.store.object(&key).await.unwrap().unwrap()).clone();
     gone.deleted_at = Some(server.now());
-    let write = Some(kernel::change::Write::Update(gone));
+    let write = Some(kernel::change::Write::update(gone, "updated"));
     server.commit(kernel::Change { write, ..kernel::Change::default() }).await;
     for (method, body) in [("DELETE", ""), ("PATCH", r#"{"size":2}"#)] {
         let missing = over_rest(&server, method, method, &path, body).await;

@@ -254,7 +254,7 @@ async fn audited(store: &dyn Store) -> Vec<String> {
     {
         let object = Object { phase: phase.into(), revision: n as i64 + 1, ..widget("a", "acme") };
         let audit = Some(audit(phase, &object.key));
-        let write = Some(Write::Transition(object));
+        let write = Some(Write::transition(object, phase));
         commit(store, Change { write, audit, hop, ..Change::default() }).await.unwrap();
     }
     let events = store.events(0, &EventFilter::default(), 9).await.unwrap();
