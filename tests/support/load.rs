@@ -161,7 +161,12 @@ impl One {
     }
 
     async fn carry_out(&mut self, act: Act) {
-        let size = self.random.random_range(0..1000_u64);
+        let other = self.random.random_range(1..1000_u64);
+        // A widget never gets the size that it has: that would be no new generation.
+        let size = match &act {
+            Act::Resize(i) => (self.ledger.widgets[*i].size + other) % 1000,
+            Act::Create { .. } | Act::Delete(_) => other,
+        };
         let of = |i: usize| format!("/api/v1/widgets/{}", self.ledger.widgets[i].id);
         let (method, path, body) = match &act {
             Act::Create { name, depends_on } => {
