@@ -51,12 +51,12 @@ statements! {
             $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
         AS new (key, kind, org, owner, name, description, phase, labels, spec, status, words, generation,
             observed, revision, created_at, updated_at, deleted_at, cause)",
-    update: "UPDATE objects SET org = new.org, owner = new.owner, name = new.name,
+    update: "UPDATE objects SET kind = new.kind, org = new.org, owner = new.owner, name = new.name,
             description = new.description, phase = new.phase, labels = new.labels::jsonb,
             spec = new.spec::json, status = new.status::json,
             words = array_to_tsvector(array_remove(string_to_array(new.words, ' '), '')), generation = new.generation,
-            observed = new.observed, revision = new.revision, updated_at = new.updated_at,
-            deleted_at = new.deleted_at, cause = new.cause
+            observed = new.observed, revision = new.revision, created_at = new.created_at,
+            updated_at = new.updated_at, deleted_at = new.deleted_at, cause = new.cause
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[],
             $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
