@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use kernel::audit_archive::{ArchiveWriter, Header, read, remove_part};
+use kernel::files::blocking;
 use kernel::log::{AuditEntry, AuditPosition, LogHeads};
 use kernel::{Ambient, Timestamp};
 use serde_json::{Value, json};
@@ -36,11 +37,8 @@ impl Archive {
         let there = tokio::fs::try_exists(&self.file).await;
         let header = if there.map_err(|e| failed(&self.file, e))? {
             let path = self.file.clone();
-            let header = blocking(move || {
-                remove_part(&path)?;
-                Ok(read(&path, |_| {})?)
-            })
-            .await?;
+            let header =
+                blocking(move || remove_part(&path).and_then(|_| read(&path, |_| {}))).await?;
             if header.before() != head.archived && header.after() != head.archived {
                 return Err(kernel::Error::Conflict(format!(
                     "{file} is another archive: it has the entries {} to {}, but the log is archived up \
@@ -78,20 +76,16 @@ impl Archive {
         let header =
             Header::new(installation.to_owned(), made_at, head.archived.clone(), last.clone());
         let path = self.file.clone();
-        let mut writer = blocking(move || Ok(ArchiveWriter::create(&path, &header)?)).await?;
+        let mut writer = blocking(move || ArchiveWriter::create(&path, &header)).await?;
         let (mut after, mut progress) = (head.archived.seq, Progress::new());
         while after < last.seq {
             let mut entries = page(client, &mut progress, after, last.seq).await?;
             entries.retain(|entry| entry.seq <= last.seq);
             let Some(newest) = entries.last() else { break };
             after = newest.seq;
-            writer = blocking(move || {
-                writer.add(&entries)?;
-                Ok(writer)
-            })
-            .await?;
+            writer = blocking(move || writer.add(&entries).map(|()| writer)).await?;
         }
-        blocking(move || Ok(writer.finish()?)).await
+        Ok(blocking(move || writer.finish()).await?)
     }
 }
 
@@ -185,14 +179,6 @@ fn date(text: &str) -> Result<Timestamp, String> {
 
 fn failed(path: &Path, source: std::io::Error) -> crate::error::Error {
     crate::error::Error::file(format!("{} cannot be read", path.display()), source)
-}
-
-/// Runs file work off the async threads.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| kernel::Error::internal("the archive", e))?
 }
 
 #[cfg(test)]
