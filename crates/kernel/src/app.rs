@@ -16,6 +16,7 @@ use crate::http::Routes;
 use crate::identity::{self, Identity};
 use crate::kind::{KindInfo, Kinds, Presenter};
 use crate::outbound::Outbound;
+use crate::relay::Renderers;
 use crate::telemetry::Metrics;
 use crate::{Ambient, Result, Store, schedule};
 
@@ -29,6 +30,7 @@ struct Inner {
     kinds: Kinds,
     checks: Checks,
     tail: EventTail,
+    renderers: Renderers,
 }
 
 pub struct AppState {
@@ -45,13 +47,13 @@ pub struct AppState {
 impl App {
     pub fn new(state: AppState) -> App {
         let tail = EventTail::new(state.store.clone());
-        let (commands, kinds, checks): (_, Kinds, _) = Default::default();
+        let (commands, kinds, checks, renderers): (_, Kinds, _, _) = Default::default();
         let command = KindInfo::new("command", "commands", Presenter::Hidden);
         for kind in identity::kinds().into_iter().chain([command, schedule::kind()]) {
             let added = kinds.add(kind);
             debug_assert!(added.is_ok(), "the kernel has a kind twice");
         }
-        App(Arc::new(Inner { state, commands, kinds, checks, tail }))
+        App(Arc::new(Inner { state, commands, kinds, checks, tail, renderers }))
     }
 
     /// The commands of all domains.
@@ -67,6 +69,11 @@ impl App {
     /// The health checks of all domains.
     pub fn checks(&self) -> &Checks {
         &self.0.checks
+    }
+
+    /// The renderers of all domains.
+    pub fn renderers(&self) -> &Renderers {
+        &self.0.renderers
     }
 
     /// The reader of the event log.

@@ -13,6 +13,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -84,6 +85,8 @@ pub struct BlobInfo {
 #[derive(Clone)]
 pub struct Blobs {
     key: Arc<LessSafeKey>,
+    /// What other secrets are derived from.
+    root: hmac::Key,
     ambient: Ambient,
 }
 
@@ -96,8 +99,14 @@ impl Blobs {
     }
 
     pub fn new(key: &[u8; 32], ambient: Ambient) -> Blobs {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, key);
         let key = UnboundKey::new(&AES_256_GCM, key).expect("AES-256 takes 32 bytes");
-        Blobs { key: Arc::new(LessSafeKey::new(key)), ambient }
+        Blobs { key: Arc::new(LessSafeKey::new(key)), root, ambient }
+    }
+
+    /// A secret of the installation for this purpose: derived, so it is stored nowhere.
+    pub fn derive(&self, purpose: &str) -> Vec<u8> {
+        hmac::sign(&self.root, purpose.as_bytes()).as_ref().to_vec()
     }
 
     /// Returns the writes that replace a blob; all belong into one change. `expected` as in

@@ -44,6 +44,8 @@ pub struct Change {
     /// One of the server's own transitions on the way to what a command asked for: its audit entry is
     /// left out, unless `audit.transitions` is `all`.
     pub hop: bool,
+    /// Reaches what a command asked for, or fails for good. The driver sets it for an attempt's last change.
+    pub settles: bool,
     /// Closes the audit log at this entry, which an archive has.
     pub audit_archived: Option<AuditPosition>,
     /// What led to the change. `None`: what led to the object's current generation.
@@ -280,17 +282,20 @@ pub struct LeaseFence {
 }
 
 /// The idempotency record of a command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandRecord {
     /// Includes the sender's subject, so that it is unique per sender.
     pub id: String,
     /// Of the request, so that one id cannot be used for two requests.
     pub digest: String,
     pub reply: CommandReply,
+    /// The object that it has written, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Key>,
 }
 
 /// The recorded reply to a command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandReply {
     pub status: u16,
     pub body: Json,

@@ -1,9 +1,11 @@
 //! One error type. The class of an error determines its HTTP status, whether to retry, the metric
 //! label and the exit code.
 
+use std::time::Duration;
+
 use crate::change::Refusal;
 use crate::identity::TokenProblem;
-use crate::outbound::Delivery;
+use crate::outbound::{Delivery, Later};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -105,6 +107,14 @@ impl Error {
     pub fn delivery(&self) -> Option<Delivery> {
         match self {
             Error::Unavailable { delivery, .. } => Some(*delivery),
+            _ => None,
+        }
+    }
+
+    /// How long the other side asks to wait before the next call, if it does.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Unavailable { cause, .. } => cause.downcast_ref::<Later>()?.retry_after,
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
 use crate::log::{Event, EventFilter};
-use crate::store::Watermark;
+use crate::store::{Watermark, is_last_page};
 use crate::{Error, Json, Result, Store};
 
 /// Wake-ups may get lost; without one, readers check again after this long.
@@ -55,7 +55,8 @@ pub struct TailEvent {
 /// What is shown of an event to those who may not see all of it.
 pub struct EventPart {
     pub data: Json,
-    pub encoded: Bytes,
+    /// As a stream sends it; encoded once.
+    pub encoded: OnceLock<Bytes>,
 }
 
 impl TailEvent {
@@ -211,8 +212,8 @@ impl EventReader {
         }
         let events = store.events(self.after, &self.filter, max).await?;
         let last = events.last().map_or(self.after, |event| event.seq);
-        let more = events.len() >= max;
-        self.after = if more { last } else { last.max(newest) };
+        let last_page = is_last_page(&events, max);
+        self.after = if last_page { last.max(newest) } else { last };
         let events = events.into_iter().map(TailEvent::new).collect();
         Ok(Page::Events { events, more: true })
     }

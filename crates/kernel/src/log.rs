@@ -14,6 +14,25 @@ use crate::{Json, Key, Timestamp};
 /// What the kind of an event ends with that says how far a step is.
 const PROGRESS: &str = ".progress";
 
+/// The type of the event that says that a command was refused.
+pub const COMMAND_REJECTED: &str = "mainstay.command.rejected";
+
+crate::labels! {
+    /// How far a command is.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CommandState {
+        /// It is durable, and not yet done.
+        Accepted = "accepted",
+        Progress = "progress",
+        /// The object is what was asked for, or has failed for good: its phase tells.
+        Done = "done",
+        Rejected = "rejected",
+        /// A later command changed the object before this one was done.
+        Superseded = "superseded",
+    }
+}
+
 /// An event with its position in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -32,6 +51,30 @@ impl Event {
     /// Whether it says how far a step is, without a new state of the object.
     pub fn is_progress(&self) -> bool {
         self.kind.ends_with(PROGRESS)
+    }
+
+    /// How far the command is that led to the event; `None` if none did.
+    pub fn command_state(&self) -> Option<CommandState> {
+        #[derive(Deserialize)]
+        struct Observed {
+            generation: i64,
+            observed: i64,
+        }
+        self.cause.command.as_ref()?;
+        let effects = self.effects.as_ref();
+        if self.kind == COMMAND_REJECTED {
+            Some(CommandState::Rejected)
+        } else if effects.is_some_and(|effects| effects.settles) {
+            Some(CommandState::Done)
+        } else if effects.is_some_and(|effects| effects.command.is_some()) {
+            // What is not reconciled is as it was asked for at once.
+            let object = serde_json::from_str(self.data.text()).ok();
+            let waits =
+                object.is_some_and(|Observed { generation, observed }| observed < generation);
+            Some(if waits { CommandState::Accepted } else { CommandState::Done })
+        } else {
+            Some(CommandState::Progress)
+        }
     }
 
     /// The effects as they are stored.
@@ -63,6 +106,9 @@ pub struct Effects {
     pub resumed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_archived: Option<AuditPosition>,
+    /// The object is what its command asked for, or has failed for good.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub settles: bool,
 }
 
 /// A blob that was written, or removed if there is no digest.
@@ -111,6 +157,7 @@ impl Effects {
             paused,
             resumed: matches!(change.work, Some(Work::Resume { .. })),
             audit_archived: change.audit_archived.clone(),
+            settles: change.settles,
         };
         (effects != Effects::default()).then_some(effects)
     }
@@ -136,11 +183,16 @@ pub struct CloudEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub traceparent: Option<Trace>,
+    /// Extension attribute: how far that command is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub commandstate: Option<CommandState>,
     pub data: Json,
 }
 
 impl From<Event> for CloudEvent {
     fn from(event: Event) -> CloudEvent {
+        let commandstate = event.command_state();
         CloudEvent {
             specversion: "1.0".into(),
             id: event.seq.to_string(),
@@ -153,6 +205,7 @@ impl From<Event> for CloudEvent {
             org: event.org,
             commandid: event.cause.command,
             traceparent: event.cause.trace,
+            commandstate,
             data: event.data,
         }
     }

@@ -48,13 +48,7 @@ impl Envelope {
     /// it: over what the command says, not over how it came.
     pub(super) fn record_key(&self, sender: &Principal) -> Result<Option<(String, String)>> {
         let Some(id) = &self.id else { return Ok(None) };
-        let legible = id.bytes().all(|b| b.is_ascii_graphic());
-        if id.is_empty() || id.len() > ID_CHARS_MAX || !legible {
-            let message = format!("must be 1 to {ID_CHARS_MAX} visible ASCII characters");
-            return Err(Error::invalid("id", message));
-        }
-        // An id has no spaces, so the ids of two senders cannot be equal.
-        let id = format!("{id} {} {}", sender.issuer, sender.subject);
+        let id = record_id(id, sender)?;
         let mut body: Value = serde_json::from_str(self.body.text())
             .map_err(|e| Error::invalid("body", e.to_string()))?;
         body.sort_all_objects();
@@ -67,6 +61,17 @@ impl Envelope {
         }
         Ok(Some((id, format!("{:x}", hash.finalize()))))
     }
+}
+
+/// The id of the stored record of a sender's command.
+pub(super) fn record_id(id: &str, sender: &Principal) -> Result<String> {
+    let legible = id.bytes().all(|b| b.is_ascii_graphic());
+    if id.is_empty() || id.len() > ID_CHARS_MAX || !legible {
+        let message = format!("must be 1 to {ID_CHARS_MAX} visible ASCII characters");
+        return Err(Error::invalid("id", message));
+    }
+    // An id has no spaces, so the ids of two senders cannot be equal.
+    Ok(format!("{id} {} {}", sender.issuer, sender.subject))
 }
 
 #[cfg(test)]

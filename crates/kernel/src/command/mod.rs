@@ -7,6 +7,7 @@
 
 mod envelope;
 mod registry;
+mod status;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -22,7 +23,8 @@ use crate::telemetry::Trace;
 use crate::{App, Change, Error, Json, Key, Object, Refusal, Result, Timestamp};
 
 pub use envelope::Envelope;
-pub use registry::{Answer, CommandSource, Commands, execute};
+pub use registry::{Answer, CommandSource, Commands, execute, rejection};
+pub use status::{CommandStatus, status};
 
 /// What brought a command.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use super::{AnyCommand, AuditFields, CommandContext, Decided, Envelope, OnRefused, Sender};
 use crate::change::{Cause, Change, CommandRecord, CommandReply, EventDraft, Refusal};
+use crate::log::COMMAND_REJECTED;
 use crate::{App, Error, Json, Key, Result};
 
 /// How often a command is decided when what it read becomes stale.
@@ -32,6 +33,8 @@ struct Registry {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub reply: CommandReply,
+    /// The object that it has written, if it has.
+    pub subject: Option<Key>,
     /// The command was carried out before.
     pub replayed: bool,
 }
@@ -88,41 +91,65 @@ impl Commands {
     }
 
     /// Records that a command from the bus was refused, so that a redelivery is refused too: its
-    /// sender has the refusal.
+    /// sender has the refusal. Of a sender who is not known, or a command without an id, only the audit
+    /// log and the event tell. Returns the reply that counts: another delivery may have been carried out
+    /// meanwhile.
     pub async fn reject(
         &self,
         app: &App,
         sender: Sender<'_>,
         envelope: &Envelope,
         why: &Error,
-    ) -> Result<()> {
-        let Some((id, digest)) = envelope.record_key(sender.principal)? else { return Ok(()) };
-        let body = serde_json::json!({ "error": why.class().label(), "message": why.to_string() });
-        let reply =
-            CommandReply { status: crate::http::status(why).as_u16(), body: Json::encode(&body) };
-        let subject = envelope.subject.clone();
-        let target = subject.as_ref().map(Key::to_string).unwrap_or_default();
+    ) -> Result<CommandReply> {
+        let known = !sender.principal.subject.is_empty();
+        let record = envelope.record_key(sender.principal).ok().flatten().filter(|_| known);
+        let reply = rejection(why);
+        let target = envelope.subject.as_ref().map(Key::to_string).unwrap_or_default();
         let audit = AuditFields { target, after: reply.body.clone(), ..AuditFields::default() };
         let mut audit = audit.entry(&envelope.name, &sender);
         audit.outcome = "rejected".into();
+        if !known {
+            audit.actor = "unknown".into();
+        }
+        let digest = record.as_ref().map_or("unknown", |(_, digest)| digest);
         let event = EventDraft {
-            kind: "mainstay.command.rejected".into(),
-            subject: subject.unwrap_or_else(|| Key::new("command", &digest)),
+            kind: COMMAND_REJECTED.into(),
+            // Not the object: the last event of an object has its state, and it may be another's.
+            subject: Key::new("command", digest),
             org: sender.principal.org.clone(),
             data: Some(reply.body.clone()),
         };
+        let record_of =
+            |(id, digest)| CommandRecord { id, digest, reply: reply.clone(), subject: None };
         let change = Change {
-            command: Some(CommandRecord { id, digest, reply }),
+            command: record.map(record_of),
             event: Some(event),
             audit: Some(audit),
             cause: Some(Cause { command: envelope.id.clone(), trace: sender.trace }),
             ..Change::default()
         };
-        match crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await {
-            Ok(_) | Err(Error::Refused(Refusal::Repeated { .. })) => Ok(()),
-            Err(error) => Err(error),
+        let commit = async |change| {
+            crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await.map(drop)
+        };
+        match commit(change.clone()).await {
+            Err(Error::Refused(Refusal::Repeated { reply, .. })) => return Ok(reply),
+            // The id stands for another command, which keeps its record.
+            Err(Error::Refused(Refusal::Mismatch { .. })) => {
+                commit(Change { command: None, ..change }).await?;
+            }
+            done => done?,
         }
+        Ok(reply)
     }
+}
+
+/// The recorded reply to a command that was refused.
+pub fn rejection(why: &Error) -> CommandReply {
+    let mut body = serde_json::json!({ "error": why.class().label(), "message": why.to_string() });
+    if let Error::Invalid { field, .. } = why {
+        body["field"] = field.as_str().into();
+    }
+    CommandReply { status: crate::http::status(why).as_u16(), body: Json::encode(&body) }
 }
 
 /// Carries out a command that was found: by its name, or by the route of an API.
@@ -156,7 +183,7 @@ async fn replay(app: &App, record: Option<&(String, String)>) -> Result<Option<A
     match app.store.command(id).await? {
         None => Ok(None),
         Some(done) if done.digest == *digest => {
-            Ok(Some(Answer { reply: done.reply, replayed: true }))
+            Ok(Some(Answer { reply: done.reply, subject: done.subject, replayed: true }))
         }
         Some(done) => Err(Refusal::Mismatch { id: done.id }.into()),
     }
@@ -189,7 +216,7 @@ async fn decide_and_commit(
             command.decide(&cx, &envelope.body).await?;
         let reply = CommandReply { status, body: reply };
         if changes.is_empty() && record.is_none() {
-            return Ok(Answer { reply, replayed: false });
+            return Ok(Answer { reply, subject: None, replayed: false });
         }
         if changes.is_empty() {
             changes.push(Change::default());
@@ -204,15 +231,18 @@ async fn decide_and_commit(
         if let Some(audit) = audit {
             first.audit = Some(audit.entry(command.name(), &sender));
         }
+        let subject = first.write.as_ref().map(|write| write.object.key.clone());
         first.command = record.map(|(id, digest)| CommandRecord {
             id: id.clone(),
             digest: digest.clone(),
             reply: reply.clone(),
+            subject: subject.clone(),
         });
         let verdicts = app.store.commit_all(changes, now).await?;
         match verdicts.into_iter().find_map(Result::err) {
-            None => return Ok(Answer { reply, replayed: false }),
-            Some(Refusal::Repeated { reply, .. }) => return Ok(Answer { reply, replayed: true }),
+            None => return Ok(Answer { reply, subject, replayed: false }),
+            // The caller finds the record.
+            Some(refusal @ Refusal::Repeated { .. }) => return Err(refusal.into()),
             Some(refusal) if tries >= TRIES => return Err(refusal.into()),
             Some(refusal) => refused(on_refused.as_ref(), refusal)?,
         }

@@ -362,6 +362,7 @@ async fn write(
     let several = changes.len() > 1;
     if let Some(last) = changes.last_mut() {
         last.follows = several;
+        last.settles = last.write.is_some() && last.audit.is_some() && !last.hop;
         last.work = Some(Work::Complete { key: claim.key.clone(), fence: claim.fence, outcome });
     }
     let verdicts = context.store.commit_all(changes, now).await?;

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{Delivery, Failure, Inner, Target, install_tls, redact};
 use crate::telemetry::{Trace, current_traceparent};
-use crate::{Error, Result};
+use crate::{Error, Result, Timestamp};
 
 impl Target {
     /// A request builder for [`Target::http`]. The body must not be a stream.
@@ -43,7 +43,10 @@ impl Target {
             checked.map_err(|reason| Error::invalid("url", reason))?;
         }
         let secrets = redact::secrets(request.headers());
-        request.headers_mut().insert("traceparent", self.traceparent());
+        // One that the caller gave is of what is sent, and matters more than that of the sending.
+        if !request.headers().contains_key("traceparent") {
+            request.headers_mut().insert("traceparent", self.traceparent());
+        }
         tracing::debug!(%method, target, headers = ?redact::headers(request.headers()), "sending");
         let response = self.client().execute(request).await.map_err(|error| {
             let delivery = if error.is_connect() { Delivery::NotSent } else { Delivery::Unknown };
@@ -58,13 +61,22 @@ impl Target {
         }
         let busy = status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|s| s.parse().ok()).map(Duration::from_secs);
+        let retry_after = retry_after.and_then(|text| self.wait_until(text));
         // What a user's URL answers is shown to nobody: it may be a system that only we can reach.
         let said = if self.guard_ssrf { String::new() } else { said(response, &secrets).await };
-        let error =
-            Error::unavailable(self.name(), format!("{method} {target} answered {status}{said}"));
+        let what = format!("{method} {target} answered {status}{said}");
+        let error = Error::unavailable(self.name(), Later { what, retry_after });
         let delivery = if busy { Delivery::Throttled } else { Delivery::Unknown };
         Err(Failure { retry_after, ..Failure::new(delivery, error) })
+    }
+
+    /// How long a `Retry-After` asks to wait: seconds, or a date.
+    fn wait_until(&self, text: &str) -> Option<Duration> {
+        if let Ok(seconds) = text.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        Some(self.inner.ambient.now().until(Timestamp(date.as_millisecond())))
     }
 
     /// The current trace, or a new one that is not sampled.
@@ -84,6 +96,14 @@ impl Target {
             None => inner.client.get_or_init(|| inner.build_client(false)).clone(),
         }
     }
+}
+
+/// A response that asks to try again later.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(crate) struct Later {
+    what: String,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]

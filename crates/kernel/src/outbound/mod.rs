@@ -12,6 +12,7 @@ mod ssrf;
 mod tls;
 
 pub use call::{Delivery, Failure, Target};
+pub(crate) use http::Later;
 pub use http::{body, json};
 pub use ssrf::{EgressPolicy, Lookup, why_private};
 pub use tls::{Tls, TlsFiles};

@@ -32,6 +32,7 @@ pub struct TlsFiles(watch::Receiver<Arc<Loaded>>);
 
 struct Loaded {
     ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
     client: Client,
 }
 
@@ -43,6 +44,18 @@ impl TlsFiles {
     /// The authorities to trust, for clients that are not ours. PEM.
     pub fn ca(&self) -> Option<Vec<u8>> {
         self.0.borrow().ca.clone()
+    }
+
+    /// Our certificate and its key, for clients that are not ours. PEM.
+    pub fn identity(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.0.borrow().identity.clone()
+    }
+
+    /// Waits until the files have other content, for those who keep a connection.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 
@@ -123,7 +136,8 @@ fn load(key: &str, tls: &Tls, contents: &[Content], connect_timeout: Duration) -
         let path = path.as_deref().unwrap_or(Path::new(""));
         invalid(key, name, path, &format!("it cannot be used: {}", chain(&error)))
     })?;
-    Ok(Loaded { ca: ca.map(<[u8]>::to_vec), client })
+    let identity = cert.map(<[u8]>::to_vec).zip(private.map(<[u8]>::to_vec));
+    Ok(Loaded { ca: ca.map(<[u8]>::to_vec), identity, client })
 }
 
 fn trust(builder: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, String> {

@@ -69,7 +69,8 @@ pub trait Store: Send + Sync + 'static {
     async fn cursor(&self, name: &str) -> Result<Option<CursorMove>>;
     async fn cursors(&self) -> Result<Vec<CursorMove>>;
 
-    /// Events after `after`, in order, at most `limit`.
+    /// Events after `after`, in order: at most `limit`, and no more after [`EVENTS_BYTES_MAX`] of data,
+    /// so [`is_last_page`] tells whether there are others.
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>>;
     /// The number of the oldest event that is kept; `None` if there are none.
     async fn first_event(&self) -> Result<Option<i64>>;
@@ -105,6 +106,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// A description for people: `SQLite at …`.
     fn describe(&self) -> String;
+}
+
+/// A page of events ends with the one that brings its data to this size.
+pub const EVENTS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Whether a page of events that was read with this limit is the last one.
+pub fn is_last_page(events: &[Event], limit: usize) -> bool {
+    let bytes: usize = events.iter().map(|event| event.data.text().len()).sum();
+    events.len() < limit && bytes < EVENTS_BYTES_MAX
 }
 
 /// What is old.

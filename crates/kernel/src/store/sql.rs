@@ -144,7 +144,7 @@ pub const DEPENDENTS: &str = "SELECT dependent, role FROM edges WHERE dependency
 pub const DEPENDENTS_AFTER: &str =
     "SELECT dependent FROM edges WHERE dependency = $1 AND dependent > $2 ORDER BY 1 LIMIT $3";
 pub const COUNTER: &str = "SELECT amount, cap FROM allotments WHERE counter = $1 AND holder = ''";
-pub const COMMAND: &str = "SELECT id, digest, status, body FROM commands WHERE id = $1";
+pub const COMMAND: &str = "SELECT id, digest, status, body, subject FROM commands WHERE id = $1";
 pub const LEASE: &str = "SELECT holder, fence, until FROM leases WHERE name = $1";
 pub const UNLEASE: &str = "UPDATE leases SET until = 0 WHERE name = $1 AND fence = $2";
 pub const LOG_HEADS: &str =
@@ -246,7 +246,8 @@ pub fn lease<R: Row>(row: &R) -> Result<Lease, R::Error> {
 pub fn command<R: Row>(row: &R) -> Result<CommandRecord, R::Error> {
     let status = u16::try_from(row.value::<i32>(2)?).unwrap_or(500);
     let reply = CommandReply { status, body: row.json(3)? };
-    Ok(CommandRecord { id: row.value(0)?, digest: row.value(1)?, reply })
+    let subject = row.value::<Option<String>>(4)?.map(|key| Key::stored(&key));
+    Ok(CommandRecord { id: row.value(0)?, digest: row.value(1)?, reply, subject })
 }
 
 pub fn log_heads<R: Row>(row: &R) -> Result<LogHeads, R::Error> {

@@ -56,10 +56,13 @@ impl Drop for Guard {
     }
 }
 
+/// Libraries that warn of what is reported anyway.
+const QUIET: &str = "krafka=error";
+
 /// Starts logging and, if configured, tracing. A second call in one process (as in tests) does not
 /// change the logs.
 pub fn init(config: &Config) -> Result<Guard> {
-    let filter = EnvFilter::try_new(&config.level).map_err(|e| {
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.level)).map_err(|e| {
         Error::invalid("telemetry.level", format!("is not a level such as `info` ({e})"))
     })?;
     let stderr = match config.format {

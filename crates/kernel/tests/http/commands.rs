@@ -1,9 +1,10 @@
 //! Commands over the registry: one door for every transport.
 
+use kernel::change::Write;
 use kernel::command::{Envelope, Origin, Sender};
 use kernel::identity::Principal;
 use kernel::log::EventFilter;
-use kernel::{Error, Json, Key, Refusal};
+use kernel::{Change, Error, Json, Key, Object, Refusal};
 use serde_json::{Value, json};
 use testkit::stores::Fresh;
 use testkit::{on_every_store, widgets};
@@ -18,6 +19,7 @@ on_every_store!(
     many_writers_of_one_object_all_succeed,
     of_concurrent_commands_with_one_id_one_is_carried_out,
     a_command_about_a_deleted_object_does_not_find_it,
+    the_state_of_a_command_is_shown_for_every_transport,
 );
 
 fn server(fresh: &Fresh) -> TestServer {
@@ -95,6 +97,56 @@ async fn a_rejected_command_stays_rejected(fresh: &Fresh) {
         (audit[0].entry.outcome.as_str(), audit[0].entry.origin.as_str()),
         ("rejected", "bus orders")
     );
+}
+
+async fn the_state_of_a_command_is_shown_for_every_transport(fresh: &Fresh) {
+    let server = server(fresh);
+    let state = async |id: &str| {
+        let answer = server.get("alice", &format!("/api/v1/command/{id}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.body
+    };
+    let made = over_rest(&server, "rest", "POST", "/api/v1/widgets", r#"{"name":"a"}"#).await;
+    let key: Key = serde_json::from_value(made.body["key"].clone()).unwrap();
+    let rest = state("rest").await;
+    assert_eq!((&rest["state"], &rest["status"]), (&json!("accepted"), &json!(202)));
+    assert_eq!((&rest["subject"], &rest["phase"]), (&json!(key), &json!("accepted")));
+    // What the driver writes when a widget is ready.
+    let object = server.store.object(&key).await.unwrap().unwrap();
+    let ready = Object { phase: "ready".into(), ..Object::clone(&object) };
+    let settled = Change { settles: true, ..Write::transition(ready, "ready").into() };
+    kernel::store::commit(&*server.store, settled, server.app.ambient.now()).await.unwrap();
+    let rest = state("rest").await;
+    assert_eq!((&rest["state"], &rest["phase"]), (&json!("done"), &json!("ready")));
+    let events = server.get("alice", "/api/v1/events").await;
+    let states: Vec<&Value> =
+        events.body["events"].as_array().unwrap().iter().map(|e| &e["commandstate"]).collect();
+    assert_eq!(states, ["accepted", "done"]);
+
+    let resize = |id: &str, size: u32| {
+        envelope(id, "widget.update", Some(key.clone()), json!({ "size": size }))
+    };
+    over_bus(&server, &resize("bus", 5)).await.unwrap();
+    assert_eq!(state("bus").await["state"], "accepted");
+    over_bus(&server, &resize("later", 6)).await.unwrap();
+    assert_eq!(state("bus").await["state"], "superseded");
+    assert_eq!(state("rest").await["state"], "done", "what is done stays done");
+
+    let (principal, origin) = (alice(), Origin::Bus("orders".into()));
+    let sender = Sender { principal: &principal, origin: &origin, request_id: "r", trace: None };
+    let why = Error::invalid("name", "must not be a");
+    let bad = envelope("bad", "widget.create", None, json!({ "name": "a" }));
+    server.app.commands().reject(&server.app, sender, &bad, &why).await.unwrap();
+    let bad = state("bad").await;
+    assert_eq!((&bad["state"], &bad["status"]), (&json!("rejected"), &json!(400)));
+    assert_eq!(bad["reply"]["field"], "name");
+
+    let path = "/api/v1/command/rest";
+    assert_eq!(server.get("bob", path).await.status, 404, "it is another's");
+    let of_alice = format!("{path}?subject=alice");
+    assert_eq!(server.get("bob", &of_alice).await.status, 403);
+    assert_eq!(server.get("admin", &of_alice).await.status, 200, "an admin may");
+    assert_eq!(server.get("alice", "/api/v1/command/none").await.status, 404);
 }
 
 async fn an_expected_generation_is_checked(fresh: &Fresh) {

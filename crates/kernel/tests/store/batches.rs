@@ -126,9 +126,11 @@ impl Draft {
                 id: id.to_string(),
                 digest: digest.to_string(),
                 reply: CommandReply { status: 200, body: Json::encode(&n) },
+                subject: None,
             }),
             expects: self.expects.iter().map(|(which, revision)| (id(*which), *revision)).collect(),
             hop: false,
+            settles: false,
             audit_archived: None,
             depends_on: target
                 .as_ref()

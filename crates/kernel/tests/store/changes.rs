@@ -128,7 +128,12 @@ async fn a_command_is_carried_out_once_and_answers_the_same(fresh: &Fresh) {
     let store = &*fresh.store;
     let with = |id: &str, digest: &str, body: &str| {
         let answer = CommandReply { status: 202, body: Json::encode(body) };
-        let command = CommandRecord { id: "alice/1".into(), digest: digest.into(), reply: answer };
+        let command = CommandRecord {
+            id: "alice/1".into(),
+            digest: digest.into(),
+            reply: answer,
+            subject: Some(Key::new("widget", id)),
+        };
         Change { command: Some(command), ..create(widget(id, "acme")) }
     };
     let batch = vec![with("a", "d1", "first"), with("b", "d1", "second")];

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use kernel::Ambient;
+use kernel::event_tail::EventTail;
 use kernel::log::{
     AuditCheck, AuditConfig, AuditFault, AuditFilter, AuditTransitions, EventFilter,
 };
 use kernel::store::postgres::Postgres;
 use kernel::store::sqlite::Sqlite;
-use kernel::store::uncounted;
+use kernel::store::{is_last_page, uncounted};
+use kernel::{Ambient, Json};
 use testkit::memory::Memory;
 use testkit::postgres::Database;
 use testkit::stores::{Fresh, Place};
@@ -19,12 +20,38 @@ on_every_store!(
     readers_never_see_a_gap_or_an_event_out_of_order,
     the_newest_event_is_never_older_than_a_commit_that_was_acknowledged,
     events_are_filtered_by_kind_object_and_org,
+    a_page_of_large_events_is_short_and_the_next_one_goes_on,
     an_event_holds_the_object_as_it_was_written,
     old_events_are_forgotten_but_never_the_newest,
     a_clock_that_ran_ahead_leaves_no_gap_in_what_is_kept,
     the_audit_chain_is_whole_under_concurrency,
     audit_entries_are_found_by_who_and_what,
 );
+
+async fn a_page_of_large_events_is_short_and_the_next_one_goes_on(fresh: &Fresh) {
+    let large = "x".repeat(400 * 1024);
+    for n in 0..25 {
+        let object = Object { spec: Json::encode(&large), ..widget(&n.to_string(), "acme") };
+        commit(&*fresh.store, create(object)).await.unwrap();
+    }
+    let all = EventFilter::default();
+    let page = fresh.store.events(0, &all, 100).await.unwrap();
+    assert_eq!((page.len(), is_last_page(&page, 100)), (11, false), "4 MiB of 400 KiB each");
+    let rest = fresh.store.events(page[10].seq, &all, 100).await.unwrap();
+    assert_eq!((rest[0].seq, rest.len()), (12, 11));
+    let last = fresh.store.events(rest[10].seq, &all, 100).await.unwrap();
+    assert_eq!((last.len(), is_last_page(&last, 100)), (3, true));
+    // A reader gets all of them, whether the ring reaches back to it or not.
+    for filter in [all, EventFilter { kind: Some("widget".into()), ..EventFilter::default() }] {
+        let mut reader = EventTail::new(fresh.store.clone()).subscribe(0, filter);
+        let mut seen = Vec::new();
+        while seen.len() < 25 {
+            let (events, _) = reader.next_events(1000).await.unwrap();
+            seen.extend(events.iter().map(|event| event.event.seq));
+        }
+        assert!(seen.iter().copied().eq(1..=25), "{seen:?}");
+    }
+}
 
 async fn write_from_everywhere(fresh: &Fresh, writers: usize, each: usize) {
     let mut stores = vec![fresh.store.clone()];

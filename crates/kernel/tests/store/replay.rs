@@ -64,6 +64,7 @@ async fn write(store: &dyn Store) {
         id: "create".into(),
         digest: "d".into(),
         reply: CommandReply { status: 202, body: Json::encode(&"done") },
+        subject: Some(Key::new("widget", "a")),
     };
     let ok = async |change: Change| commit(store, change).await.unwrap();
     let first = create(widget("a", "acme"));

@@ -1,6 +1,6 @@
 //! One client's position in the event log, with its filter and its visibility.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use axum::body::Bytes;
 use tokio::time::Instant;
 
 use super::super::EventSource;
-use super::super::can_see;
 use super::super::event_stream::encode;
-use crate::event_tail::{EventPart, EventReader, Page, TailEvent};
+use crate::event_presenter::{EventPresenter, Shown};
+use crate::event_tail::{EventReader, Page, TailEvent};
 use crate::identity::{Principal, Visibility};
-use crate::kind::Presenter;
 use crate::log::{CloudEvent, Event, EventFilter};
-use crate::{App, Error, Json, Result};
+use crate::{App, Error, Result};
 
 /// The most events that a stream buffers.
 const BUFFER: usize = 100;
@@ -23,18 +22,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Feed {
     app: App,
-    who: Arc<Principal>,
     reader: EventReader,
     /// Events of a stream that were not sent yet.
     buffer: VecDeque<Bytes>,
     last_read: Option<Instant>,
-    presenters: HashMap<String, Option<Presenter>>,
-}
-
-/// What a client is shown of an event.
-enum Shown<'e> {
-    Whole,
-    Part(&'e EventPart),
+    presenter: EventPresenter,
 }
 
 impl Feed {
@@ -56,8 +48,8 @@ impl Feed {
             filter.org = Some(org);
         }
         let reader = app.tail().subscribe(after, filter);
-        let (buffer, presenters) = Default::default();
-        Ok(Feed { app: app.clone(), who, reader, buffer, last_read: None, presenters })
+        let presenter = EventPresenter::new(app.kinds(), who);
+        Ok(Feed { app: app.clone(), reader, buffer: VecDeque::new(), last_read: None, presenter })
     }
 
     pub(super) fn after(&self) -> i64 {
@@ -83,7 +75,7 @@ impl Feed {
         let (events, more) = self.reader.next_events(limit).await?;
         let mut shown = Vec::with_capacity(events.len());
         for event in &events {
-            match self.present(event) {
+            match self.presenter.present(event) {
                 Some(Shown::Whole) => shown.push(event.event.clone().into()),
                 Some(Shown::Part(part)) => {
                     shown.push(Event { data: part.data.clone(), ..event.event.clone() }.into());
@@ -94,50 +86,14 @@ impl Feed {
         Ok((shown, more))
     }
 
-    /// Returns what this client is shown of an event; `None` if nothing.
-    fn present<'e>(&mut self, event: &'e TailEvent) -> Option<Shown<'e>> {
-        if self.who.is_admin() {
-            return Some(Shown::Whole);
-        }
-        let data = &event.event.data;
-        // The filter has left out other organisations already.
-        if self.who.org.is_empty() && !can_see(&self.who, &data.parse().ok()?) {
-            return None;
-        }
-        match self.presenter(event.event.subject.kind())? {
-            Presenter::Whole => Some(Shown::Whole),
-            Presenter::Hidden => None,
-            // It has no object: how far a step is says nothing of what the part leaves out.
-            Presenter::Part(part) if part.allows(&self.who) && event.event.is_progress() => {
-                Some(Shown::Whole)
-            }
-            Presenter::Part(part) if part.allows(&self.who) => {
-                let encode = || {
-                    let data = Json::encode(&part.of(&data.parse().ok()?)?);
-                    let shown = Event { data: data.clone(), ..event.event.clone() };
-                    Some(EventPart { data, encoded: encode_event(shown.into()) })
-                };
-                event.part.get_or_init(encode).as_ref().map(Shown::Part)
-            }
-            Presenter::Part(_) => None,
-        }
-    }
-
-    /// How objects of a kind are presented. Kept for as long as the client is connected.
-    fn presenter(&mut self, kind: &str) -> Option<Presenter> {
-        if let Some(known) = self.presenters.get(kind) {
-            return known.clone();
-        }
-        let found = self.app.kinds().find(kind).map(|kind| kind.present);
-        self.presenters.insert(kind.to_owned(), found.clone());
-        found
-    }
-
     fn encoded(&mut self, event: &TailEvent) -> Option<Bytes> {
         let whole = || encode_event(event.event.clone().into());
-        Some(match self.present(event)? {
+        Some(match self.presenter.present(event)? {
             Shown::Whole => event.encoded.get_or_init(whole).clone(),
-            Shown::Part(part) => part.encoded.clone(),
+            Shown::Part(part) => {
+                let shown = || Event { data: part.data.clone(), ..event.event.clone() };
+                part.encoded.get_or_init(|| encode_event(shown().into())).clone()
+            }
         })
     }
 

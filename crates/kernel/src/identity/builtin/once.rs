@@ -18,7 +18,7 @@ pub async fn take(
     audit: Option<AuditDraft>,
 ) -> Result<bool> {
     let reply = CommandReply { status: 200, body: Json::encode(what) };
-    let command = CommandRecord { id, digest: String::new(), reply };
+    let command = CommandRecord { id, reply, ..CommandRecord::default() };
     let change = Change { command: Some(command), audit, ..Change::default() };
     match commit(store, change, now).await {
         Ok(_) => Ok(true),

@@ -226,7 +226,7 @@ impl Store for Postgres {
     }
 
     async fn events(&self, after: i64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
-        self.select(sql::events("events", after, filter, limit), sql::event).await
+        self.select(read::events(after, filter, limit), sql::event).await
     }
 
     async fn first_event(&self) -> Result<Option<i64>> {

@@ -3,8 +3,10 @@
 use tokio_postgres::types::ToSql;
 
 use crate::Key;
+use crate::log::EventFilter;
 use crate::query::ObjectQuery;
-use crate::store::sql::{Select, Value, Where, related};
+use crate::store::EVENTS_BYTES_MAX;
+use crate::store::sql::{self, Select, Value, Where, related};
 
 const COLUMNS: &str = "num, key, org, owner, name, description, phase, labels::text, spec::text, status::text, generation, observed, revision, created_at, updated_at, deleted_at, cause";
 
@@ -32,6 +34,19 @@ pub fn objects(keys: &[Key]) -> Select<Param> {
     );
     let keys: Vec<String> = keys.iter().map(|key| key.as_str().to_owned()).collect();
     Select { sql, values: vec![keys.into()] }
+}
+
+/// Selects a page of events. The sizes are those of the stored values: nothing is read for them.
+pub fn events(after: i64, filter: &EventFilter, limit: usize) -> Select<Param> {
+    let Select { sql, values } = sql::events("events", after, filter, limit);
+    let sql = format!(
+        "SELECT * FROM (
+             SELECT *, coalesce(sum(octet_length(data)) OVER (
+                 ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
+             FROM ({sql}) AS page) AS sized
+         WHERE bytes_before < {EVENTS_BYTES_MAX} ORDER BY seq"
+    );
+    Select { sql, values }
 }
 
 /// Selects one object more than the page has.

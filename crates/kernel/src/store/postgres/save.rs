@@ -217,6 +217,7 @@ async fn commands(
         list(&all, |command| i32::from(command.reply.status)),
         list(&all, |command| command.reply.body.text()),
         now.millis(),
+        list(&all, |command| command.subject.as_ref().map(Key::as_str)),
     ];
     run(client, &sql.commands_insert, all.len(), columns).await
 }

@@ -37,7 +37,7 @@ statements! {
         WHERE (key, name) IN (SELECT * FROM unnest($1::text[], $2::text[]))
         ORDER BY key, name FOR UPDATE",
     cursors_lock: "SELECT name, seq, detail, fence FROM cursors WHERE name = ANY($1) ORDER BY name FOR UPDATE",
-    commands_load: "SELECT id, digest, status, body FROM commands WHERE id = ANY($1)",
+    commands_load: "SELECT id, digest, status, body, subject FROM commands WHERE id = ANY($1)",
     head_lock: "SELECT event_seq, audit_seq, audit_hash, archived_seq, archived_hash FROM meta FOR UPDATE",
     head_update: "UPDATE meta SET event_seq = $1, audit_seq = $2, audit_hash = $3, kinds = kinds || $4::text::jsonb,
         archived_seq = $5, archived_hash = $6",
@@ -91,8 +91,9 @@ statements! {
     allotments_delete: "DELETE FROM allotments
         WHERE (counter, holder) IN (SELECT * FROM unnest($1::text[], $2::text[]))",
     commands_insert: "INSERT INTO commands
-        SELECT id, digest, status, body, $5 FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[])
-        AS new (id, digest, status, body)",
+        SELECT id, digest, status, body, $5, subject
+        FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $6::text[])
+        AS new (id, digest, status, body, subject)",
     events_insert: "INSERT INTO events (seq, type, subject, org, at, data, kind, command, trace, effects)
         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[])",

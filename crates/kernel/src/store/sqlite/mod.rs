@@ -340,7 +340,8 @@ impl Store for Sqlite {
             (None, Some(_)) => log_index::EVENTS_OF_KIND,
             (None, None) => "events",
         };
-        self.select(sql::events(from, after, filter, limit), |row| sql::event(row)).await
+        let select = sql::events(from, after, filter, limit);
+        self.read(|connection| read::events(connection, select)).await
     }
 
     async fn first_event(&self) -> Result<Option<i64>> {

@@ -5,7 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::save::{tag, token};
 use crate::change::Edge;
+use crate::log::Event;
 use crate::query::{ObjectQuery, QueryPage};
+use crate::store::EVENTS_BYTES_MAX;
 use crate::store::sql::{self, Select, Where};
 use crate::{Key, Object};
 
@@ -27,6 +29,21 @@ pub fn select<T>(
 ) -> rusqlite::Result<Vec<T>> {
     let mut statement = connection.prepare_cached(&select.sql)?;
     statement.query_map(params_from_iter(select.values), map)?.collect()
+}
+
+/// Reads events until a page is full.
+pub fn events(connection: &Connection, select: Select<Value>) -> rusqlite::Result<Vec<Event>> {
+    let mut statement = connection.prepare_cached(&select.sql)?;
+    let mut rows = statement.query(params_from_iter(select.values))?;
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    while bytes < EVENTS_BYTES_MAX
+        && let Some(row) = rows.next()?
+    {
+        let event = sql::event(row)?;
+        bytes += event.data.text().len();
+        events.push(event);
+    }
+    Ok(events)
 }
 
 pub fn objects(connection: &Connection, keys: &[Key]) -> rusqlite::Result<Vec<Object>> {

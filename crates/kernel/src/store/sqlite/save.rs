@@ -39,10 +39,11 @@ pub fn rows(connection: &Connection, rows: &BatchState, now: Timestamp) -> rusql
     let new = rows.commands.values().filter(|tracked| tracked.changed());
     for command in new.filter_map(|tracked| tracked.after.as_ref()) {
         let (status, body) = (command.reply.status, command.reply.body.text());
+        let subject = command.subject.as_ref().map(Key::as_str);
         execute(
             connection,
-            "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![command.id, command.digest, status, body, now.millis()],
+            "INSERT INTO commands VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![command.id, command.digest, status, body, now.millis(), subject],
         )?;
     }
     for cursor in rows.cursors.values().filter(|tracked| tracked.changed()) {

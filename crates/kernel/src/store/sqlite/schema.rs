@@ -5,7 +5,8 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::{Error, Result};
 
 /// Migrations; the first creates version 1.
-const STEPS: &[&str] = &[include_str!("0001.sql"), include_str!("0002.sql")];
+const STEPS: &[&str] =
+    &[include_str!("0001.sql"), include_str!("0002.sql"), include_str!("0003.sql")];
 
 /// The schema version of this binary.
 pub const VERSION: i64 = STEPS.len() as i64;

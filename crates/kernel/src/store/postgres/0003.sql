@@ -1,0 +1,3 @@
+-- The object that a command has written.
+
+ALTER TABLE commands ADD COLUMN subject text;
