@@ -15,7 +15,9 @@ use kernel::change::{Change, CommandRecord, CursorMove, Edge, Verdict, WriteKind
 use kernel::log::{AuditConfig, AuditEntry, AuditFilter, Event, EventFilter, LogHeads};
 use kernel::query::{ObjectQuery, QueryPage};
 use kernel::queue::{ClaimBatch, ClaimRequest, QueueRow, State};
-use kernel::store::{KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter};
+use kernel::store::{
+    EVENTS_BYTES_MAX, KindFilter, NewestByKind, Purge, Store, Wakeups, WorkCount, WorkFilter,
+};
 use kernel::{Ambient, Key, Object, Result, Timestamp};
 use parking_lot::Mutex;
 
@@ -392,7 +394,13 @@ impl Store for Memory {
         let tables = self.tables.lock();
         let events =
             tables.events.iter().filter(|event| event.seq > after && filter.matches(event));
-        Ok(events.take(limit).cloned().collect())
+        let mut bytes = 0;
+        let fits = |event: &&Event| {
+            let fits = bytes < EVENTS_BYTES_MAX;
+            bytes += event.data.text().len();
+            fits
+        };
+        Ok(events.take(limit).take_while(fits).cloned().collect())
     }
 
     async fn first_event(&self) -> Result<Option<i64>> {

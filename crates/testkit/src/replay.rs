@@ -38,8 +38,9 @@ pub async fn replay(from: &dyn Store, to: &dyn Store) -> Result<()> {
 /// The change that an event is of.
 async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change> {
     let Event { kind, subject, org, data, cause, effects, .. } = event;
-    let Effects { depends_on, takes, releases, command, blobs, paused, resumed, audit_archived } =
-        effects.unwrap_or_default();
+    let effects = effects.unwrap_or_default();
+    let Effects { depends_on, takes, releases, command, blobs, .. } = effects;
+    let Effects { paused, resumed, audit_archived, settles, .. } = effects;
     let written = data.parse::<Object>().ok().filter(|object| object.key == subject);
     let (mut write, mut own_cause) = (None, Some(cause.clone()));
     if let Some(mut object) = written {
@@ -79,6 +80,7 @@ async fn change(from: &dyn Store, to: &dyn Store, event: Event) -> Result<Change
         work,
         event: Some(EventDraft { kind, subject, org, data: Some(data) }),
         audit_archived,
+        settles,
         cause: own_cause,
         ..Change::default()
     })

@@ -4,6 +4,8 @@
 //! Who comes over a listener without SASL may do everything, and so may `alice`. `bob` is known,
 //! but may do nothing.
 //!
+//! OAUTHBEARER takes tokens without a signature; whom they name is believed.
+//!
 //! Option `advertised`: the port that the plain listener sends clients to instead of its own,
 //! where a proxy stands.
 
@@ -141,6 +143,11 @@ fn properties(place: &Place) -> Result<String> {
                 "{prefix}.{mechanism}.sasl.jaas.config={module}.scram.ScramLoginModule required;\n"
             );
         }
+        // The broker itself signs in, too, as nobody in particular.
+        jaas += &format!(
+            "{prefix}.oauthbearer.sasl.jaas.config={module}.oauthbearer.OAuthBearerLoginModule \
+             required unsecuredLoginStringClaim_sub=\"broker\";\n"
+        );
     }
     let dir = place.dir.display();
     let flush = if place.durable { "log.flush.interval.messages=1\n" } else { "" };
@@ -154,7 +161,7 @@ listeners={listeners}
 advertised.listeners={advertised}
 listener.security.protocol.map=INTERNAL:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,\
 TLS:SSL,SASL_TLS:SASL_SSL,CONTROLLER:PLAINTEXT
-sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 {jaas}ssl.keystore.type=PEM
 ssl.keystore.location={dir}/pki/keystore.pem
 ssl.truststore.type=PEM

@@ -7,7 +7,7 @@ pub mod keycloak;
 mod kubernetes;
 mod postgres;
 mod prometheus;
-mod rabbitmq;
+pub mod rabbitmq;
 mod route53;
 mod terraform;
 mod vault;

@@ -29,11 +29,15 @@ pub enum Mechanism {
     Plain,
     ScramSha256,
     ScramSha512,
+    /// With a token that has no signature.
+    Oauthbearer,
 }
 
 impl Mechanism {
-    pub const ALL: [Mechanism; 3] =
+    pub const WITH_PASSWORD: [Mechanism; 3] =
         [Mechanism::Plain, Mechanism::ScramSha256, Mechanism::ScramSha512];
+    pub const ALL: [Mechanism; 4] =
+        [Mechanism::Plain, Mechanism::ScramSha256, Mechanism::ScramSha512, Mechanism::Oauthbearer];
 }
 
 /// The shared one; `None` skips the test.
@@ -93,6 +97,13 @@ impl Kafka {
                 Mechanism::Plain => "PLAIN",
                 Mechanism::ScramSha256 => "SCRAM-SHA-256",
                 Mechanism::ScramSha512 => "SCRAM-SHA-512",
+                Mechanism::Oauthbearer => {
+                    let principal = format!("principal={}", self.server.get("user"));
+                    config.set("sasl.mechanism", "OAUTHBEARER");
+                    config.set("enable.sasl.oauthbearer.unsecure.jwt", "true");
+                    config.set("sasl.oauthbearer.config", principal);
+                    return config;
+                }
             };
             config.set("sasl.mechanism", mechanism);
             config.set("sasl.username", self.server.get("user"));

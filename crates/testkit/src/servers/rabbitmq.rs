@@ -4,7 +4,7 @@ use lapin::{Connection, ConnectionProperties};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::{Instance, http, unique};
+use super::{Instance, blocking, http, unique};
 
 pub struct RabbitMq {
     pub server: Instance,
@@ -20,6 +20,35 @@ impl RabbitMq {
         RabbitMq { server: self.server.private(&[]).await }
     }
 
+    /// `rabbitmqctl` on a server of the test's own; what it printed.
+    pub async fn control(&self, arguments: &[&str]) -> String {
+        let place = self.server.place();
+        let arguments: Vec<String> = arguments.iter().map(|one| (*one).into()).collect();
+        blocking(move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            servers::kinds::rabbitmq::control(&place, &arguments)
+        })
+        .await
+    }
+
+    /// Raises an alarm: it takes no messages until [`RabbitMq::calm`]. On a server of the test's own.
+    pub async fn alarm(&self, alarm: Alarm) {
+        match alarm {
+            Alarm::Memory => self.control(&["set_vm_memory_high_watermark", "absolute", "1MB"]),
+            // More than any disk has.
+            Alarm::Disk => self.control(&["set_disk_free_limit", "9000000GB"]),
+        }
+        .await;
+    }
+
+    pub async fn calm(&self, alarm: Alarm) {
+        match alarm {
+            Alarm::Memory => self.control(&["set_vm_memory_high_watermark", "0.4"]),
+            Alarm::Disk => self.control(&["set_disk_free_limit", "1MB"]),
+        }
+        .await;
+    }
+
     /// A request to the management API, such as to `queues/{vhost}`, as its administrator.
     pub fn management(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("{}/api/{path}", self.server.get("management"));
@@ -33,19 +62,30 @@ impl RabbitMq {
 
     pub async fn vhost(&self) -> VHost {
         let name = unique();
+        // Nothing else contains it, so that outputs can be searched for it.
+        let password = format!("{name}-password");
         self.put(&format!("vhosts/{name}"), &json!({})).await;
-        self.put(&format!("users/{name}"), &json!({"password": name, "tags": ""})).await;
+        self.put(&format!("users/{name}"), &json!({"password": password, "tags": ""})).await;
         let all = json!({"configure": ".*", "write": ".*", "read": ".*"});
         self.put(&format!("permissions/{name}/{name}"), &all).await;
         let (_, host) = self.server.get("").rsplit_once('@').expect("the address has a user");
         let (host, _) = host.split_once('/').expect("the address has a virtual host");
-        VHost { url: format!("amqp://{name}:{name}@{host}/{name}"), name }
+        VHost { url: format!("amqp://{name}:{password}@{host}/{name}"), name, password }
     }
+}
+
+/// Why RabbitMQ takes no messages.
+#[derive(Debug, Clone, Copy)]
+pub enum Alarm {
+    Memory,
+    Disk,
 }
 
 /// Goes away with its server.
 pub struct VHost {
+    /// Also of its user.
     pub name: String,
+    pub password: String,
     /// With the credentials of a user who may do everything here and nothing elsewhere.
     pub url: String,
 }

@@ -79,8 +79,8 @@ impl Command for Append {
     }
 }
 
-/// A process that sends commands: its own app over a bad network.
-fn app(store: Arc<Flaky>, ambient: Ambient) -> App {
+/// The app of a process over a bad network.
+pub fn app(store: Arc<Flaky>, ambient: Ambient) -> App {
     static KEYS: OnceLock<tempfile::TempDir> = OnceLock::new();
     let keys = KEYS.get_or_init(|| tempfile::tempdir().expect("a temporary directory"));
     let outbound = Outbound::new(outbound::Config::default(), ambient.clone(), Arc::new(|_| {}));
@@ -88,7 +88,7 @@ fn app(store: Arc<Flaky>, ambient: Ambient) -> App {
     let url = "http://sim";
     let config = identity::Config::default();
     let identity = Identity::start(config, keys.path(), url, ambient.clone(), &outbound);
-    let app = App::new(AppState {
+    App::new(AppState {
         store,
         blobs: Blobs::new(&[7; 32], ambient.clone()),
         ambient,
@@ -96,15 +96,14 @@ fn app(store: Arc<Flaky>, ambient: Ambient) -> App {
         outbound,
         metrics: Arc::new(Metrics::new()),
         url: url.into(),
-    });
-    app.commands().add(Arc::new(Append)).expect("it is the only one");
-    app
+    })
 }
 
 pub async fn run(world: Arc<World>, sent: Arc<Sent>, number: usize, seed: u64) {
     let store = Arc::new(Flaky::new(world.clone()));
     let clock = store.clone();
     let app = app(store.clone(), Ambient::seeded(move || clock.now(), seed));
+    app.commands().add(Arc::new(Append)).expect("it is the only one");
     for turn in 0.. {
         tokio::time::sleep(world.millis(0, 4000)).await;
         if world.calm.is_cancelled() {

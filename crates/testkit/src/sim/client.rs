@@ -141,7 +141,12 @@ async fn until_known(
 
 fn command(id: &str, digest: &str, key: &Key) -> CommandRecord {
     let answer = CommandReply { status: 202, body: Json::encode(key) };
-    CommandRecord { id: id.into(), digest: digest.into(), reply: answer }
+    CommandRecord {
+        id: id.into(),
+        digest: digest.into(),
+        reply: answer,
+        subject: Some(key.clone()),
+    }
 }
 
 async fn create(

@@ -3,7 +3,7 @@
 //! any two steps, frozen processes, clocks that differ by minutes and jump; then everything heals, and the invariants must
 //! hold. A failing seed replays exactly.
 
-mod boards;
+pub mod boards;
 mod check;
 mod client;
 pub mod flaky;

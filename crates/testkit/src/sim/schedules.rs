@@ -48,7 +48,7 @@ pub fn execute(process: Arc<Flaky>) -> Execute {
             let by_clock = process.world.bug == Some(Bug::NameRunsByTheClock);
             let id = if by_clock { format!("{key}/{}", process.now()) } else { id };
             let reply = CommandReply { status: 200, body: Json::default() };
-            let command = Some(CommandRecord { id, digest: "tick".into(), reply });
+            let command = Some(CommandRecord { id, digest: "tick".into(), reply, subject: None });
             let change = Change { command, event: Some(event), ..Change::default() };
             match commit(&*process, change, process.now()).await {
                 Err(Error::Refused(Refusal::Repeated { .. })) => Ok(()),

@@ -8,9 +8,10 @@ use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
     QueueDeclareOptions,
 };
+use lapin::tcp::OwnedTLSConfig;
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, Consumer};
-use testkit::rabbitmq::VHost;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Consumer};
+use testkit::rabbitmq::{Alarm, VHost};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const PERSISTENT: u8 = 2;
@@ -110,7 +111,7 @@ async fn a_user_has_no_rights_in_another_vhost() {
     let url = format!("{}{}", own.url.strip_suffix(&own.name).unwrap(), other.name);
     let error = testkit::rabbitmq::connect(&url).await.unwrap_err().to_string();
     assert!(error.contains("NOT_ALLOWED") && error.contains(&other.name), "{error}");
-    let url = own.url.replace(&format!(":{}@", own.name), ":wrong@");
+    let url = own.url.replace(&format!(":{}@", own.password), ":wrong@");
     let error = testkit::rabbitmq::connect(&url).await.unwrap_err().to_string();
     assert!(error.contains("ACCESS_REFUSED"), "{error}");
 }
@@ -153,4 +154,33 @@ async fn one_that_stands_still_goes_on_where_it_was() {
     assert!(waits.is_err(), "it answers although it stands still");
     own.server.resume().await;
     assert_eq!(publishing.await, Confirmation::Ack(None), "on the same connection");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_speaks_tls_and_takes_no_messages_during_an_alarm() {
+    let Some(shared) = testkit::rabbitmq() else { return };
+    let own = shared.private().await;
+    let vhost = own.vhost().await;
+    let url = format!("amqps://{0}:{0}-password@{1}/{0}", vhost.name, own.server.get("tls"));
+    let authority = std::fs::read_to_string(own.server.get("ca")).unwrap();
+    let trusting = OwnedTLSConfig { cert_chain: Some(authority), ..OwnedTLSConfig::default() };
+    let connect = async |tls: OwnedTLSConfig| {
+        let runtime = lapin::runtime::default_runtime()?;
+        Connection::connect_with_config(&url, ConnectionProperties::default(), tls, runtime).await
+    };
+    let stranger = connect(OwnedTLSConfig::default()).await.unwrap_err().to_string();
+    assert!(stranger.contains("UnknownIssuer"), "{stranger}");
+    let channel = connect(trusting).await.unwrap().create_channel().await.unwrap();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    quorum_queue(&channel, "tls", &[]).await;
+    assert_eq!(publish(&channel, "tls", "calm").await, Confirmation::Ack(None));
+    for alarm in [Alarm::Memory, Alarm::Disk] {
+        own.alarm(alarm).await;
+        let publishing = publish(&channel, "tls", "alarmed");
+        tokio::pin!(publishing);
+        let waits = tokio::time::timeout(Duration::from_millis(200), &mut publishing).await;
+        assert!(waits.is_err(), "it takes a message during the alarm for {alarm:?}");
+        own.calm(alarm).await;
+        assert_eq!(publishing.await, Confirmation::Ack(None), "on the same connection");
+    }
 }
