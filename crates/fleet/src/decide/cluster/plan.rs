@@ -381,7 +381,7 @@ pub fn cluster_change(
 ) -> Change {
     let write = cluster.draft(object).transition(what, now);
     let audit = Some(audit(&write.object, what));
-    Change { audit, hop: is_hop(what), ..Change::from(write) }
+    Change { audit, hop: is_hop(what), settles: !is_hop(what), ..Change::from(write) }
 }
 
 #[cfg(test)]

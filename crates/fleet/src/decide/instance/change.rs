@@ -60,6 +60,7 @@ pub fn instance_change(
     Change {
         audit: Some(audit(&write.object, what)),
         hop: is_hop(what),
+        settles: !is_hop(what),
         wake_dependents: what == Phase::Ready.label() || what == Phase::Failed.label(),
         ..Change::from(write)
     }
