@@ -1,0 +1,71 @@
+//! Where commands come from: one inlet per consumer, which receives, hands each message to a
+//! [`Handler`], and acknowledges it when that is done.
+
+pub mod kafka;
+pub mod rabbitmq;
+
+use async_trait::async_trait;
+use axum::body::Bytes;
+use tokio::sync::mpsc;
+
+/// A message as it was received.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    pub body: Bytes,
+    /// Who sent it, as the broker has verified it (RabbitMQ's `user-id`); `None` if it has not.
+    pub author: Option<String>,
+    /// W3C `traceparent`.
+    pub traceparent: Option<String>,
+    /// Where the sender wants answers, if that is an address that is allowed.
+    pub reply_to: Option<ReplyTo>,
+}
+
+/// Where answers to a command go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyTo {
+    /// A queue of RabbitMQ, or a topic of Kafka.
+    pub address: String,
+    /// As the sender gave it; given back with every answer.
+    pub correlation_id: Option<String>,
+}
+
+/// An answer to the sender of a command.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub to: ReplyTo,
+    /// JSON.
+    pub body: Bytes,
+    pub traceparent: Option<String>,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// It is carried out, or its rejection is recorded: acknowledge it.
+    Done,
+    /// It cannot be carried out, and its sender has no reply: publish it to the dead letters, wait for
+    /// the confirmation, and acknowledge it.
+    Dead(DeadLetter),
+    /// The server stops: do not acknowledge it.
+    Abandoned,
+}
+
+/// Why a message became a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    pub reason: String,
+    /// The field that is wrong, if it is one.
+    pub field: Option<String>,
+}
+
+/// Carries out the command of a message.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Messages with equal numbers are to be handled in the order in which they came; others may be
+    /// handled at the same time.
+    fn lane(&self, incoming: &Incoming) -> u64;
+
+    /// Repeats what fails for a while, until it is done or the server stops. Answers go to `replies`,
+    /// now and later, which the inlet publishes as long as its connection lives.
+    async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled;
+}

@@ -1,0 +1,201 @@
+//! Deliveries in work: at the same time, but those of the same lane one after the other.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures::FutureExt as _;
+use kernel::{Error, Result};
+use lapin::Acker;
+use lapin::message::Delivery;
+use lapin::options::BasicAckOptions;
+use lapin::types::{AMQPValue, ShortString};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::dead::{DeadLetters, Original};
+use crate::ports::inward::{DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
+
+/// A message that came back this often has ended the server or its connection each time. As RabbitMQ 4
+/// has it.
+const DELIVERIES_MAX: i64 = 20;
+
+/// What the broker makes of `amq.rabbitmq.reply-to`: the address of one waiting requester.
+const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to.";
+
+/// What every delivery needs.
+pub struct Intake {
+    pub handler: Arc<dyn Handler>,
+    pub replies: mpsc::Sender<Reply>,
+    pub dead_letters: DeadLetters,
+    pub bytes_max: usize,
+    pub reply_queues: BTreeSet<String>,
+}
+
+/// A delivery that waits for its turn.
+struct Waiting {
+    acker: Acker,
+    original: Original,
+    /// The message for the handler; or why it does not get it.
+    next: std::result::Result<Incoming, DeadLetter>,
+}
+
+/// Holds as many deliveries as the broker gives without an acknowledgement: the prefetch bounds them.
+pub struct Lanes {
+    intake: Arc<Intake>,
+    working: JoinSet<(u64, Result<()>)>,
+    /// The lanes in work, and what came for them since.
+    waiting: HashMap<u64, VecDeque<Waiting>>,
+}
+
+impl Lanes {
+    pub fn new(intake: Arc<Intake>) -> Lanes {
+        Lanes { intake, working: JoinSet::new(), waiting: HashMap::new() }
+    }
+
+    pub fn add(&mut self, delivery: Delivery) {
+        // A lane of its own for what no handler sees.
+        let own = delivery.delivery_tag;
+        let waiting = self.intake.take(delivery);
+        let lane = match &waiting.next {
+            Ok(incoming) => {
+                let lane = || self.intake.handler.lane(incoming);
+                std::panic::catch_unwind(AssertUnwindSafe(lane)).unwrap_or(own)
+            }
+            Err(_) => own,
+        };
+        match self.waiting.get_mut(&lane) {
+            Some(others) => others.push_back(waiting),
+            None => {
+                self.waiting.insert(lane, VecDeque::new());
+                self.start(lane, waiting);
+            }
+        }
+    }
+
+    fn start(&mut self, lane: u64, waiting: Waiting) {
+        let intake = self.intake.clone();
+        self.working.spawn(async move { (lane, intake.settle(waiting).await) });
+    }
+
+    /// Waits until a delivery is settled, and starts the next of its lane. `None` if none is in work.
+    /// An error says that it could not be acknowledged.
+    pub async fn settled(&mut self) -> Option<Result<()>> {
+        let (lane, result) = match self.working.join_next().await? {
+            Ok(settled) => settled,
+            Err(error) => return Some(Err(Error::internal("settling a delivery", error))),
+        };
+        match self.waiting.get_mut(&lane).and_then(VecDeque::pop_front) {
+            Some(next) => self.start(lane, next),
+            None => drop(self.waiting.remove(&lane)),
+        }
+        Some(result)
+    }
+
+    /// Settles what is in work, for as long as this, and nothing that waits.
+    pub async fn finish(mut self, at_most: Duration) {
+        let settle = async {
+            while let Some(settled) = self.working.join_next().await {
+                if let Ok((_, Err(error))) = settled {
+                    tracing::warn!(error = error.with_causes(), "settling a delivery failed");
+                }
+            }
+        };
+        if tokio::time::timeout(at_most, settle).await.is_err() {
+            let count = self.working.len();
+            tracing::warn!(count, "commands were not settled in time; they are delivered again");
+        }
+    }
+}
+
+impl Intake {
+    fn take(&self, delivery: Delivery) -> Waiting {
+        let Delivery { acker, data, properties, exchange, routing_key, .. } = delivery;
+        let body = Bytes::from(data);
+        let next = self.refusal(&body, &properties).map_or_else(
+            || {
+                Ok(Incoming {
+                    body: body.clone(),
+                    author: properties.user_id().as_ref().map(ToString::to_string),
+                    traceparent: header(&properties, "traceparent").and_then(text),
+                    reply_to: self.reply_to(&properties),
+                })
+            },
+            Err,
+        );
+        Waiting { acker, original: Original { body, properties, exchange, routing_key }, next }
+    }
+
+    /// Why the handler does not get a message.
+    fn refusal(&self, body: &Bytes, properties: &lapin::BasicProperties) -> Option<DeadLetter> {
+        let (size, limit) = (body.len(), self.bytes_max);
+        let deliveries = header(properties, "x-delivery-count").and_then(number).unwrap_or(0);
+        let reason = if size > limit {
+            format!("the message has {size} bytes; the limit is {limit} (message_bytes_max)")
+        } else if deliveries >= DELIVERIES_MAX {
+            format!("the message was delivered {deliveries} times and never settled")
+        } else {
+            return None;
+        };
+        Some(DeadLetter { reason, field: None })
+    }
+
+    fn reply_to(&self, properties: &lapin::BasicProperties) -> Option<ReplyTo> {
+        let address = properties.reply_to().as_ref()?.as_str();
+        if !address.starts_with(DIRECT_REPLY) && !self.reply_queues.contains(address) {
+            tracing::debug!(address, "ignored a reply address that reply_queues does not have");
+            return None;
+        }
+        let correlation_id = properties.correlation_id().as_ref().map(ToString::to_string);
+        Some(ReplyTo { address: address.into(), correlation_id })
+    }
+
+    /// Handles a message and acknowledges it, unless the server stops.
+    async fn settle(&self, waiting: Waiting) -> Result<()> {
+        let Waiting { acker, original, next } = waiting;
+        let settled = match next {
+            Ok(incoming) => {
+                let handling = self.handler.handle(incoming, &self.replies);
+                // One message must not end the consumer, and not come back for ever.
+                AssertUnwindSafe(handling).catch_unwind().await.unwrap_or_else(|_| {
+                    let reason = "the server panicked while it handled the message".into();
+                    Settled::Dead(DeadLetter { reason, field: None })
+                })
+            }
+            Err(letter) => Settled::Dead(letter),
+        };
+        match settled {
+            Settled::Done => {}
+            Settled::Dead(letter) => self.dead_letters.publish(original, letter).await?,
+            Settled::Abandoned => return Ok(()),
+        }
+        let acknowledged = acker.ack(BasicAckOptions::default()).await;
+        // False if the connection was lost meanwhile, which its owner notices.
+        acknowledged.map(drop).map_err(|error| {
+            Error::unavailable("acknowledging a message to RabbitMQ", error.to_string())
+        })
+    }
+}
+
+fn header<'a>(properties: &'a lapin::BasicProperties, name: &str) -> Option<&'a AMQPValue> {
+    properties.headers().as_ref()?.inner().get(name)
+}
+
+fn text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(Into::into),
+        AMQPValue::ShortString(text) => Some(ShortString::as_str(text).into()),
+        _ => None,
+    }
+}
+
+fn number(value: &AMQPValue) -> Option<i64> {
+    match value {
+        AMQPValue::LongLongInt(number) => Some(*number),
+        AMQPValue::LongInt(number) => Some(i64::from(*number)),
+        AMQPValue::LongUInt(number) => Some(i64::from(*number)),
+        _ => None,
+    }
+}

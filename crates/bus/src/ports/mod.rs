@@ -1,0 +1,6 @@
+//! The outside systems: brokers and webhooks.
+
+pub mod inward;
+mod kafka;
+pub mod out;
+mod rabbitmq;

@@ -1,0 +1,177 @@
+//! Kafka as a sink. With transactions the messages of a batch and the sink's position become visible
+//! together, and opening shuts out earlier holders by the transactional id; without, an idempotent
+//! producer delivers at least once.
+
+mod batch;
+mod position;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kernel::outbound::{Delivery, Outbound};
+use kernel::{Error, Result};
+use krafka::CloseOptions;
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
+
+use self::batch::{Cursor, Producer};
+use self::position::Last;
+use super::{Outlet, Sent};
+use crate::model::settings::KafkaSink;
+use crate::model::{Message, Position};
+use crate::ports::kafka::{Access, CALL_TIMEOUT, Connection, Topics, failed, producer};
+
+/// The broker aborts a transaction that is open for longer, so that readers are not held up by a sink
+/// that has died.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// Sends a batch, aborts once and sends it again.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// The way to a Kafka cluster.
+pub struct KafkaOutlet {
+    /// The transactional id, and the client's name for the broker's logs.
+    id: String,
+    cursor_topic: String,
+    access: Access,
+    topics: Topics,
+    transactions: bool,
+    installation: String,
+    /// The cursor topic is ours.
+    owned: bool,
+    open: Option<Open>,
+}
+
+struct Open {
+    connection: Connection,
+    producer: Producer,
+    /// Topics that exist.
+    known: HashSet<String>,
+}
+
+impl KafkaOutlet {
+    /// Reads the files of certificates and credentials; connects to nothing.
+    pub fn new(name: &str, config: &KafkaSink, outbound: &Outbound) -> Result<KafkaOutlet> {
+        let key = format!("bus.sinks.{name}.kafka");
+        let (tls, sasl) = (config.tls.as_ref(), config.sasl.as_ref());
+        Ok(KafkaOutlet {
+            id: format!("mainstay-{name}"),
+            cursor_topic: format!("mainstay-cursors.{name}"),
+            access: Access::new(&key, &config.brokers, tls, sasl, outbound)?,
+            topics: Topics {
+                create: config.create_topics,
+                partitions: config.partitions,
+                replication_factor: config.replication_factor,
+            },
+            transactions: config.transactions,
+            installation: String::new(),
+            owned: false,
+            open: None,
+        })
+    }
+
+    /// Says which installation it is: two that share a broker may have sinks of the same name.
+    pub fn of_installation(self, installation: String) -> KafkaOutlet {
+        KafkaOutlet { installation, ..self }
+    }
+
+    fn cursor(&self, position: Position) -> Cursor<'_> {
+        let (topic, key, installation) = (&self.cursor_topic, &self.id, &self.installation);
+        Cursor { topic, key, position, installation }
+    }
+
+    async fn connect(&mut self) -> Result<(Open, Option<Position>)> {
+        let connection = self.access.connect(&self.id).await?;
+        let kafka = &connection.kafka;
+        let (id, topic) = (&self.id, &self.cursor_topic);
+        let (producer, position) = if self.transactions {
+            let acl = format!("READ, WRITE and DESCRIBE on topic {topic}");
+            self.topics.ensure_compacted(kafka, topic, &acl).await?;
+            if !self.owned {
+                position::check_owner(kafka, topic, &self.installation).await?;
+                self.owned = true;
+            }
+            let committed = position::was_committed(kafka, id).await;
+            let builder = producer(kafka).transaction_timeout(TRANSACTION_TIMEOUT);
+            let producer = builder.build_transactional(id).await.map_err(|error| {
+                let acl = format!("WRITE and DESCRIBE on transactional id {id}");
+                failed(format!("opening transactional id {id} of Kafka"), &error, &acl)
+            })?;
+            // After the producer is initialised: earlier transactions of this id have ended.
+            let last = position::read(kafka, topic, committed).await?;
+            let producer = Producer::Transactional(Box::new(producer));
+            let position = match last {
+                Last::Committed(position) => position,
+                Last::Hanging(position) => {
+                    tracing::warn!(topic, "ended a transaction that the broker had left hanging");
+                    producer.send(&[], self.cursor(position)).await?;
+                    Some(position)
+                }
+            };
+            (producer, position)
+        } else {
+            let producer = producer(kafka).build().await.map_err(|error| {
+                let acl = "IDEMPOTENT_WRITE on the cluster";
+                failed("opening an idempotent producer of Kafka", &error, acl)
+            })?;
+            (Producer::Idempotent(Box::new(producer)), None)
+        };
+        Ok((Open { connection, producer, known: HashSet::new() }, position))
+    }
+
+    async fn ensure_topics(&self, open: &mut Open, messages: &[Message]) -> Result<()> {
+        for message in messages {
+            let topic = &message.to.name;
+            if !open.known.contains(topic) {
+                let acl = format!("WRITE and DESCRIBE on topic {topic}");
+                self.topics.ensure(&open.connection.kafka, topic, &acl).await?;
+                open.known.insert(topic.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Outlet for KafkaOutlet {
+    async fn open(&mut self) -> Result<Option<Position>> {
+        self.close().await;
+        let connected = tokio::time::timeout(OPEN_TIMEOUT, self.connect()).await;
+        let (open, position) = connected.unwrap_or_else(|_| Err(too_late("opening", &self.id)))?;
+        self.open = Some(open);
+        Ok(position)
+    }
+
+    async fn send(&mut self, messages: &[Message], position: Position) -> Result<Sent> {
+        // Put back only on success: after an error, and if this future is dropped, it is closed.
+        let Some(mut open) = self.open.take() else {
+            let why = "the connection is not open";
+            return Err(Error::unavailable(format!("sending to Kafka as {}", self.id), why));
+        };
+        // Not reconnected here: that would shut out a successor that has opened the sink meanwhile.
+        if self.access.changed(&open.connection) {
+            let what = format!("the connection to Kafka of {}", self.id);
+            let why = "its credentials or certificates have changed; opening it with the new ones";
+            return Err(Error::unavailable(what, why).with_delivery(Delivery::NotSent));
+        }
+        self.ensure_topics(&mut open, messages).await?;
+        let send = open.producer.send(messages, self.cursor(position));
+        // The client logs each transaction and opens a span for each record; the relay has its own.
+        let send = send.with_subscriber(NoSubscriber::new());
+        let sent = tokio::time::timeout(SEND_TIMEOUT, send).await;
+        let sent = sent.unwrap_or_else(|_| Err(too_late("sending", &self.id)))?;
+        self.open = Some(open);
+        Ok(sent)
+    }
+
+    async fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.producer.close(CloseOptions::new().timeout(CALL_TIMEOUT)).await;
+        }
+    }
+}
+
+fn too_late(doing: &str, id: &str) -> Error {
+    Error::unavailable(format!("{doing} to Kafka as {id}"), "it took too long")
+}

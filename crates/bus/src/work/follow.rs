@@ -1,0 +1,181 @@
+//! Tells the senders of commands how they go on: progress, then done. For as long as this process
+//! runs; the durable way is a sink with `filter.commands`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use kernel::event_presenter::{EventPresenter, Shown};
+use kernel::event_tail::{Page, TailEvent};
+use kernel::log::{CommandState, EventFilter};
+use kernel::{App, Json, Key};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::AnswerBody;
+use crate::ports::inward::{Reply, ReplyTo};
+
+/// Commands that are followed at most; others get their first answer only.
+const FOLLOWED_MAX: usize = 10_000;
+/// Events that are kept for a sender until it has its first answer.
+const EARLY_MAX: usize = 64;
+
+/// The senders that wait for more than the first answer.
+#[derive(Clone, Default)]
+pub struct Followers(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Counts those who were ever pending.
+    numbers: u64,
+    /// What happened before the first answer, by the id of the command and the number of its sender:
+    /// several may have chosen the same id.
+    pending: HashMap<String, HashMap<u64, Vec<Arc<TailEvent>>>>,
+    /// By the object that the command has written.
+    following: HashMap<Key, Vec<Follower>>,
+    count: usize,
+}
+
+/// A sender that waits for more than the first answer.
+pub struct Follower {
+    /// The id of its command.
+    pub command: String,
+    /// What it may see.
+    pub presenter: EventPresenter,
+    pub to: ReplyTo,
+    pub replies: mpsc::Sender<Reply>,
+}
+
+/// A command in work: what happens to it is kept until its sender has the first answer.
+pub struct Pending {
+    followers: Followers,
+    command: String,
+    number: u64,
+}
+
+impl Followers {
+    /// Begins to keep what happens to a command.
+    pub fn begin(&self, command: &str) -> Pending {
+        let mut state = self.0.lock();
+        state.numbers += 1;
+        let number = state.numbers;
+        state.pending.entry(command.to_owned()).or_default().insert(number, Vec::new());
+        Pending { followers: self.clone(), command: command.to_owned(), number }
+    }
+
+    /// Reads the event log until `stop`.
+    pub async fn run(&self, app: &App, stop: &CancellationToken) {
+        let newest = app.store.wakeups().newest_event();
+        let mut reader = app.tail().subscribe(newest, EventFilter::default());
+        while !stop.is_cancelled() {
+            match reader.next(100).await {
+                Ok(Page::Events { events, more }) => {
+                    events.iter().for_each(|event| self.see(event));
+                    if events.is_empty() && !more {
+                        stop.run_until_cancelled(reader.wait()).await;
+                    }
+                }
+                Ok(Page::Expired { oldest }) => {
+                    reader = app.tail().subscribe(oldest - 1, EventFilter::default());
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "reading events for senders of commands failed");
+                    stop.run_until_cancelled(reader.wait()).await;
+                }
+            }
+        }
+    }
+
+    fn see(&self, event: &Arc<TailEvent>) {
+        let Some(command) = &event.event.cause.command else { return };
+        let mut state = self.0.lock();
+        let early = state.pending.get_mut(command).into_iter().flat_map(HashMap::values_mut);
+        early.filter(|early| early.len() < EARLY_MAX).for_each(|early| early.push(event.clone()));
+        state.tell(event);
+    }
+}
+
+impl State {
+    fn take_early(&mut self, command: &str, number: u64) -> Vec<Arc<TailEvent>> {
+        let Some(of_command) = self.pending.get_mut(command) else { return Vec::new() };
+        let early = of_command.remove(&number).unwrap_or_default();
+        if of_command.is_empty() {
+            self.pending.remove(command);
+        }
+        early
+    }
+
+    fn tell(&mut self, event: &TailEvent) {
+        let Some(followers) = self.following.get_mut(&event.event.subject) else { return };
+        let before = followers.len();
+        followers.retain_mut(|follower| follower.tell(event));
+        self.count -= before - followers.len();
+        if followers.is_empty() {
+            self.following.remove(&event.event.subject);
+        }
+    }
+
+    fn add(&mut self, key: Key, follower: Follower) {
+        if self.count >= FOLLOWED_MAX {
+            self.following.retain(|_, followers| {
+                followers.retain(|follower| !follower.replies.is_closed());
+                !followers.is_empty()
+            });
+            self.count = self.following.values().map(Vec::len).sum();
+        }
+        if self.count < FOLLOWED_MAX {
+            self.following.entry(key).or_default().push(follower);
+            self.count += 1;
+        }
+    }
+}
+
+impl Pending {
+    /// Tells the sender, who has the first answer, how its command goes on with this object.
+    pub fn follow(self, object: Key, mut follower: Follower) {
+        let followers = self.followers.clone();
+        let mut state = followers.0.lock();
+        let early = state.take_early(&self.command, self.number);
+        let mut of_object = early.iter().filter(|event| event.event.subject == object);
+        if of_object.all(|event| follower.tell(event)) {
+            state.add(object, follower);
+        }
+        // Before `self` is dropped, which takes the lock.
+        drop(state);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.followers.0.lock().take_early(&self.command, self.number);
+    }
+}
+
+impl Follower {
+    /// Tells what happened to the object. Returns whether more is to come.
+    fn tell(&mut self, event: &TailEvent) -> bool {
+        let same = event.event.cause.command.as_ref() == Some(&self.command);
+        let state = match event.event.command_state() {
+            None => return true,
+            Some(CommandState::Accepted) if same => return true,
+            Some(state) if same => state,
+            Some(_) => CommandState::Superseded,
+        };
+        let last = matches!(state, CommandState::Done | CommandState::Superseded);
+        let hidden = Json::default();
+        let body = match self.presenter.present(event) {
+            Some(Shown::Whole) => &event.event.data,
+            Some(Shown::Part(part)) => &part.data,
+            None if last => &hidden,
+            None => return true,
+        };
+        let (id, seq) = (&self.command, Some(event.event.seq));
+        let answer = AnswerBody { id, state, status: None, body, event: seq };
+        let body = Bytes::from(serde_json::to_vec(&answer).expect("our own types serialise"));
+        let traceparent = event.event.cause.trace.map(|trace| trace.to_string());
+        // A sender that reads too slowly misses some: nobody waits for it.
+        let _ = self.replies.try_send(Reply { to: self.to.clone(), body, traceparent });
+        !last && !self.replies.is_closed()
+    }
+}

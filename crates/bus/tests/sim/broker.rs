@@ -1,0 +1,91 @@
+//! A broker that delays, loses answers, and shuts out all but the newest connection.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bus::model::{Message, Position};
+use bus::ports::out::{Outlet, Sent};
+use kernel::{Error, Result};
+use parking_lot::Mutex;
+use testkit::sim::flaky::Flaky;
+
+/// What the broker does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// It takes messages from connections that were replaced.
+    NoFence,
+    /// It stores messages without the position that comes with them.
+    ForgetsPosition,
+    /// It acknowledges what it then loses.
+    AcknowledgesTooEarly,
+}
+
+#[derive(Default)]
+pub struct Broker {
+    pub keeps_position: bool,
+    pub bug: Option<Bug>,
+    pub state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    /// What consumers read: the connection, the key and the event of each message.
+    pub log: Vec<(u64, String, i64)>,
+    pub position: Option<Position>,
+    /// The newest connection.
+    connection: u64,
+}
+
+pub struct SimOutlet {
+    pub broker: Arc<Broker>,
+    pub process: Arc<Flaky>,
+    pub connection: u64,
+}
+
+#[async_trait]
+impl Outlet for SimOutlet {
+    async fn open(&mut self) -> Result<Option<Position>> {
+        self.process.pass().await;
+        self.process.fail_sometimes(0.1)?;
+        let position = {
+            let mut state = self.broker.state.lock();
+            state.connection += 1;
+            self.connection = state.connection;
+            state.position
+        };
+        // The answer takes its time, and may get lost: the older connection is shut out all the same.
+        self.process.pass().await;
+        self.process.fail_sometimes(0.1)?;
+        Ok(position.filter(|_| self.broker.keeps_position))
+    }
+
+    async fn send(&mut self, messages: &[Message], position: Position) -> Result<Sent> {
+        self.process.pass().await;
+        self.process.fail_sometimes(0.05)?;
+        let bug = self.broker.bug;
+        {
+            let mut state = self.broker.state.lock();
+            if state.connection != self.connection && bug != Some(Bug::NoFence) {
+                return Err(Error::unavailable("the broker", "the connection was replaced"));
+            }
+            let lost = bug == Some(Bug::AcknowledgesTooEarly) && self.process.world.unlucky(0.1);
+            // Without a transaction a broken connection may leave a part of a batch.
+            let whole = self.broker.keeps_position || !self.process.world.unlucky(0.1);
+            let stored = if whole { messages.len() } else { messages.len() / 2 };
+            let taken = messages[..stored].iter().filter(|_| !lost);
+            let connection = self.connection;
+            state.log.extend(taken.map(|one| (connection, one.key.clone(), one.seq)));
+            if bug != Some(Bug::ForgetsPosition) {
+                state.position = Some(position);
+            }
+            if !whole {
+                return Err(Error::unavailable("the broker", "the connection broke"));
+            }
+        }
+        self.process.pass().await;
+        self.process.fail_sometimes(0.05)?;
+        Ok(Sent::All)
+    }
+
+    async fn close(&mut self) {}
+}
