@@ -25,6 +25,7 @@ Examples:
   mainstay get widget/ID --wait-phase ready
   mainstay events --follow -o json       one CloudEvent per line
   mainstay work --failing                what fails, and why
+  mainstay bus status                    how far the brokers and webhooks are behind
   mainstay audit verify                  has the audit log been changed?
 
 Exit codes: 0 done, 1 damaged data or a bug, 2 invalid, 3 not signed in, 4 not allowed,
@@ -95,6 +96,9 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     /// Commands that are carried out at certain times
     #[command(subcommand)]
     Schedule(verb::schedule::Verb),
+    /// The bus: where events go, how far they are, and how a command went
+    #[command(subcommand)]
+    Bus(verb::bus::Verb),
     /// The streams of a Kubernetes cluster; needs no server
     #[command(subcommand)]
     Stream(verb::stream::Verb),
@@ -151,6 +155,7 @@ impl Cli {
             Verb::Audit(verb) => one_thread(verb.run()),
             Verb::Work(verb) => one_thread(verb.run()),
             Verb::Schedule(verb) => one_thread(verb.run()),
+            Verb::Bus(verb) => one_thread(verb.run()),
             Verb::Stream(verb) => one_thread(verb.run()),
             Verb::Operator(verb) => many_threads(verb.run()),
             Verb::Crds(verb) => verb.run(),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bus::BusDomain;
 use fleet::FleetDomain;
 use kernel::blob::Blobs;
 use kernel::driver::{self, Driver, Workers};
@@ -39,6 +40,11 @@ pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()
         config.database.is_empty(),
     )));
     domains.push(Box::new(StreamsDomain));
+    domains.push(Box::new(BusDomain {
+        config: config.bus.clone(),
+        embedded: config.database.is_empty(),
+        commands_days: config.retention.commands_days,
+    }));
     let stop = CancellationToken::new();
     let stopping =
         || say("stopping: finishing requests and attempts in flight; press again to stop at once");

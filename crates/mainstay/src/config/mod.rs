@@ -41,6 +41,8 @@ pub struct Config {
     /// Where secrets of the form `{ vault = "MOUNT/PATH#FIELD" }` are.
     pub vault: kernel::secret::vault::Config,
     pub fleet: fleet::Config,
+    /// Where events go, and where commands come from, besides this server's own API.
+    pub bus: bus::Config,
 }
 
 /// The default address of servers and clients.
@@ -63,6 +65,7 @@ impl Default for Config {
             outbound: Default::default(),
             vault: Default::default(),
             fleet: Default::default(),
+            bus: Default::default(),
         }
     }
 }

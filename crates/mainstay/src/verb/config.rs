@@ -113,7 +113,8 @@ fn check(loaded: &Loaded) -> Result<()> {
             Err(kernel::Error::invalid("database", message))
         }
     });
-    let parts = [config.driver.check(), config.http.check(), config.identity.check()];
+    let parts =
+        [config.driver.check(), config.http.check(), config.identity.check(), config.bus.check()];
     for checked in parts.into_iter().chain([database, config.vault.check()]) {
         match checked {
             Err(kernel::Error::Invalid { field, message }) => {

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod audit;
 mod audit_archive;
 pub mod backup;
+pub mod bus;
 pub mod cluster;
 pub mod config;
 pub mod crds;
