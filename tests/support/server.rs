@@ -9,6 +9,10 @@ use rand::Rng;
 
 use crate::{Client, DEADLINE, LOOK_EVERY, wire};
 
+/// Settings whose name ends so hold secrets.
+const SECRETS: [&str; 3] = ["password", "secret", "token"];
+const SECRET_MIN: usize = 16;
+
 /// How to start a server: as often as one likes, always at the same address.
 #[derive(Clone)]
 pub struct Plan {
@@ -18,6 +22,8 @@ pub struct Plan {
     pub workshop: PathBuf,
     pub port: u16,
     args: Vec<String>,
+    /// Passwords and the like of the configuration: nothing that the server writes may have one.
+    secrets: Vec<String>,
 }
 
 /// Below the ports that the system gives to outgoing connections, so that no client of a server
@@ -32,11 +38,16 @@ impl Plan {
     /// Everything of the server's is in `dir`: `data`, `workshop`, `log`.
     pub fn new(binary: &str, dir: &Path) -> Plan {
         let (binary, workshop, dir) = (binary.into(), dir.join("workshop"), dir.to_owned());
-        Plan { binary, dir, workshop, port: free_port(), args: Vec::new() }
+        Plan { binary, dir, workshop, port: free_port(), args: Vec::new(), secrets: Vec::new() }
     }
 
     pub fn set(mut self, key: &str, value: impl std::fmt::Display) -> Plan {
+        let (name, value) = (key.rsplit('.').next().unwrap_or(key), value.to_string());
         self.args.extend(["--set".into(), format!("{key}={value}")]);
+        // A shorter one may occur by itself.
+        if SECRETS.iter().any(|secret| name.ends_with(secret)) && value.len() >= SECRET_MIN {
+            self.secrets.push(value);
+        }
         self
     }
 
@@ -107,7 +118,7 @@ impl Plan {
     pub fn refused(&self) -> Ran {
         let mut command = self.server_command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut server = Server { child: command.spawn().expect("the binary runs") };
+        let mut server = self.server(command);
         let code = server.exits().code().unwrap_or(-1);
         let read = |pipe: Option<&mut dyn std::io::Read>| {
             let mut text = String::new();
@@ -125,7 +136,13 @@ impl Plan {
         let log = log.expect("the log can be written");
         let mut command = self.server_command();
         command.stdout(log.try_clone().expect("a file")).stderr(log);
-        Server { child: command.spawn().expect("the binary runs") }
+        self.server(command)
+    }
+
+    fn server(&self, mut command: Command) -> Server {
+        let written = [self.dir.join("log"), self.data()];
+        let secrets = self.secrets.clone();
+        Server { child: command.spawn().expect("the binary runs"), written, secrets }
     }
 
     /// Starts it and waits until it is ready.
@@ -176,9 +193,12 @@ impl Ran {
     }
 }
 
-/// A running server; killed at the end even if the test fails.
+/// A running server; killed at the end even if the test fails. Then what it has written is searched for
+/// the secrets of its configuration: its log, and the store with events, audit entries and commands.
 pub struct Server {
     child: Child,
+    written: [PathBuf; 2],
+    secrets: Vec<String>,
 }
 
 impl Server {
@@ -190,6 +210,14 @@ impl Server {
     pub fn kill(mut self) {
         self.child.kill().expect("it is our child");
         self.child.wait().expect("it is our child");
+    }
+
+    fn search(&self, secret: &str) {
+        let mut grep = Command::new("grep");
+        grep.args(["-rlaFs", "-e", secret]).args(&self.written);
+        let found = grep.output().expect("grep runs").stdout;
+        let found = String::from_utf8_lossy(&found);
+        assert!(found.is_empty(), "a secret of the configuration is in {found}");
     }
 
     pub fn signal(&self, signal: &str) {
@@ -226,5 +254,8 @@ impl Drop for Server {
         // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            self.secrets.iter().for_each(|secret| self.search(secret));
+        }
     }
 }

@@ -99,8 +99,12 @@ impl Bench {
     /// Data is safe on disk in the servers too: a benchmark must not cheat.
     fn run(self) -> Result<()> {
         cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"], &[])?;
-        let server = if self.name == "streams" { "kubernetes" } else { "postgres" };
-        let fleet = Fleet::start(&chosen(&[server.into()])?, true)?;
+        let servers = match self.name.as_str() {
+            "streams" => vec!["kubernetes".to_owned()],
+            "bus" => vec!["kafka".to_owned(), "rabbitmq".to_owned()],
+            _ => vec!["postgres".to_owned()],
+        };
+        let fleet = Fleet::start(&chosen(&servers)?, true)?;
         let mut env = fleet.env()?;
         let binary =
             |name: &str| cargo::target_dir().join("release").join(name).display().to_string();
