@@ -17,7 +17,7 @@ pub struct Message {
     /// The number of its event.
     pub seq: i64,
     pub to: Destination,
-    /// Messages with the same key stay in order: the object's.
+    /// Messages with the same key stay in order: the object's. Empty: they need no order.
     pub key: String,
     pub content_type: &'static str,
     /// CloudEvents attributes without a prefix (`type`, `traceparent`): the sink adds that of its protocol.

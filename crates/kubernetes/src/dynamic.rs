@@ -10,18 +10,44 @@ use crate::{
     Client, Decoded, HttpError, HttpRequest, ListOptions, ObjectMeta, ObjectRef, WatchEvent,
 };
 
-/// The owner of the fields that we apply.
-const FIELD_MANAGER: &str = "mainstay";
+/// How an object is applied.
+#[derive(Debug, Clone, Copy)]
+pub struct ApplyOptions<'a> {
+    /// The owner of the fields that are applied.
+    pub field_manager: &'a str,
+    /// Take fields that others own. Otherwise they are a conflict.
+    pub force: bool,
+    /// Change nothing: only find out whether it could be applied.
+    pub dry_run: bool,
+}
+
+impl Default for ApplyOptions<'_> {
+    fn default() -> Self {
+        ApplyOptions { field_manager: "mainstay", force: true, dry_run: false }
+    }
+}
 
 impl Client {
     /// Creates or updates an object by server-side apply: fields of others stay theirs, ours become
     /// ours again.
     pub async fn apply(&self, object: &Value) -> Result<Value> {
+        self.apply_with(object, ApplyOptions::default()).await
+    }
+
+    pub async fn apply_with(&self, object: &Value, options: ApplyOptions<'_>) -> Result<Value> {
         let name = ObjectRef::from_manifest(object)?;
         let path = self.collection(&name).await?.object(&name.object_name());
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        let ApplyOptions { field_manager, force, dry_run } = options;
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let path = format!("{path}?fieldManager={field_manager}&force={force}{dry_run}");
         let applied = self.json(HttpRequest::apply(path, object)).await;
-        applied.map_err(|error| failed(&name.to_string(), error))
+        applied.map_err(|error| match &error {
+            // It will not pass by itself.
+            HttpError::Response(response) if response.code == 409 && !force => {
+                Error::Conflict(format!("{name}: {response}"))
+            }
+            _ => failed(&name.to_string(), error),
+        })
     }
 
     pub async fn get(&self, name: &ObjectRef) -> Result<Option<Value>> {

@@ -19,6 +19,7 @@ mod watch;
 pub use client::Client;
 pub use collection::{Collection, segment};
 pub use connect::{in_cluster, kubeconfig, kubeconfig_text};
+pub use dynamic::ApplyOptions;
 pub use http::{ApiError, ErrorResponse, HttpError, HttpRequest};
 pub use leader_election::{ElectionConfig, LeaderElection, Leadership, LeaseApi};
 pub use lease::{Lease, RawLease};

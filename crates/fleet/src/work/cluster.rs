@@ -23,12 +23,12 @@ use crate::model::cluster::{self, Cluster, Phase, Provider};
 use crate::model::sso::agent_client_id;
 use crate::ports::kubernetes::{self, AgentManifests, DriftWatcher};
 use crate::ports::sso::agent_client;
-use crate::ports::terraform::{RunStore, Terraform, TerraformInput};
+use crate::ports::terraform::{RUN, RunStore, Terraform, TerraformInput};
 use crate::store::clusters;
 
 pub struct ClusterWorker {
     fleet: Arc<Fleet>,
-    terraform: Terraform,
+    terraform: Arc<Terraform>,
     blobs: Blobs,
     outbound: Outbound,
     drift: DriftWatcher,
@@ -46,7 +46,7 @@ const RUN_POLL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl ClusterWorker {
-    /// Its background task belongs to `tasks` and ends with `stop`.
+    /// Its background tasks belong to `tasks` and end with `stop`.
     pub fn start(
         fleet: &Arc<Fleet>,
         (terraform, blobs): (Terraform, Blobs),
@@ -70,6 +70,9 @@ impl ClusterWorker {
                 }
             }
         });
+        let terraform = Arc::new(terraform);
+        let waking = wake_interrupted_runs(fleet.clone(), terraform.clone(), blobs.clone());
+        tasks.spawn(stop.clone().run_until_cancelled_owned(waking));
         ClusterWorker {
             fleet: fleet.clone(),
             terraform,
@@ -322,6 +325,43 @@ impl Worker for ClusterWorker {
             Step::EnsureClient | Step::RemoveClient | Step::LogScaleDown => Duration::from_secs(30),
         }
     }
+}
+
+/// Only this machine can go on with a run that ended with its last server, and another replica may be
+/// first at each turn of the cluster: wakes it until the turn was ours.
+async fn wake_interrupted_runs(fleet: Arc<Fleet>, terraform: Arc<Terraform>, blobs: Blobs) {
+    let mut left = terraform.known();
+    while !left.is_empty() {
+        for id in std::mem::take(&mut left) {
+            match wake_interrupted(&fleet, &terraform, &blobs, &id).await {
+                Ok(false) => {}
+                Ok(true) => left.push(id),
+                Err(error) => {
+                    tracing::warn!(cluster = id, %error, "looking for an interrupted run failed");
+                    left.push(id);
+                }
+            }
+        }
+        if !left.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Wakes a cluster if its run was interrupted. Returns whether it was.
+async fn wake_interrupted(
+    fleet: &Fleet,
+    terraform: &Terraform,
+    blobs: &Blobs,
+    id: &str,
+) -> Result<bool> {
+    let store = fleet.store.as_ref();
+    let Some(run) = blobs.get(store, &cluster::key(id), RUN).await? else { return Ok(false) };
+    if !terraform.was_interrupted(id, &run.data).await? {
+        return Ok(false);
+    }
+    let now = fleet.ambient.now();
+    clusters::wake(store, id, now, now).await.map(|()| true)
 }
 
 /// What a cluster's runs must not lose, in its blobs: sealed, since states have passwords.

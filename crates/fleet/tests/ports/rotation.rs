@@ -20,6 +20,7 @@ use testkit::route53::{client, zone};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::{outbound, whole};
 
@@ -67,9 +68,11 @@ async fn a_token_in_a_file_is_taken_as_it_is_at_each_request() {
 /// TLS in front of a server without.
 struct Front {
     address: SocketAddr,
-    /// What new connections get, and what ends them.
-    current: Arc<Mutex<(Arc<ServerConfig>, CancellationToken)>>,
+    /// What new connections get, what ends them, and those that there are.
+    current: Arc<Mutex<Current>>,
 }
+
+type Current = (Arc<ServerConfig>, CancellationToken, TaskTracker);
 
 /// A new authority; the certificate of a server that it signed.
 fn new_authority(dir: &Path) -> Arc<ServerConfig> {
@@ -91,12 +94,13 @@ impl Front {
         let behind: SocketAddr = behind.trim_start_matches("http://").parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let current = Arc::new(Mutex::new((config, CancellationToken::new())));
+        let current: Current = (config, Default::default(), Default::default());
+        let current = Arc::new(Mutex::new(current));
         let accepting = current.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (config, end) = accepting.lock().clone();
-                tokio::spawn(end.run_until_cancelled_owned(async move {
+                let (config, end, connections) = accepting.lock().clone();
+                connections.spawn(end.run_until_cancelled_owned(async move {
                     let acceptor = TlsAcceptor::from(config);
                     let Ok(mut front) = acceptor.accept(stream).await else { return };
                     let mut back = TcpStream::connect(behind).await.unwrap();
@@ -108,9 +112,12 @@ impl Front {
     }
 
     /// Another certificate, and no connection of before.
-    fn replace(&self, config: Arc<ServerConfig>) {
-        let (_, end) = std::mem::replace(&mut *self.current.lock(), (config, Default::default()));
+    async fn replace(&self, config: Arc<ServerConfig>) {
+        let new = (config, Default::default(), Default::default());
+        let (_, end, connections) = std::mem::replace(&mut *self.current.lock(), new);
         end.cancel();
+        connections.close();
+        connections.wait().await;
     }
 
     fn url(&self) -> String {
@@ -155,8 +162,8 @@ async fn another_authority_is_trusted_from_the_next_connection_on() {
     assert!(distrusting.find(&names).await.is_err(), "the system does not trust it");
 
     let second = new_authority(dir.path());
-    ams_front.replace(second.clone());
-    dns_front.replace(second);
+    ams_front.replace(second.clone()).await;
+    dns_front.replace(second).await;
     assert!(ams.account("alice").await.is_err(), "its authority is not trusted yet");
     assert!(dns.find(&names).await.is_err(), "its authority is not trusted yet");
     std::fs::copy(dir.path().join("ca.crt"), &trusted).unwrap();

@@ -92,15 +92,15 @@ impl Commands {
 
     /// Records that a command from the bus was refused, so that a redelivery is refused too: its
     /// sender has the refusal. Of a sender who is not known, or a command without an id, only the audit
-    /// log and the event tell. Returns the reply that counts: another delivery may have been carried out
-    /// meanwhile.
+    /// log and the event tell. Returns the answer that counts: if the command was carried out before, that
+    /// of the record.
     pub async fn reject(
         &self,
         app: &App,
         sender: Sender<'_>,
         envelope: &Envelope,
         why: &Error,
-    ) -> Result<CommandReply> {
+    ) -> Result<Answer> {
         let known = !sender.principal.subject.is_empty();
         let record = envelope.record_key(sender.principal).ok().flatten().filter(|_| known);
         let reply = rejection(why);
@@ -122,7 +122,7 @@ impl Commands {
         let record_of =
             |(id, digest)| CommandRecord { id, digest, reply: reply.clone(), subject: None };
         let change = Change {
-            command: record.map(record_of),
+            command: record.clone().map(record_of),
             event: Some(event),
             audit: Some(audit),
             cause: Some(Cause { command: envelope.id.clone(), trace: sender.trace }),
@@ -132,20 +132,24 @@ impl Commands {
             crate::store::commit(app.store.as_ref(), change, app.ambient.now()).await.map(drop)
         };
         match commit(change.clone()).await {
-            Err(Error::Refused(Refusal::Repeated { reply, .. })) => return Ok(reply),
+            Err(Error::Refused(Refusal::Repeated { reply, .. })) => {
+                let done = replay(app, record.as_ref()).await?;
+                return Ok(done.unwrap_or(Answer { reply, subject: None, replayed: true }));
+            }
             // The id stands for another command, which keeps its record.
             Err(Error::Refused(Refusal::Mismatch { .. })) => {
                 commit(Change { command: None, ..change }).await?;
             }
             done => done?,
         }
-        Ok(reply)
+        Ok(Answer { reply, subject: None, replayed: false })
     }
 }
 
 /// The recorded reply to a command that was refused.
 pub fn rejection(why: &Error) -> CommandReply {
-    let mut body = serde_json::json!({ "error": why.class().label(), "message": why.to_string() });
+    let mut body =
+        serde_json::json!({ "error": why.class().label(), "message": why.public_message() });
     if let Error::Invalid { field, .. } = why {
         body["field"] = field.as_str().into();
     }

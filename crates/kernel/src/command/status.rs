@@ -84,7 +84,10 @@ impl History {
         if event.cause.command.as_deref() == Some(id) {
             self.last = Some(event.seq);
             self.state = event.command_state().unwrap_or(CommandState::Accepted);
-        } else if self.last.is_some() && event.cause.command.is_some() {
+        } else if self.last.is_some()
+            // How far an earlier command is says nothing.
+            && event.command_state().is_some_and(|state| state != CommandState::Progress)
+        {
             self.state = CommandState::Superseded;
         }
     }

@@ -97,7 +97,8 @@ impl Attempt {
             data: Some(Json::encode(&progress)),
             ..EventDraft::for_object(&self.object, "progress")
         };
-        let change = Change { event: Some(event), ..Change::default() };
+        let cause = Some(self.object.cause.clone());
+        let change = Change { event: Some(event), cause, ..Change::default() };
         self.commit(self.noted(change, Some(progress.to_string()))).await
     }
 

@@ -89,6 +89,7 @@ impl Target {
     fn client(&self) -> Client {
         let inner = &self.inner;
         match &self.tls {
+            Some(tls) if tls.is_guarded() => tls.client(),
             _ if self.guard_ssrf => {
                 inner.egress_client.get_or_init(|| inner.build_client(true)).clone()
             }

@@ -10,12 +10,13 @@ mod http;
 pub mod redact;
 mod ssrf;
 mod tls;
+pub mod webhook;
 
 pub use call::{Delivery, Failure, Target};
 pub(crate) use http::Later;
 pub use http::{body, json};
 pub use ssrf::{EgressPolicy, Lookup, why_private};
-pub use tls::{Tls, TlsFiles};
+pub use tls::{Tls, TlsFiles, TlsValues};
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::{Outbound, Target, http};
 use crate::error::chain;
 use crate::file_watch::Content;
+use crate::telemetry::Secret;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,14 @@ pub struct Tls {
     pub client_key_file: Option<PathBuf>,
 }
 
+/// The same as values (PEM), of users: they have no files here.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TlsValues {
+    pub ca: Option<String>,
+    pub client_cert: Option<String>,
+    pub client_key: Option<Secret>,
+}
+
 /// The newest content of the files of a [`Tls`] that could be used.
 #[derive(Clone)]
 pub struct TlsFiles(watch::Receiver<Arc<Loaded>>);
@@ -34,11 +43,17 @@ struct Loaded {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     client: Client,
+    /// Whether the client refuses private addresses.
+    guarded: bool,
 }
 
 impl TlsFiles {
     pub(super) fn client(&self) -> Client {
         self.0.borrow().client.clone()
+    }
+
+    pub(super) fn is_guarded(&self) -> bool {
+        self.0.borrow().guarded
     }
 
     /// The authorities to trust, for clients that are not ours. PEM.
@@ -74,7 +89,39 @@ impl Outbound {
         };
         self.secrets().files.add(key, paths, parse).map(|files| Some(TlsFiles(files)))
     }
+
+    /// The TLS of a system that a user named; `None` if nothing of it is given. With `guarded`, for a
+    /// target with [`Target::guard_ssrf`]. `key` is the field, for errors.
+    pub fn user_tls(
+        &self,
+        key: &str,
+        values: &TlsValues,
+        guarded: bool,
+    ) -> Result<Option<TlsFiles>> {
+        if *values == TlsValues::default() {
+            return Ok(None);
+        }
+        let invalid = |name: &str, why: &str| Error::invalid(format!("{key}.{name}"), why);
+        let identity = match (&values.client_cert, &values.client_key) {
+            (Some(_), None) => return Err(invalid("client_key", PAIR)),
+            (None, Some(_)) => return Err(invalid("client_cert", PAIR)),
+            (cert, key) => cert.as_deref().zip(key.as_ref().map(Secret::expose)),
+        };
+        let ca = values.ca.as_deref().map(str::as_bytes);
+        let identity = identity.map(|(cert, key)| (cert.as_bytes(), key.as_bytes()));
+        let timeout = Duration::from_millis(self.0.config.connect_timeout_ms);
+        let mut builder = http::client_builder(timeout);
+        if guarded {
+            builder = builder.dns_resolver(self.0.egress.clone());
+        }
+        let client = build(builder, ca, identity).map_err(|(name, why)| invalid(name, &why))?;
+        let identity = identity.map(|(cert, key)| (cert.to_vec(), key.to_vec()));
+        let loaded = Loaded { ca: ca.map(<[u8]>::to_vec), identity, client, guarded };
+        Ok(Some(TlsFiles(watch::channel(Arc::new(loaded)).1)))
+    }
 }
+
+const PAIR: &str = "must be given: a client certificate needs its key, and a key its certificate";
 
 impl Target {
     /// Uses these certificates.
@@ -93,9 +140,7 @@ impl Tls {
             _ => None,
         };
         if let Some(name) = missing {
-            let why =
-                "must be given: a client certificate needs its key, and a key its certificate";
-            return Err(Error::invalid(format!("{key}.{name}"), why));
+            return Err(Error::invalid(format!("{key}.{name}"), PAIR));
         }
         let all = [&self.ca_file, &self.client_cert_file, &self.client_key_file];
         Ok(all.into_iter().flatten().cloned().collect())
@@ -115,29 +160,40 @@ fn load(key: &str, tls: &Tls, contents: &[Content], connect_timeout: Duration) -
     let ca = next("ca_file", &tls.ca_file)?;
     let cert = next("client_cert_file", &tls.client_cert_file)?;
     let private = next("client_key_file", &tls.client_key_file)?;
-    let mut builder = http::client_builder(connect_timeout);
-    if let (Some(path), Some(pem)) = (&tls.ca_file, ca) {
-        builder = trust(builder, pem).map_err(|why| invalid(key, "ca_file", path, &why))?;
-    }
-    let mut last = ("ca_file", &tls.ca_file);
-    if let (Some(cert_path), Some(cert), Some(key_path), Some(private)) =
-        (&tls.client_cert_file, cert, &tls.client_key_file, private)
-    {
-        certificates(cert).map_err(|why| invalid(key, "client_cert_file", cert_path, &why))?;
-        let refused = |why: &str| invalid(key, "client_key_file", key_path, why);
-        PrivateKeyDer::from_pem_slice(private)
-            .map_err(|_| refused("there is no private key (PEM, not encrypted) in it"))?;
-        let identity = Identity::from_pem(&[cert, b"\n", private].concat());
-        builder = builder.identity(identity.map_err(|error| refused(&chain(&error)))?);
-        last = ("client_key_file", &tls.client_key_file);
-    }
-    let client = builder.build().map_err(|error| {
-        let (name, path) = last;
-        let path = path.as_deref().unwrap_or(Path::new(""));
-        invalid(key, name, path, &format!("it cannot be used: {}", chain(&error)))
+    let identity = cert.zip(private);
+    let builder = http::client_builder(connect_timeout);
+    let client = build(builder, ca, identity).map_err(|(name, why)| {
+        let (setting, path) = match name {
+            "ca" => ("ca_file", &tls.ca_file),
+            "client_cert" => ("client_cert_file", &tls.client_cert_file),
+            _ => ("client_key_file", &tls.client_key_file),
+        };
+        invalid(key, setting, path.as_deref().unwrap_or(Path::new("")), &why)
     })?;
-    let identity = cert.map(<[u8]>::to_vec).zip(private.map(<[u8]>::to_vec));
-    Ok(Loaded { ca: ca.map(<[u8]>::to_vec), identity, client })
+    let identity = identity.map(|(cert, key)| (cert.to_vec(), key.to_vec()));
+    Ok(Loaded { ca: ca.map(<[u8]>::to_vec), identity, client, guarded: false })
+}
+
+/// A client that trusts `ca` and shows a certificate with its key; or which of `ca`, `client_cert`
+/// and `client_key` is wrong, and why.
+fn build(
+    mut builder: ClientBuilder,
+    ca: Option<&[u8]>,
+    identity: Option<(&[u8], &[u8])>,
+) -> Result<Client, (&'static str, String)> {
+    let mut last = "ca";
+    if let Some(pem) = ca {
+        builder = trust(builder, pem).map_err(|why| (last, why))?;
+    }
+    if let Some((cert, private)) = identity {
+        certificates(cert).map_err(|why| ("client_cert", why))?;
+        last = "client_key";
+        PrivateKeyDer::from_pem_slice(private)
+            .map_err(|_| (last, "there is no private key (PEM, not encrypted) in it".to_owned()))?;
+        let identity = Identity::from_pem(&[cert, b"\n", private].concat());
+        builder = builder.identity(identity.map_err(|error| (last, chain(&error)))?);
+    }
+    builder.build().map_err(|error| (last, format!("it cannot be used: {}", chain(&error))))
 }
 
 fn trust(builder: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, String> {

@@ -80,7 +80,9 @@ async fn an_attempt_runs_in_the_trace_of_the_command_that_led_to_it(fresh: &Fres
 
 async fn progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object(fresh: &Fresh) {
     let stage = Stage::on(fresh).await;
-    stage.create("a").await;
+    let caused = Cause { command: Some("k".into()), trace: None };
+    let created = stage.creation(stage.object(KIND, "a", "acme"), Lane::Normal);
+    stage.commit(Change { cause: Some(caused.clone()), ..created }).await;
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
     let worker = player(&Arc::default(), move |attempt| {
@@ -109,6 +111,7 @@ async fn progress_is_shown_in_the_row_and_as_an_event_and_writes_no_object(fresh
         events[1..].iter().map(|event| (event.kind.as_str(), event.data.text())).collect();
     let data = r#"{"message":"copying","percent":10}"#;
     assert_eq!(said, [("mainstay.thing.progress", data)], "at most once a second");
+    assert_eq!(events[1].cause, caused, "it is of the command that led to it");
 }
 
 async fn an_attempt_is_cancelled_when_its_object_has_a_newer_generation(fresh: &Fresh) {

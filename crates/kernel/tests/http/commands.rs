@@ -14,6 +14,7 @@ use crate::server::{TestResponse, TestServer};
 on_every_store!(
     the_same_id_over_two_transports_is_one_command,
     a_rejected_command_stays_rejected,
+    a_command_that_was_carried_out_is_not_rejected_when_it_comes_again,
     an_expected_generation_is_checked,
     events_say_which_command_led_to_them,
     many_writers_of_one_object_all_succeed,
@@ -97,6 +98,21 @@ async fn a_rejected_command_stays_rejected(fresh: &Fresh) {
         (audit[0].entry.outcome.as_str(), audit[0].entry.origin.as_str()),
         ("rejected", "bus orders")
     );
+}
+
+async fn a_command_that_was_carried_out_is_not_rejected_when_it_comes_again(fresh: &Fresh) {
+    let server = server(fresh);
+    let create = envelope("k", "widget.create", None, json!({ "name": "a" }));
+    let (reply, _) = over_bus(&server, &create).await.unwrap();
+    let (principal, origin) = (alice(), Origin::Bus("orders".into()));
+    let sender = Sender { principal: &principal, origin: &origin, request_id: "r", trace: None };
+    let why = Error::invalid("version", "is not known");
+    let answer = server.app.commands().reject(&server.app, sender, &create, &why).await.unwrap();
+    assert_eq!((answer.reply.status, answer.replayed), (202, true));
+    assert_eq!(serde_json::from_str::<Value>(answer.reply.body.text()).unwrap(), reply);
+    assert!(answer.subject.is_some());
+    let events = server.store.events(0, &EventFilter::default(), 9).await.unwrap();
+    assert_eq!(events.len(), 1, "no rejection");
 }
 
 async fn the_state_of_a_command_is_shown_for_every_transport(fresh: &Fresh) {

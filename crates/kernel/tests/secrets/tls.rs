@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kernel::outbound::{Target, Tls, body};
+use kernel::outbound::{Target, Tls, TlsValues, body};
 use parking_lot::Mutex;
 use reqwest::Method;
 use rustls::server::WebPkiClientVerifier;
@@ -182,5 +182,44 @@ async fn a_certificate_that_cannot_be_used_names_the_setting_and_the_file() {
         let error = outbound.tls("x.tls", &tls).err().unwrap().to_string();
         assert!(error.starts_with(starts) && error.contains(part), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_users_are_values_and_lead_to_no_private_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = authority(dir.path(), "own");
+    client(&own, "client", "client-one");
+    client(&own, "other", "client-two");
+    let server = Server::start(server_config(dir.path(), "own")).await;
+    let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    let good = TlsValues {
+        ca: Some(std::fs::read_to_string(own.certificate()).unwrap()),
+        client_cert: Some(text("client.crt")),
+        client_key: Some(text("client.key").as_str().into()),
+    };
+    let outbound = outbound();
+    assert!(outbound.user_tls("tls", &TlsValues::default(), true).unwrap().is_none());
+    let target = outbound.target("a").with_tls(outbound.user_tls("tls", &good, false).unwrap());
+    assert_eq!(server.ask(&target).await.unwrap(), "client-one");
+
+    // The address of `localhost` is refused when it is dialled, also if nobody checks the URL before.
+    let guarded = outbound.user_tls("tls", &good, true).unwrap();
+    let target = outbound.target("a").with_tls(guarded).guard_ssrf();
+    let url = format!("https://localhost:{}/", server.address.port());
+    let error = target.request(Method::GET, Url::parse(&url).unwrap()).send().await.unwrap_err();
+    assert!(format!("{error:?}").contains("a loopback address"), "{error:?}");
+
+    let key = |key: &str| Some(key.into());
+    for (values, starts) in [
+        (TlsValues { ca: Some("hunter2".into()), ..good.clone() }, "tls.ca: there is no"),
+        (TlsValues { client_cert: Some("hunter2".into()), ..good.clone() }, "tls.client_cert: "),
+        (TlsValues { client_key: key("hunter2"), ..good.clone() }, "tls.client_key: there is no"),
+        (TlsValues { client_key: key(&text("other.key")), ..good.clone() }, "tls.client_key: it"),
+        (TlsValues { client_key: None, ..good.clone() }, "tls.client_key: must be given"),
+        (TlsValues { client_cert: None, ..good }, "tls.client_cert: must be given"),
+    ] {
+        let error = outbound.user_tls("tls", &values, true).err().unwrap().to_string();
+        assert!(error.starts_with(starts) && !error.contains("hunter2"), "{error}");
     }
 }

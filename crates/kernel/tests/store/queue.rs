@@ -14,6 +14,7 @@ use crate::*;
 on_every_store!(
     due_work_is_claimed_once,
     a_wake_up_during_work_is_not_lost,
+    a_row_that_is_completed_and_woken_in_one_change_is_of_who_woke_it,
     a_worker_that_lost_its_lease_can_write_nothing,
     work_that_is_not_due_waits_and_the_store_says_until_when,
     one_tenants_ten_thousand_do_not_delay_anothers_one,
@@ -71,6 +72,15 @@ async fn a_wake_up_during_work_is_not_lost(fresh: &Fresh) {
     let again = claim(store, 1).await;
     assert_eq!(again.len(), 1);
     assert!(again[0].fence > mine.fence);
+}
+
+async fn a_row_that_is_completed_and_woken_in_one_change_is_of_who_woke_it(fresh: &Fresh) {
+    let store = &*fresh.store;
+    commit(store, create(widget("a", "umbrella"))).await.unwrap();
+    let done = complete(&claim(store, 1).await[0], Outcome::Done);
+    let wakes = vec![wake(&key("a"), "acme", NOW)];
+    commit(store, Change { wakes, ..done }).await.unwrap();
+    assert_eq!(claim(store, 1).await[0].org, "acme");
 }
 
 async fn a_worker_that_lost_its_lease_can_write_nothing(fresh: &Fresh) {

@@ -36,6 +36,9 @@ pub struct NewWidget {
     panic_times: i32,
     /// Fails permanently, with this reason.
     broken: Option<String>,
+    /// How long building it takes.
+    #[serde(default)]
+    hold_s: u32,
 }
 
 #[async_trait]
@@ -48,8 +51,8 @@ impl Command for Create {
     async fn decide(&self, cx: &CommandContext<'_>, new: NewWidget) -> Result<Decided<Object>> {
         valid_name("name", &new.name)?;
         let NewWidget { name, description, labels, size, depends_on, .. } = new;
-        let NewWidget { fail_times, panic_times, broken, .. } = new;
-        let spec = Spec { size, fail_times, panic_times, broken, ..Spec::default() };
+        let NewWidget { fail_times, panic_times, broken, hold_s, .. } = new;
+        let spec = Spec { size, fail_times, panic_times, broken, hold_s, ..Spec::default() };
         let (org, owner) = (cx.principal.org.clone(), cx.principal.subject.clone());
         let id = cx.app.ambient.id();
         let request = Request { id, org, owner, name, description, labels, spec, depends_on };

@@ -8,7 +8,7 @@ mod files;
 mod log;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use kernel::outbound::{Delivery, Outbound};
 use kernel::secret::{SecretSource, SecretValue};
 use kernel::telemetry::Secret;
 use kernel::{Ambient, Error, Result};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -99,13 +100,15 @@ pub struct Terraform {
     dir: PathBuf,
     ambient: Ambient,
     leash: Leash,
+    /// The clusters that were worked on since this server started.
+    attempted: Mutex<BTreeSet<String>>,
 }
 
 const STATE: &str = "state";
 /// The outputs of the last run, if it completed.
 const OUTPUTS: &str = "outputs";
 /// The machine of a run that has not handed in its state.
-const RUN: &str = "run";
+pub const RUN: &str = "run";
 /// Identifies this data directory.
 const MACHINE: &str = "machine-id";
 /// How long an interrupted run may take to save its state.
@@ -130,7 +133,7 @@ impl Terraform {
             }
         }
         let ambient = outbound.ambient().clone();
-        Ok(Terraform { config, secrets, dir, ambient, leash })
+        Ok(Terraform { config, secrets, dir, ambient, leash, attempted: Mutex::default() })
     }
 
     pub fn timeout(&self) -> Duration {
@@ -139,6 +142,20 @@ impl Terraform {
 
     fn working_dir(&self, id: &str) -> PathBuf {
         self.dir.join(id)
+    }
+
+    /// The clusters that ever had a run on this machine.
+    pub fn known(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        dirs.filter_map(|dir| dir.file_name().into_string().ok()).collect()
+    }
+
+    /// Whether a run that has not handed in its state is of an earlier server on this machine, and this
+    /// server was not asked to go on with it.
+    pub async fn was_interrupted(&self, id: &str, run: &[u8]) -> Result<bool> {
+        let attempted = self.attempted.lock().contains(id);
+        Ok(!attempted && self.machine().await?.as_bytes() == run)
     }
 
     /// Creates the cluster, or what is missing of it.
@@ -216,6 +233,7 @@ impl Terraform {
     /// Stores what an earlier run on this machine could not store. Refused if a run on another
     /// machine has not handed in its state: what it created may be in no state that we have.
     async fn hand_in(&self, input: &TerraformInput, store: &dyn RunStore) -> Result<()> {
+        self.attempted.lock().insert(input.id.clone());
         let dir = self.working_dir(&input.id);
         let place = dir.clone();
         if let Some(last) = on_disk("reading", move || Ok(files::running(&place))).await? {

@@ -85,6 +85,8 @@ struct Health {
 #[serde(rename_all = "lowercase")]
 enum Status {
     Success,
+    /// Requests are served; a check failed.
+    Degraded,
     Failed,
 }
 
@@ -116,12 +118,12 @@ fn one_check(
 }
 
 fn respond(health: Health, failed: StatusCode) -> Response {
-    let status = if health.status == Status::Success { StatusCode::OK } else { failed };
+    let status = if health.status == Status::Failed { failed } else { StatusCode::OK };
     ([(header::CACHE_CONTROL, "no-store")], (status, Json(health))).into_response()
 }
 
-/// Returns the results of the domains' checks. They do not change the status: a restart would not
-/// bring back what is away.
+/// Returns the results of the domains' checks. None makes a probe fail: a restart would not bring back
+/// what is away.
 fn domain_checks(app: &App) -> impl Iterator<Item = Check> {
     let timestamp = Some(app.ambient.now());
     app.checks().run().into_iter().map(move |health::Check { name, result }| {
@@ -138,6 +140,9 @@ async fn liveliness(State(app): State<App>, Params(params): Params<HealthParams>
     let mut health = one_check(&app, &params, "process", None, "answers requests".into());
     if params.detail == Detail::Detailed {
         health.checks.extend(domain_checks(&app));
+        if health.checks.iter().any(|check| check.status == Status::Failed) {
+            health.status = Status::Degraded;
+        }
     }
     respond(health, StatusCode::INTERNAL_SERVER_ERROR)
 }

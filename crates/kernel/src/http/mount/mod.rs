@@ -34,6 +34,17 @@ pub trait Api: Send + Sync + 'static {
     /// Returns the path that all routes of the API begin with, such as `/api/kafkas_mgmt`.
     fn prefix(&self) -> &str;
 
+    /// Whether every path below the prefix is this API's, also one that no route matches. An API that
+    /// shares its prefix with others serves only the paths of its routes.
+    fn owns_prefix(&self) -> bool {
+        true
+    }
+
+    /// Returns who callers without a token are. Without it they are refused.
+    fn anonymous(&self) -> Option<Arc<Principal>> {
+        None
+    }
+
     /// Returns the value of a path parameter that is fixed for the whole API, such as `{plural}`.
     fn fixed_param(&self, name: &str) -> Option<&str>;
 

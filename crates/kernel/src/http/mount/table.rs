@@ -16,7 +16,7 @@ use super::route::Handler;
 use super::{Api, Call, MountedApi, Route};
 use crate::http::auth::{self, Cached};
 use crate::http::{RequestContext, Rule};
-use crate::identity::Principal;
+use crate::identity::{Principal, TokenProblem};
 use crate::{App, Error, Result};
 
 /// The most segments that a path has below its prefix.
@@ -73,8 +73,12 @@ impl<A: Api> RouteTable<A> {
     }
 
     pub(super) fn serves(&self, path: &str) -> bool {
-        let rest = path.strip_prefix(self.api.prefix());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let Some(rest) = path.strip_prefix(self.api.prefix()) else { return false };
+        if self.api.owns_prefix() {
+            return rest.is_empty() || rest.starts_with('/');
+        }
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        self.rows.iter().any(|row| row.matches(rest))
     }
 
     /// Finds the route of a path that begins with the prefix. One trailing slash is ignored.
@@ -211,6 +215,17 @@ impl Row {
         row
     }
 
+    /// Whether the path below the prefix is this row's, for any method.
+    fn matches(&self, path: &str) -> bool {
+        let mut given = path.split('/').skip(1);
+        let fits = self.segments.iter().all(|wanted| match (wanted, given.next()) {
+            (Segment::Literal(text), Some(given)) => text == given,
+            (Segment::Param(_), Some(given)) => !given.is_empty(),
+            (_, None) => false,
+        });
+        fits && given.next().is_none()
+    }
+
     fn params(&self) -> impl Iterator<Item = &'static str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Param(name) => Some(*name),
@@ -245,6 +260,11 @@ impl<A: Api> MountedApi for RouteTable<A> {
                 return self.call_as(who, app, context, request, found).unwrap_or_else(respond);
             }
             Ok(Cached::Unverified(token)) => token.to_owned(),
+            Err(Error::Unauthenticated { problem: TokenProblem::Missing, .. })
+                if let Some(who) = self.api.anonymous() =>
+            {
+                return self.call_as(who, app, context, request, found).unwrap_or_else(respond);
+            }
             Err(error) => return respond(error),
         };
         Box::pin(async move {

@@ -271,12 +271,11 @@ fn insert_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()>
     )
 }
 
-/// The organisation does not change.
 pub fn update_queue(connection: &Connection, row: &QueueRow) -> rusqlite::Result<()> {
     put_queue(
         connection,
-        "UPDATE queue SET lane = ?3, state = ?4, paused = ?5, due = ?6, attempt = ?7, fence = ?8,
-             worker = ?9, woken = ?10, reason = ?11, note = ?12
+        "UPDATE queue SET org = ?2, lane = ?3, state = ?4, paused = ?5, due = ?6, attempt = ?7,
+             fence = ?8, worker = ?9, woken = ?10, reason = ?11, note = ?12
          WHERE key = ?1",
         row,
     )

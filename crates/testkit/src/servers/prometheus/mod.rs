@@ -15,6 +15,10 @@ use serde_json::Value;
 use super::{Instance, blocking, http, unique};
 pub use cluster::Cluster;
 pub use series::{History, Series};
+use write::WriteRequest;
+
+/// In one request.
+const SERIES_MAX: usize = 500;
 
 pub struct Prometheus {
     pub server: Instance,
@@ -69,13 +73,50 @@ impl Prometheus {
     pub async fn write(&self, cluster: &Cluster, history: History) {
         // A request stays in the order of megabytes.
         for some in cluster.series().chunks(20) {
-            let url = format!("{}/api/v1/write", self.server.get(""));
-            let request = http::client()
-                .post(url)
-                .header("Content-Type", "application/x-protobuf")
-                .header("Content-Encoding", "snappy")
-                .header("X-Prometheus-Remote-Write-Version", "0.1.0");
-            http::answer(request.body(write::remote_write(some, history))).await;
+            let mut request = WriteRequest::default();
+            some.iter().for_each(|series| request.add(series, series.samples(history)));
+            self.send(&request).await;
+        }
+    }
+
+    async fn send(&self, request: &WriteRequest) {
+        let url = format!("{}/api/v1/write", self.server.get(""));
+        let post = http::client()
+            .post(url)
+            .header("Content-Type", "application/x-protobuf")
+            .header("Content-Encoding", "snappy")
+            .header("X-Prometheus-Remote-Write-Version", "0.1.0");
+        http::answer(post.body(request.body())).await;
+    }
+
+    /// One of the test's own that is empty and measures nothing, for [`Prometheus::write_in_order`].
+    pub async fn private_of_the_past(&self) -> Prometheus {
+        Prometheus::of(self.server.private(&[("past", "yes")]).await)
+    }
+
+    /// Loads much over remote write, in the order of time, `slice_s` of history after the other: for a
+    /// server that has nothing newer. Calls `loaded` with the end of each slice.
+    pub async fn write_in_order(
+        &self,
+        cluster: &Cluster,
+        history: History,
+        slice_s: i64,
+        mut loaded: impl FnMut(i64),
+    ) {
+        let series = cluster.series();
+        let mut left: Vec<_> = series.iter().map(|one| one.samples(history).peekable()).collect();
+        let mut until_s = history.end_s - history.length_s;
+        while until_s < history.end_s {
+            until_s = history.end_s.min(until_s + slice_s);
+            for (series, left) in series.chunks(SERIES_MAX).zip(left.chunks_mut(SERIES_MAX)) {
+                let mut request = WriteRequest::default();
+                for (series, samples) in series.iter().zip(left) {
+                    let slice = std::iter::from_fn(|| samples.next_if(|(at, _)| *at <= until_s));
+                    request.add(series, slice);
+                }
+                self.send(&request).await;
+            }
+            loaded(until_s);
         }
     }
 

@@ -30,13 +30,15 @@ pub fn open_metrics(
     writeln!(out, "# EOF")
 }
 
-/// A `WriteRequest`, compressed as far as the protocol demands: not at all, in snappy's words.
-pub fn remote_write(series: &[Series], history: History) -> Vec<u8> {
-    let mut request = Vec::new();
-    for one in series {
+/// A `WriteRequest`, series by series.
+#[derive(Default)]
+pub struct WriteRequest(Vec<u8>);
+
+impl WriteRequest {
+    pub fn add(&mut self, series: &Series, samples: impl Iterator<Item = (i64, f64)>) {
         let mut message = Vec::new();
-        let mut labels = vec![("__name__", one.metric)];
-        labels.extend(one.labels.iter().map(|(name, value)| (*name, value.as_str())));
+        let mut labels = vec![("__name__", series.metric)];
+        labels.extend(series.labels.iter().map(|(name, value)| (*name, value.as_str())));
         labels.sort_unstable();
         for (name, value) in labels {
             let mut label = Vec::new();
@@ -44,16 +46,20 @@ pub fn remote_write(series: &[Series], history: History) -> Vec<u8> {
             field(&mut label, 2, value.as_bytes());
             field(&mut message, 1, &label);
         }
-        for (time_s, value) in one.samples(history) {
+        for (time_s, value) in samples {
             let mut sample = vec![1 << 3 | 1];
             sample.extend(value.to_le_bytes());
             sample.push(2 << 3);
             varint(&mut sample, (time_s * 1000).unsigned_abs());
             field(&mut message, 2, &sample);
         }
-        field(&mut request, 1, &message);
+        field(&mut self.0, 1, &message);
     }
-    snappy(&request)
+
+    /// Compressed as far as the protocol demands: not at all, in snappy's words.
+    pub fn body(&self) -> Vec<u8> {
+        snappy(&self.0)
+    }
 }
 
 /// Bytes of a protobuf message.
