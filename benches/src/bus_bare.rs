@@ -57,7 +57,7 @@ impl Bare {
                     let _at_commit = producer.enqueue(record(message)).await?;
                 }
                 let seq = messages.last().map_or(0, |last| last.seq);
-                let position = serde_json::to_vec(&Position { epoch: 0, seq })?;
+                let position = serde_json::to_vec(&Position { seq, ..Position::default() })?;
                 let record = Record::new(positions.as_str(), position).key("bare").partition(0);
                 let _at_commit = producer.enqueue(record).await?;
                 producer.commit().await?;

@@ -5,9 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use lapin::options::{BasicConsumeOptions, BasicGetOptions, BasicPublishOptions};
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ExchangeDeclareOptions,
+    QueueBindOptions, QueueDeclareOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Consumer};
+use lapin::{BasicProperties, Channel, Consumer, ExchangeKind};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -69,6 +73,33 @@ async fn answers(channel: &Channel) -> Consumer {
     channel.basic_consume(queue, "".into(), no_ack, table).await.expect("a consumer")
 }
 
+async fn next_delivery(consumer: &mut Consumer) -> Delivery {
+    let next = tokio::time::timeout(Duration::from_secs(30), consumer.next()).await;
+    next.expect("a message in time").unwrap().unwrap()
+}
+
+async fn next_answer(answers: &mut Consumer) -> Value {
+    serde_json::from_slice(&next_delivery(answers).await.data).unwrap()
+}
+
+/// What is published to an exchange from now on.
+async fn notices(channel: &Channel, exchange: &str) -> Consumer {
+    let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    let none = FieldTable::default();
+    let topic = ExchangeKind::Topic;
+    channel.exchange_declare(exchange.into(), topic, durable, none.clone()).await.unwrap();
+    let own = QueueDeclareOptions { exclusive: true, ..Default::default() };
+    let queue = channel.queue_declare("".into(), own, none.clone()).await.unwrap();
+    let name = queue.name().clone();
+    let bind = QueueBindOptions::default();
+    channel
+        .queue_bind(name.clone(), exchange.into(), "#".into(), bind, none.clone())
+        .await
+        .unwrap();
+    let no_ack = BasicConsumeOptions { no_ack: true, ..Default::default() };
+    channel.basic_consume(name, "".into(), no_ack, none).await.unwrap()
+}
+
 async fn queue_is_there(plan: &Plan) {
     wait_for("the consumer", async || plan.log().contains("consuming")).await;
 }
@@ -123,6 +154,18 @@ async fn a_command_over_rabbitmq_is_accepted_done_and_answered() {
         let trace = event["traceparent"].as_str().unwrap_or_default();
         assert!(trace.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{event}");
     }
+    // What was carried out stays so, whatever is wrong with the message that comes again.
+    let mut version = create("c1", "a");
+    version["version"] = json!(9);
+    let mut old = create("c1", "a");
+    old["issued_at"] = json!("2020-01-01T00:00:00Z");
+    for message in [version, old] {
+        publish(&channel, user, true, message.to_string().as_bytes()).await;
+        for state in ["accepted", "done"] {
+            let answer = next_answer(&mut answers).await;
+            assert_eq!((&answer["id"], &answer["state"]), (&json!("c1"), &json!(state)));
+        }
+    }
     // Each of these is rejected and answered, and does not hold up the next.
     let mut stale = command("c2", "widget.update", Some(&key), json!({"size": 3}));
     stale["expected_generation"] = json!(7);
@@ -140,9 +183,7 @@ async fn a_command_over_rabbitmq_is_accepted_done_and_answered() {
         (other, 409, "different request"),
     ] {
         publish(&channel, user, true, message.to_string().as_bytes()).await;
-        let next = tokio::time::timeout(Duration::from_secs(30), answers.next()).await;
-        let answer: Value =
-            serde_json::from_slice(&next.expect("in time").unwrap().unwrap().data).unwrap();
+        let answer = next_answer(&mut answers).await;
         assert_eq!(
             (&answer["state"], &answer["status"]),
             (&json!("rejected"), &json!(status)),
@@ -155,6 +196,55 @@ async fn a_command_over_rabbitmq_is_accepted_done_and_answered() {
         (&refused["state"], &refused["reply"]["field"]),
         (&json!("rejected"), &json!("issued_at"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_far_a_command_is_comes_as_an_answer_and_over_the_notification_exchange() {
+    let Some(rabbitmq) = testkit::rabbitmq() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let vhost = rabbitmq.vhost().await;
+    let host = vhost.url.rsplit_once('@').expect("it has a user").1;
+    let set = |key: &str| format!("bus.sinks.notices.{key}");
+    let plan = from_rabbitmq(plan(dir.path()), &vhost)
+        .set(&set("rabbitmq.url"), format!("amqp://{host}"))
+        .set(&set("rabbitmq.username"), &vhost.name)
+        .set(&set("rabbitmq.password"), &vhost.password)
+        .set(&set("rabbitmq.unroutable"), "drop")
+        .set(&set("filter.commands"), true)
+        .set(&set("mode"), "binary");
+    let _server = plan.start().await;
+    queue_is_there(&plan).await;
+    let connection = vhost.connect().await;
+    let channel = connection.create_channel().await.unwrap();
+    let mut notices = notices(&channel, "mainstay").await;
+    let mut answers = answers(&channel).await;
+    let slow = command("slow", "widget.create", None, json!({"name": "slow", "hold_s": 10}));
+    publish(&channel, Some(&vhost.name), true, slow.to_string().as_bytes()).await;
+    let mut states = Vec::new();
+    while states.last().is_none_or(|state| state != "done") {
+        let answer = next_answer(&mut answers).await;
+        if answer["state"] == "progress" && answer["body"]["message"] == "building" {
+            states.push("building".to_owned());
+        }
+        states.push(answer["state"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(states[0], "accepted");
+    assert!(states.contains(&"building".to_owned()), "{states:?}");
+    // The same over the notification exchange, in the trace of the sender.
+    let mut noticed = Vec::new();
+    while noticed.last().is_none_or(|state| state != "done") {
+        let notice = next_delivery(&mut notices).await;
+        let headers = notice.properties.headers().clone().unwrap_or_default();
+        let header = |name: &str| match headers.inner().get(name) {
+            Some(AMQPValue::LongString(text)) => text.to_string(),
+            other => panic!("{name} is {other:?}"),
+        };
+        assert_eq!(header("cloudEvents:commandid"), "slow");
+        assert!(header("traceparent").contains("4bf92f3577b34da6a3ce929d0e0e4736"));
+        noticed.push(header("cloudEvents:commandstate"));
+    }
+    assert_eq!(noticed[0], "accepted");
+    assert!(noticed.contains(&"progress".to_owned()), "{noticed:?}");
 }
 
 /// The reply to a repetition is the first one, and so is the end: also of one that is long done.
@@ -181,8 +271,16 @@ async fn a_managed_kafka_is_ordered_over_rabbitmq_and_a_repetition_changes_nothi
         }
         assert_eq!(states[0], "accepted");
     }
-    let status = state(&plan.client(), "k1").await.expect("it is known");
+    let client = plan.client();
+    let status = state(&client, "k1").await.expect("it is known");
     assert_eq!((&status["state"], &status["phase"]), (&json!("done"), &json!("ready")));
+    // Its process would outlive the server.
+    let delete = command("k2", "kafka.delete", status["subject"].as_str(), json!({})).to_string();
+    publish(&channel, Some(&vhost.name), false, delete.as_bytes()).await;
+    wait_for("it is deleted", async || {
+        state(&client, "k2").await.is_some_and(|state| state["state"] == "done")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,6 +304,7 @@ async fn what_cannot_be_understood_or_is_nobodys_becomes_a_dead_letter() {
     for (message, author, reason, field) in [
         ("not JSON".to_owned(), user, "JSON", None),
         (json!({"type": "widget.create"}).to_string(), user, "id", Some("id")),
+        (create(&"i".repeat(300), "x").to_string(), user, "at most 255 bytes", Some("id")),
         (create("d3", "x").to_string(), None, "the sender is not known", None),
         (forged.to_string(), user, "token", None),
         (large.to_string(), user, "2000", None),

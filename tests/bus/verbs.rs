@@ -239,6 +239,51 @@ async fn an_operator_follows_a_sink_and_helps_it() {
     assert_eq!(ran.code, 5, "sinks of the configuration are the operators': {ran:?}");
 }
 
+/// The value of a metric of the sink `hook`; of one that is not there, nothing.
+async fn metric(plan: &Plan, name: &str) -> Option<f64> {
+    let answer = plan.client().get("/metrics").await.ok()?;
+    let begin = format!("mainstay_bus_{name}{{sink=\"hook\"}} ");
+    answer.body.as_str()?.lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+}
+
+async fn is_degraded(plan: &Plan) -> bool {
+    let health = plan.client().read("/api/v1/self/liveliness?type=detailed").await;
+    let checks = health["checks"].as_array().expect("they are listed");
+    let of_hook = checks.iter().find(|check| check["name"] == "sink hook").expect("it is there");
+    let degraded = health["status"] == "degraded";
+    assert_eq!(of_hook["status"] == "failed", degraded, "{health}");
+    degraded
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_lags_is_degraded_and_its_metrics_say_how_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start().await;
+    receiver.answer(500);
+    let plan = with_hook(plan(dir.path()), &receiver).set("bus.webhooks.backoff_max_ms", 1000);
+    let _server = plan.start().await;
+    for name in ["a", "b"] {
+        create(&plan, name).await;
+    }
+    wait_for("it fails", async || metric(&plan, "failures_total").await > Some(0.0)).await;
+    wait_for("it is degraded", async || is_degraded(&plan).await).await;
+    assert_eq!(metric(&plan, "up").await, Some(0.0));
+    assert!(metric(&plan, "lag_events").await >= Some(2.0));
+    assert!(metric(&plan, "lag_seconds").await > Some(0.0));
+    let ready = plan.client().get("/api/v1/self/readiness").await.unwrap();
+    assert_eq!(ready.status, 200, "requests are served all the same");
+    receiver.answer(413);
+    wait_for("they are parked", async || metric(&plan, "parked_events").await >= Some(2.0)).await;
+    receiver.answer(204);
+    let before = metric(&plan, "delivered_total").await;
+    create(&plan, "c").await;
+    wait_for("it is delivered", async || metric(&plan, "delivered_total").await > before).await;
+    wait_for("it is well", async || !is_degraded(&plan).await).await;
+    wait_for("no lag", async || metric(&plan, "lag_events").await == Some(0.0)).await;
+    assert_eq!(metric(&plan, "up").await, Some(1.0));
+    assert_eq!(metric(&plan, "lag_seconds").await, Some(0.0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_creates_a_webhook_and_verifies_what_it_sends() {
     let dir = tempfile::tempdir().unwrap();

@@ -65,8 +65,18 @@ impl Config {
                     if kafka.topics.is_empty() {
                         return Err(Error::invalid(format!("{key}.topics"), "must name a topic"));
                     }
+                    let consumed = |topic: &String| kafka.topics.contains_key(topic);
+                    let (dead, replies) = (&kafka.dead_letter_topic, &kafka.reply_topics);
+                    check_loops(&key, "topic", dead, replies, consumed)?;
+                    check_bare(&key, kafka)?;
                 }
-                (None, Some(rabbitmq)) => check_amqp(&format!("{key}.rabbitmq"), &rabbitmq.url)?,
+                (None, Some(rabbitmq)) => {
+                    let key = format!("{key}.rabbitmq");
+                    check_amqp(&key, &rabbitmq.url)?;
+                    let consumed = |queue: &String| *queue == rabbitmq.queue;
+                    let (dead, replies) = (&rabbitmq.dead_letter_queue, &rabbitmq.reply_queues);
+                    check_loops(&key, "queue", dead, replies, consumed)?;
+                }
                 _ => {
                     let why = "must have exactly one of kafka and rabbitmq";
                     return Err(Error::invalid(key, why));
@@ -102,6 +112,37 @@ fn check_kafka(key: &str, brokers: &[String], sasl: Option<&Sasl>) -> Result<()>
     Err(Error::invalid(format!("{key}.sasl.{missing}"), "must be given for this mechanism"))
 }
 
+/// A record without an envelope has no token, so its topic says who sent it.
+fn check_bare(key: &str, kafka: &KafkaConsumer) -> Result<()> {
+    for (name, topic) in &kafka.topics {
+        let Some(topic) = topic else { continue };
+        if topic.command.is_some() && topic.subject.is_empty() {
+            let why =
+                "must be given: with `command`, records have no token that says who sent them";
+            return Err(Error::invalid(format!("{key}.topics.{name}.subject"), why));
+        }
+    }
+    Ok(())
+}
+
+/// What a consumer writes must not come back to it.
+fn check_loops<'a>(
+    key: &str,
+    what: &str,
+    dead_letters: &'a String,
+    replies: impl IntoIterator<Item = &'a String>,
+    consumed: impl Fn(&String) -> bool,
+) -> Result<()> {
+    let why = || format!("must be another {what} than those with commands");
+    if consumed(dead_letters) {
+        return Err(Error::invalid(format!("{key}.dead_letter_{what}"), why()));
+    }
+    if replies.into_iter().any(consumed) {
+        return Err(Error::invalid(format!("{key}.reply_{what}s"), why()));
+    }
+    Ok(())
+}
+
 fn check_amqp(key: &str, url: &str) -> Result<()> {
     let key = format!("{key}.url");
     let parsed = url::Url::parse(url).ok().filter(|url| matches!(url.scheme(), "amqp" | "amqps"));
@@ -128,4 +169,41 @@ fn check_webhook(key: &str, webhook: &WebhookSink) -> Result<()> {
 
 fn check_template(key: &str, template: &str) -> Result<()> {
     crate::model::Template::parse(template).map(drop).map_err(|why| Error::invalid(key, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        let config: Config = toml::from_str(text).unwrap();
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_a_consumer_writes_may_not_come_back_to_it() {
+        let kafka = |more: &str| {
+            refusal(&format!(
+                "[consumers.a.kafka]\nbrokers = [\"a:1\"]\n{more}\n[consumers.a.kafka.topics.in]\n\
+                 subject = \"a\"\norg = \"a\""
+            ))
+        };
+        let error = kafka("dead_letter_topic = \"in\"");
+        assert!(error.starts_with("bus.consumers.a.kafka.dead_letter_topic: must be"), "{error}");
+        let error = kafka("reply_topics = [\"in\"]");
+        assert!(error.starts_with("bus.consumers.a.kafka.reply_topics: must be"), "{error}");
+        let error = refusal(
+            "[consumers.a.rabbitmq]\nurl = \"amqp://a\"\nqueue = \"q\"\nreply_queues = [\"q\"]",
+        );
+        assert!(error.starts_with("bus.consumers.a.rabbitmq.reply_queues: must be"), "{error}");
+    }
+
+    #[test]
+    fn records_without_an_envelope_need_an_identity() {
+        let error = refusal(
+            "[consumers.a.kafka]\nbrokers = [\"a:1\"]\n[consumers.a.kafka.topics.in]\n\
+             command = \"widget.create\"",
+        );
+        assert!(error.starts_with("bus.consumers.a.kafka.topics.in.subject: must be"), "{error}");
+    }
 }

@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use kernel::health::Check;
 use kernel::identity::Principal;
 use kernel::kind::{KindInfo, Presenter};
-use kernel::outbound::Outbound;
+use kernel::outbound::{Outbound, webhook};
 use kernel::{App, Backoff, Domain, Error, Result, Running};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api;
-use crate::config::{self, CLOUDEVENTS, Config, Identity, MESSAGE_BYTES_MAX};
+use crate::config::{self, CLOUDEVENTS, Config, Identity, KafkaTopic, MESSAGE_BYTES_MAX};
 use crate::metrics::{CommandCounts, Scrape};
 use crate::model::{KIND, Phase};
 use crate::ports::inward::{self, Handler};
@@ -170,20 +170,20 @@ fn outlet(app: &App, name: &str, sink: &config::Sink, config: &Config) -> Result
     if let Some(rabbitmq) = &sink.rabbitmq {
         return Ok(Box::new(RabbitMqOutlet::new(name, rabbitmq, outbound)?));
     }
-    let Some(webhook) = &sink.webhook else {
+    let Some(to) = &sink.webhook else {
         return Err(Error::invalid(format!("bus.sinks.{name}"), "has no way out"));
     };
     let key = format!("bus.sinks.{name}.webhook");
-    let url = webhook.url.parse();
+    let url = to.url.parse();
     let url = url.map_err(|_| Error::invalid(format!("{key}.url"), "must be a URL"))?;
     let timeout = Duration::from_millis(config.webhooks.timeout_ms);
-    let target = WebhookOutlet::target(outbound, &format!("sink {name}"), timeout)
-        .with_tls(outbound.tls(&format!("{key}.tls"), &webhook.tls)?);
+    let target = webhook::target(outbound, &format!("sink {name}"), timeout)
+        .with_tls(outbound.tls(&format!("{key}.tls"), &to.tls)?);
     Ok(Box::new(WebhookOutlet {
         sink: name.to_owned(),
         target,
         url,
-        secret: outbound.secret(&format!("{key}.secret"), &webhook.secret)?,
+        secret: outbound.secret(&format!("{key}.secret"), &to.secret)?,
         ambient: app.ambient.clone(),
         rate: None,
     }))
@@ -197,18 +197,23 @@ fn installation(app: &App) -> String {
 
 /// The identities of a consumer's authors.
 fn identities(consumer: &config::Consumer) -> BTreeMap<String, Principal> {
-    let principal = |identity: &Identity| Principal {
-        subject: identity.subject.clone(),
+    let principal = |subject: &str, org: &str, roles: &BTreeSet<String>| Principal {
+        subject: subject.into(),
         issuer: ISSUER.into(),
-        org: identity.org.clone(),
-        roles: identity.roles.clone(),
+        org: org.into(),
+        roles: roles.clone(),
         ..Principal::default()
     };
     let users = consumer.rabbitmq.iter().flat_map(|rabbitmq| &rabbitmq.users);
-    let users = users.map(|(user, identity)| (user.clone(), principal(identity)));
+    let users = users.map(|(user, identity)| {
+        let Identity { subject, org, roles } = identity;
+        (user.clone(), principal(subject, org, roles))
+    });
     let topics = consumer.kafka.iter().flat_map(|kafka| &kafka.topics);
-    let topics =
-        topics.filter_map(|(topic, identity)| Some((topic.clone(), principal(identity.as_ref()?))));
+    let topics = topics.filter_map(|(name, topic)| {
+        let KafkaTopic { subject, org, roles, .. } = topic.as_ref()?;
+        Some((name.clone(), principal(subject, org, roles)))
+    });
     users.chain(topics).collect()
 }
 

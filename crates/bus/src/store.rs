@@ -36,7 +36,7 @@ pub async fn cursors(store: &dyn Store) -> Result<BTreeMap<String, (Position, Cu
 
 fn decode(cursor: &CursorMove) -> (Position, Cursor) {
     let detail: Cursor = cursor.detail.parse().unwrap_or_default();
-    (Position { epoch: detail.epoch, seq: cursor.seq }, detail)
+    (Position { epoch: detail.epoch, seq: cursor.seq, at: None }, detail)
 }
 
 /// Where a sink begins that has none: with the next event, and a user's webhook with the first after

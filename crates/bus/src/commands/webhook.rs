@@ -5,6 +5,7 @@ use kernel::change::{CommandReply, Refusal};
 use kernel::command::{AnyCommand, AuditFields, Command, CommandContext, Decided, Nothing};
 use kernel::http::{parse_json, valid_name};
 use kernel::identity::Action;
+use kernel::outbound::webhook::secret_text;
 use kernel::{App, Change, Draft, Error, Json, Object, Result};
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,7 +14,6 @@ use utoipa::ToSchema;
 use super::subject;
 use crate::config::{Filter, Mode};
 use crate::model::{KIND, Phase, Sink, Spec, Status, Transport, quota_counter};
-use crate::ports::out::webhook::secret_text;
 use crate::store;
 
 /// Creates a webhook. Its reply has the secret, which is derived and stored nowhere.

@@ -15,7 +15,9 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 /// no longer known.
 pub fn check_age(issued_at: Timestamp, now: Timestamp, commands_days: u64) -> Result<()> {
     let days = i64::try_from(commands_days).unwrap_or(i64::MAX);
-    if issued_at.0 < now.0.saturating_sub(days.saturating_mul(DAY_MS)) {
+    // A command may say that it is younger than its record is.
+    let kept_ms = days.saturating_mul(DAY_MS).saturating_sub(AHEAD_MAX_MS);
+    if issued_at.0 < now.0.saturating_sub(kept_ms) {
         let why = format!("is more than {commands_days} days ago; send it again with a new id");
         return Err(Error::invalid("issued_at", why));
     }
@@ -33,10 +35,10 @@ mod tests {
     fn a_command_from_before_the_records_or_from_the_future_is_refused() {
         let now = Timestamp(100 * DAY_MS);
         let check = |ago_ms: i64| check_age(Timestamp(now.0 - ago_ms), now, 7);
-        for good in [0, 7 * DAY_MS, -AHEAD_MAX_MS] {
+        for good in [0, 7 * DAY_MS - AHEAD_MAX_MS, -AHEAD_MAX_MS] {
             assert!(check(good).is_ok(), "{good}");
         }
-        let old = check(7 * DAY_MS + 1).unwrap_err().to_string();
+        let old = check(7 * DAY_MS - AHEAD_MAX_MS + 1).unwrap_err().to_string();
         assert_eq!(old, "issued_at: is more than 7 days ago; send it again with a new id");
         let early = check(-AHEAD_MAX_MS - 1).unwrap_err().to_string();
         assert!(early.starts_with("issued_at: is in the future"), "{early}");

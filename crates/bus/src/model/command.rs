@@ -3,7 +3,7 @@
 use kernel::command::Envelope;
 use kernel::log::CommandState;
 use kernel::telemetry::Secret;
-use kernel::{Json, Key, Timestamp};
+use kernel::{Error, Json, Key, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A command as a message: the envelope of `POST /api/v1/commands`, with what a connection would say.
@@ -34,7 +34,49 @@ fn first_version() -> u32 {
     1
 }
 
+/// No valid command has a longer id or name.
+const ID_BYTES_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = 128;
+
+/// What a body may say of itself.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    #[serde(rename = "requestId")]
+    request_id: Option<String>,
+}
+
 impl CommandMessage {
+    /// A command of which there is only the body. Its id is the body's `requestId`, if it has one.
+    pub fn bare(name: &str, id: &str, issued_at: Timestamp, body: Json) -> CommandMessage {
+        let named: Named = serde_json::from_str(body.text()).unwrap_or_default();
+        let named = named.request_id.filter(|id| !id.is_empty());
+        // The end of a long one tells more: the offset.
+        let skipped = id.len().saturating_sub(ID_BYTES_MAX);
+        CommandMessage {
+            id: named.unwrap_or_else(|| id.chars().skip(skipped).collect()),
+            name: name.into(),
+            version: first_version(),
+            subject: None,
+            expected_generation: None,
+            issued_at,
+            token: None,
+            body,
+        }
+    }
+
+    /// Refuses what is too long for logs, events and records.
+    pub fn check(&self) -> Result<()> {
+        for (field, text, bytes_max) in
+            [("id", &self.id, ID_BYTES_MAX), ("type", &self.name, NAME_BYTES_MAX)]
+        {
+            if text.len() > bytes_max {
+                return Err(Error::invalid(field, format!("must have at most {bytes_max} bytes")));
+            }
+        }
+        Ok(())
+    }
+
     pub fn envelope(&self) -> Envelope {
         Envelope {
             id: Some(self.id.clone()),
@@ -61,4 +103,24 @@ pub struct AnswerBody<'a> {
     /// The event that says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(given: &str, body: &str) -> String {
+        let body = serde_json::from_str(body).unwrap();
+        CommandMessage::bare("note.add", given, Timestamp(7), body).id
+    }
+
+    #[test]
+    fn a_body_alone_is_named_by_its_request_id_or_by_its_place() {
+        assert_eq!(id("t.0.7.1", r#"{"requestId":"nightly","x":1}"#), "nightly");
+        for body in [r#"{"x":1}"#, r#"{"requestId":""}"#, r#"{"requestId":7}"#, "[]", "7"] {
+            assert_eq!(id("t.0.7.1", body), "t.0.7.1", "{body}");
+        }
+        let long = format!("{}.0.7.1", "t".repeat(249));
+        assert_eq!(id(&long, "{}"), long[long.len() - 255..]);
+    }
 }

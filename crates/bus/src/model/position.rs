@@ -12,6 +12,10 @@ use utoipa::ToSchema;
 pub struct Position {
     pub epoch: i64,
     pub seq: i64,
+    /// When that event was committed: tells whether the log is still the same. Not always known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub at: Option<Timestamp>,
 }
 
 /// What a sink's cursor has besides the number of the last event. Written by the pump alone, under
@@ -45,6 +49,8 @@ impl Cursor {
     }
 
     pub fn add_gap(&mut self, gap: Gap) {
+        // After a crash the same one is found again, and may have grown.
+        self.gaps.retain(|there| there.first != gap.first);
         if self.gaps.len() == Cursor::ENTRIES_MAX {
             self.gaps.remove(0);
         }

@@ -187,14 +187,24 @@ pub struct KafkaConsumer {
     /// Whom to trust, and who we are. Empty: the system's authorities. Left out: no TLS.
     pub tls: Option<Tls>,
     pub sasl: Option<Sasl>,
-    /// Topics, each with the identity in whose name commands of its records are carried out unless
-    /// they have a token: who may write to the topic may do what that identity may.
-    pub topics: BTreeMap<String, Option<Identity>>,
+    pub topics: BTreeMap<String, Option<KafkaTopic>>,
     pub group: String,
     pub dead_letter_topic: String,
     /// Topics that answers may go to: the header `reply-to` names one.
     pub reply_topics: BTreeSet<String>,
     pub create_topics: bool,
+}
+
+/// A topic with commands, and the identity in whose name they are carried out unless they have a token:
+/// who may write to the topic may do what that identity may.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KafkaTopic {
+    pub subject: String,
+    pub org: String,
+    pub roles: BTreeSet<String>,
+    /// The value of each record is the body of this command, not an envelope.
+    pub command: Option<String>,
 }
 
 impl Default for KafkaConsumer {

@@ -71,3 +71,34 @@ impl Template {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kernel::change::Cause;
+    use kernel::{Json, Key, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn places_are_filled_with_what_names_may_have() {
+        let event = Event {
+            seq: 1,
+            kind: "mainstay.kafka.ready".into(),
+            subject: Key::new("kafka", "a"),
+            org: "Ärzte & Co/1".into(),
+            at: Timestamp(0),
+            data: Json::default(),
+            cause: Cause::default(),
+            effects: None,
+        };
+        let name = |text: &str| Template::parse(text).unwrap().name(&event);
+        assert_eq!(name("events"), "events");
+        assert_eq!(name("mainstay.{kind}"), "mainstay.kafka");
+        assert_eq!(name("{type}"), "mainstay.kafka.ready");
+        assert_eq!(name("{org}-{kind}.x"), "_rzte___Co_1-kafka.x");
+        for (wrong, why) in [("", "empty"), ("{kind", "no `}`"), ("{king}", "{kind}, {type}")] {
+            let error = Template::parse(wrong).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

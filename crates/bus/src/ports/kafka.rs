@@ -251,3 +251,15 @@ pub(super) fn has_code(error: &KrafkaError, code: ErrorCode) -> bool {
         _ => false,
     }
 }
+
+/// Whether the broker takes no record of this size.
+pub(super) fn is_too_large(error: &KrafkaError) -> bool {
+    has_code(error, ErrorCode::MessageTooLarge)
+        || has_code(error, ErrorCode::RecordListTooLarge)
+        || is_too_large_for_us(error)
+}
+
+/// A record that does not fit in our buffer: larger than brokers take.
+pub(super) fn is_too_large_for_us(error: &KrafkaError) -> bool {
+    matches!(error, KrafkaError::Config { message } if message.contains("record size"))
+}

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use kernel::event_presenter::{EventPresenter, Shown};
@@ -20,6 +21,8 @@ use crate::ports::inward::{Reply, ReplyTo};
 const FOLLOWED_MAX: usize = 10_000;
 /// Events that are kept for a sender until it has its first answer.
 const EARLY_MAX: usize = 64;
+/// While the store is away.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The senders that wait for more than the first answer.
 #[derive(Clone, Default)]
@@ -81,7 +84,7 @@ impl Followers {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "reading events for senders of commands failed");
-                    stop.run_until_cancelled(reader.wait()).await;
+                    stop.run_until_cancelled(tokio::time::sleep(RETRY)).await;
                 }
             }
         }
@@ -160,6 +163,8 @@ impl Follower {
             None => return true,
             Some(CommandState::Accepted) if same => return true,
             Some(state) if same => state,
+            // How far an earlier command is.
+            Some(CommandState::Progress) => return true,
             Some(_) => CommandState::Superseded,
         };
         let last = matches!(state, CommandState::Done | CommandState::Superseded);

@@ -133,30 +133,31 @@ impl Intake {
         replies: &mpsc::Sender<Reply>,
     ) -> Result<(Settled, &'static str)> {
         let origin = Origin::Bus(self.consumer.clone());
-        loop {
-            match self.execute(incoming, &origin, trace).await {
-                // The record of an earlier delivery.
-                Ok(Executed { message, answer, .. }) if answer.reply.status >= 400 => {
-                    let (to, id) = (incoming.reply_to.as_ref(), &message.id);
-                    return Ok(self.tell_rejection(to, id, &answer.reply, trace, replies).await);
-                }
-                Ok(executed) => {
-                    if let Some(to) = &incoming.reply_to {
-                        self.tell_progress(to, executed, trace, replies).await?;
-                    }
-                    return Ok((Settled::Done, "accepted"));
-                }
-                Err(Refused { error, .. }) if error.class() == Class::Transient => {
-                    return Err(error);
-                }
-                Err(Refused { error, command }) => {
-                    let refused = self.refuse(incoming, &origin, trace, error, command, replies);
-                    if let Some(settled) = refused.await? {
-                        return Ok(settled);
-                    }
-                }
+        match self.execute(incoming, &origin, trace).await {
+            Ok(executed) => self.tell(incoming.reply_to.as_ref(), executed, trace, replies).await,
+            Err(Refused { error, .. }) if error.class() == Class::Transient => Err(error),
+            Err(Refused { error, command }) => {
+                self.refuse(incoming, &origin, trace, error, command, replies).await
             }
         }
+    }
+
+    /// Tells the sender what its record says.
+    async fn tell(
+        &self,
+        to: Option<&ReplyTo>,
+        executed: Executed,
+        trace: Trace,
+        replies: &mpsc::Sender<Reply>,
+    ) -> Result<(Settled, &'static str)> {
+        let Executed { message, answer, .. } = &executed;
+        if answer.reply.status >= 400 {
+            return Ok(self.tell_rejection(to, &message.id, &answer.reply, trace, replies).await);
+        }
+        if let Some(to) = to {
+            self.tell_progress(to, executed, trace, replies).await?;
+        }
+        Ok((Settled::Done, "accepted"))
     }
 
     async fn execute(
@@ -166,8 +167,8 @@ impl Intake {
         trace: Trace,
     ) -> std::result::Result<Executed, Refused> {
         let not_understood = |error| Refused { error, command: None };
-        let message: CommandMessage =
-            kernel::http::parse_json(&incoming.body).map_err(not_understood)?;
+        let message = understand(incoming).map_err(not_understood)?;
+        message.check().map_err(not_understood)?;
         tracing::Span::current().record("id", &message.id);
         let principal = match self.identify(&message, incoming.author.as_deref()).await {
             Ok(principal) => principal,
@@ -205,7 +206,8 @@ impl Intake {
     }
 
     /// Records that a command is refused, and tells its sender. A message that could not be understood
-    /// becomes a dead letter. `None` if another delivery of it was carried out meanwhile.
+    /// becomes a dead letter. A command that was carried out before stays so, whatever is wrong with the
+    /// message that repeats it.
     async fn refuse(
         &self,
         incoming: &Incoming,
@@ -214,7 +216,7 @@ impl Intake {
         error: Error,
         command: Option<(CommandMessage, Principal)>,
         replies: &mpsc::Sender<Reply>,
-    ) -> Result<Option<(Settled, &'static str)>> {
+    ) -> Result<(Settled, &'static str)> {
         let (envelope, principal, id) = match &command {
             Some((message, principal)) => {
                 (message.envelope(), principal.clone(), message.id.as_str())
@@ -222,8 +224,10 @@ impl Intake {
             None => (Envelope::new("unknown", None, Json::default()), Principal::default(), ""),
         };
         let sender = Sender { principal: &principal, origin, request_id: id, trace: Some(trace) };
-        let recorded = match self.app.commands().reject(&self.app, sender, &envelope, &error).await
-        {
+        // Before the record is read, so that nothing is missed that happens after.
+        let pending = self.followers.begin(id);
+        let recorded = self.app.commands().reject(&self.app, sender, &envelope, &error).await;
+        let answer = match recorded {
             // To try again would hold up what comes after it.
             Err(failed) if failed.class() != Class::Transient => {
                 tracing::error!(
@@ -232,17 +236,26 @@ impl Intake {
                     error = failed.with_causes(),
                     "recording a rejection failed"
                 );
-                rejection(&error)
+                Answer { reply: rejection(&error), subject: None, replayed: false }
             }
             recorded => recorded?,
         };
-        if recorded.status < 400 {
-            return Ok(None);
+        tracing::info!(
+            consumer = self.consumer,
+            id,
+            reason = error.with_causes(),
+            repeated = answer.replayed,
+            "rejected a message"
+        );
+        let to = incoming.reply_to.as_ref();
+        match command {
+            Some((message, _)) => {
+                let executed = Executed { message, principal, answer, pending };
+                self.tell(to, executed, trace, replies).await
+            }
+            // It is not known whom an answer would help.
+            None => Ok(self.tell_rejection(None, id, &answer.reply, trace, replies).await),
         }
-        tracing::info!(consumer = self.consumer, id, reason = %error, "rejected a command");
-        // Without a command it is not known whom an answer would help.
-        let to = incoming.reply_to.as_ref().filter(|_| command.is_some());
-        Ok(Some(self.tell_rejection(to, id, &recorded, trace, replies).await))
     }
 
     /// Tells the sender that a command is rejected; without a reply address it becomes a dead letter.
@@ -318,4 +331,10 @@ impl Intake {
         // An error: the connection is gone, and with it the way to the sender. It can ask again.
         let _ = replies.send(Reply { to, body, traceparent: Some(trace.to_string()) }).await;
     }
+}
+
+fn understand(incoming: &Incoming) -> Result<CommandMessage> {
+    let Some(bare) = &incoming.bare else { return kernel::http::parse_json(&incoming.body) };
+    let body = kernel::http::parse_json(&incoming.body)?;
+    Ok(CommandMessage::bare(&bare.command, &bare.id, bare.issued_at, body))
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kernel::log::EventFilter;
 use kernel::{Ambient, Backoff, Class, Error, Refusal, Result, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -58,6 +59,8 @@ struct Progress {
     /// Something was delivered since.
     unsaved: bool,
     failures: Failures,
+    /// It was connected before, under this lease.
+    was_open: bool,
     phase: Phase,
     /// The reason that the store has for the phase, and since when.
     reported: Option<(String, Instant)>,
@@ -104,8 +107,9 @@ impl Relay {
                 break;
             }
         }
+        // Also when the lease is lost: the broker must let the next holder in.
+        self.outlet.close().await;
         if !held.lost.is_cancelled() {
-            self.outlet.close().await;
             // What is not saved is sent again.
             let _ = self.save(held, &mut at).await;
         }
@@ -139,7 +143,7 @@ impl Relay {
                 // At once: events from here on are kept for the sink.
                 let now = self.ambient.now();
                 store::save(store, &self.id, held.fence(), seq, &cursor, now).await?;
-                (Position { epoch, seq }, cursor)
+                (Position { epoch, seq, at: None }, cursor)
             }
         };
         let object = store.object(&store::key(&self.id)).await?;
@@ -150,6 +154,7 @@ impl Relay {
             _ => (Phase::Running, None),
         };
         self.state.parked.store(cursor.parked.len() as u64, Ordering::Relaxed);
+        self.state.seq.store(position.seq, Ordering::Relaxed);
         // A restart does not give a failing sink another day.
         let failures = Failures { count: 0, since };
         Ok(Progress {
@@ -159,6 +164,7 @@ impl Relay {
             saved_seq: position.seq,
             unsaved: false,
             failures,
+            was_open: false,
             phase,
             reported: None,
         })
@@ -172,7 +178,10 @@ impl Relay {
             () = held.over() => return End::Over,
         };
         let ended = match opened {
-            Ok(theirs) => self.relay(held, at, theirs).await,
+            Ok(theirs) => {
+                at.was_open = true;
+                self.relay(held, at, theirs).await
+            }
             Err(error) => Err(End::Failed(error)),
         };
         match ended {
@@ -187,16 +196,10 @@ impl Relay {
         at: &mut Progress,
         theirs: Option<Position>,
     ) -> Result<(), End> {
-        self.agree(at, theirs).await?;
-        let mut next: Option<Batch> = None;
+        self.agree(held, at, theirs).await?;
         loop {
-            if self.obey(held, at).await? {
-                next = None;
-            }
-            let batch = match next.take() {
-                Some(batch) => batch,
-                None => self.source.next(self.outlet.batch_max()).await?,
-            };
+            self.obey(held, at).await?;
+            let batch = self.source.next(self.outlet.batch_max()).await?;
             if batch.is_nothing(at.position.seq) {
                 self.state.waiting_since.store(0, Ordering::Relaxed);
                 self.recovered(held, at).await;
@@ -204,7 +207,7 @@ impl Relay {
             } else {
                 let since = batch.since.map_or(0, |since| since.0);
                 self.state.waiting_since.store(since, Ordering::Relaxed);
-                next = Some(self.deliver(held, at, batch).await?);
+                self.deliver(held, at, batch).await?;
             }
             if held.is_over() {
                 return Ok(());
@@ -213,25 +216,46 @@ impl Relay {
     }
 
     /// The later of both positions counts. One of a log that is gone (the store was restored from a
-    /// backup) does not: its numbers are other events now, so a new epoch begins.
-    async fn agree(&mut self, at: &mut Progress, theirs: Option<Position>) -> Result<(), End> {
-        let newest = self.store.newest_event().await?;
+    /// backup) does not: its numbers are other events now. A new epoch begins then with ours, so that
+    /// some events come twice and none is missing.
+    async fn agree(
+        &mut self,
+        held: &Held,
+        at: &mut Progress,
+        theirs: Option<Position>,
+    ) -> Result<(), End> {
         if let Some(theirs) = theirs.filter(|theirs| *theirs > at.position) {
-            at.position = theirs;
+            if self.is_of_this_log(theirs).await? {
+                at.position = theirs;
+            } else {
+                tracing::error!(
+                    sink = self.id,
+                    theirs = theirs.seq,
+                    ours = at.position.seq,
+                    "the sink had events that the log does not have: was the store restored? \
+                     Going on from our position in a new epoch"
+                );
+                at.position.epoch = theirs.epoch + 1;
+            }
         }
-        if at.position.seq > newest {
-            tracing::error!(
-                sink = self.id,
-                position = at.position.seq,
-                newest,
-                "the sink is ahead of the event log: was the store restored? Going on in a new epoch"
-            );
-            at.position = Position { epoch: at.position.epoch + 1, seq: newest };
+        if at.cursor.epoch != at.position.epoch {
+            at.cursor.epoch = at.position.epoch;
+            self.save(held, at).await?;
         }
-        at.cursor.epoch = at.position.epoch;
-        self.source.seek(at.position.seq, at.position.epoch);
+        self.source.seek(at.position.seq, at.position.epoch).await;
         self.state.seq.store(at.position.seq, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether the event of a position is the one that the log has.
+    async fn is_of_this_log(&mut self, position: Position) -> Result<bool> {
+        if position.seq > self.store.newest_event().await? {
+            return Ok(false);
+        }
+        let found = self.store.events(position.seq - 1, &EventFilter::default(), 1).await?;
+        // One that was purged says nothing.
+        let found = found.first().filter(|event| event.seq == position.seq);
+        Ok(found.is_none_or(|event| position.at.is_none_or(|at| at == event.at)))
     }
 
     /// Waits for events, for people, or until the position is to be saved.
@@ -250,13 +274,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends a batch, reads the next one, and saves the position before it.
-    async fn deliver(
-        &mut self,
-        held: &Held,
-        at: &mut Progress,
-        batch: Batch,
-    ) -> Result<Batch, End> {
+    /// Sends a batch, and saves the position now and then.
+    async fn deliver(&mut self, held: &Held, at: &mut Progress, batch: Batch) -> Result<(), End> {
         for (seq, reason) in &batch.poison {
             self.note_parked(at, *seq, reason.clone());
         }
@@ -269,34 +288,35 @@ impl Relay {
             );
             at.cursor.add_gap(gap.clone());
         }
-        let after = Position { seq: batch.upto, ..at.position };
-        let next = if batch.messages.is_empty() {
-            self.source.next(self.outlet.batch_max()).await?
-        } else {
-            self.send(held, at, batch.messages, after).await?
-        };
+        if !batch.poison.is_empty() || batch.gap.is_some() {
+            // Before the others are sent: a broker that keeps the position would move past it.
+            self.save(held, at).await?;
+        }
+        let after = Position { seq: batch.upto, at: batch.at, ..at.position };
+        if !batch.messages.is_empty() {
+            self.source.read_ahead(self.outlet.batch_max());
+            self.send(held, at, batch.messages, after).await?;
+        }
         at.position = after;
         self.state.seq.store(after.seq, Ordering::Relaxed);
-        let save_after = if batch.poison.is_empty() { SAVE_SKIPPED_AFTER } else { Duration::ZERO };
-        if at.saved_at.elapsed() >= save_after {
+        if at.saved_at.elapsed() >= SAVE_SKIPPED_AFTER {
             self.save(held, at).await?;
         }
         if at.cursor.is_full() {
             self.save(held, at).await?;
             return Err(End::Park(format!("{} events are parked", at.cursor.parked.len())));
         }
-        Ok(next)
+        Ok(())
     }
 
-    /// Sends messages until each is delivered or parked. Returns the next batch.
+    /// Sends messages until each is delivered or parked.
     async fn send(
         &mut self,
         held: &Held,
         at: &mut Progress,
         mut messages: Vec<Message>,
         after: Position,
-    ) -> Result<Batch, End> {
-        let mut next = None;
+    ) -> Result<(), End> {
         while !messages.is_empty() {
             let due = at.unsaved && at.saved_at.elapsed() >= SAVE_AFTER;
             let (store, now, id) = (self.store.clone(), self.ambient.now(), self.id.clone());
@@ -307,17 +327,19 @@ impl Relay {
                 }
                 store::save(&*store, &id, held.fence(), position.seq, &cursor, now).await
             };
-            let (max, wanted) = (self.outlet.batch_max(), next.is_none());
-            let source = &mut self.source;
-            let read = async { if wanted { Some(source.next(max).await) } else { None } };
+            let blocked = self.watch_blocked(held);
             let send = send_in_order(self.outlet.as_mut(), &messages, position, after);
-            let work = async { tokio::join!(send, read, save) };
-            let (sent, read, saved) = tokio::select! {
+            let work = async { tokio::join!(send, save) };
+            let (sent, saved) = tokio::select! {
                 biased;
                 () = held.lost.cancelled() => return Err(End::Over),
                 done = work => done,
+                () = blocked.wait() => return Err(End::Over),
                 () = stopped(held) => return Err(End::Over),
             };
+            if let Some(reported) = blocked.reported() {
+                (at.phase, at.reported) = (Phase::Failing, Some(reported));
+            }
             if due {
                 saved?;
                 (at.saved_at, at.saved_seq, at.unsaved) = (Instant::now(), position.seq, false);
@@ -337,25 +359,21 @@ impl Relay {
             let numbered = messages.into_iter().enumerate();
             let left = numbered.filter(|(n, _)| *n >= delivered && !skipped.contains(n));
             messages = left.map(|(_, message)| message).collect();
-            if let Some(read) = read {
-                next = Some(read?);
-            }
         }
         at.unsaved = true;
         self.recovered(held, at).await;
-        Ok(next.unwrap_or_default())
+        Ok(())
     }
 
-    /// Does what people asked for since the last time. Returns whether the position was moved.
-    async fn obey(&mut self, held: &Held, at: &mut Progress) -> Result<bool, End> {
+    /// Does what people asked for since the last time.
+    async fn obey(&mut self, held: &Held, at: &mut Progress) -> Result<(), End> {
         let spec = self.spec.borrow_and_update().clone();
-        let replay = spec.epoch > at.position.epoch;
-        if replay {
+        if spec.epoch > at.position.epoch {
             let seq = spec.from.unwrap_or(1) - 1;
             tracing::info!(sink = self.id, from = seq + 1, epoch = spec.epoch, "replaying");
-            at.position = Position { epoch: spec.epoch, seq };
+            at.position = Position { epoch: spec.epoch, seq, at: None };
             at.cursor.epoch = spec.epoch;
-            self.source.seek(seq, spec.epoch);
+            self.source.seek(seq, spec.epoch).await;
             self.save(held, at).await?;
         }
         if spec.resumes > at.cursor.resumed {
@@ -368,7 +386,7 @@ impl Relay {
             self.save(held, at).await?;
             self.set_phase(held, at, Phase::Running, "").await;
         }
-        Ok(replay)
+        Ok(())
     }
 
     /// Sends parked events again. Those that are refused again stay parked.

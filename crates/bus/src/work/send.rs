@@ -25,7 +25,8 @@ pub async fn send_in_order(
         let end = end.map_or(messages.len(), |n| begin + 1 + n);
         // Of the events before the next part, the last may have messages there.
         let seq = messages.get(end).map_or(after.seq, |next| next.seq - 1);
-        let position = Position { seq: seq.max(before.seq), ..after };
+        let seq = seq.max(before.seq);
+        let position = Position { seq, at: after.at.filter(|_| seq == after.seq), ..after };
         let sent = outlet.send(&messages[begin..end], position).await?;
         let whole = |refused: Vec<Refused>| {
             refused.into_iter().map(move |one| Refused { index: one.index + begin, ..one })

@@ -10,6 +10,7 @@ use kernel::event_presenter::EventPresenter;
 use kernel::event_tail::{EventReader, Page};
 use kernel::identity::Principal;
 use kernel::log::EventFilter;
+use kernel::outbound::webhook;
 use kernel::secret::SecretValue;
 use kernel::{App, Error, Result};
 use parking_lot::Mutex;
@@ -27,7 +28,7 @@ use crate::decide::pace;
 use crate::model::{Cursor, KIND, Phase, Sink, Spec, Template, Transport, cursor_name};
 use crate::ports::out::Outlet;
 use crate::ports::out::cloudevents::CloudEvents;
-use crate::ports::out::webhook::{RateLimit, WebhookOutlet, secret_text};
+use crate::ports::out::webhook::{RateLimit, WebhookOutlet};
 use crate::store;
 
 /// The lease of who relays to users' webhooks and cleans up after sinks.
@@ -193,17 +194,30 @@ impl Sinks {
 
     /// Passes on what people ask of sinks, until `stop`.
     pub async fn watch_specs(self: Arc<Self>, stop: CancellationToken) {
-        let filter = EventFilter { kind: Some(KIND.into()), ..EventFilter::default() };
-        let mut reader = self.app.tail().subscribe(self.app.store.wakeups().newest_event(), filter);
         while !stop.is_cancelled() {
-            match changed(&mut reader, &stop).await {
-                Ok(sinks) => sinks.iter().for_each(|sink| self.specs.tell(&sink.id, &sink.spec)),
+            match self.follow_specs(&stop).await {
+                Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(%error, "reading changes of sinks failed; will retry");
                     let pause = tokio::time::sleep(Duration::from_secs(1));
                     stop.run_until_cancelled(pause).await;
                 }
             }
+        }
+    }
+
+    async fn follow_specs(&self, stop: &CancellationToken) -> Result<()> {
+        let filter = EventFilter { kind: Some(KIND.into()), ..EventFilter::default() };
+        let store = self.app.store.as_ref();
+        // Before the list, so that nothing is missed in between.
+        let mut reader = self.app.tail().subscribe(store.newest_event().await?, filter);
+        let mut sinks = store::sinks(store).await?;
+        loop {
+            sinks.iter().for_each(|sink| self.specs.tell(&sink.id, &sink.spec));
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            sinks = changed(&mut reader, stop).await?;
         }
     }
 }
@@ -267,6 +281,14 @@ struct Pump {
     deleted: CancellationToken,
 }
 
+impl Pump {
+    /// For good: its webhook is deleted.
+    fn end(&self) {
+        self.deleted.cancel();
+        self.stop.cancel();
+    }
+}
+
 impl Pumps {
     /// Starts and stops pumps as webhooks come and go, until the lease is over.
     async fn follow(&mut self, held: &Held) -> Result<()> {
@@ -276,6 +298,14 @@ impl Pumps {
         let mut reader = app.tail().subscribe(app.store.newest_event().await?, filter);
         let sinks = store::sinks(app.store.as_ref()).await?;
         self.clean_up(held, &sinks).await?;
+        // Deleted while this did not look: after a failure to read.
+        self.running.retain(|id, pump| {
+            let there = sinks.iter().any(|sink| sink.id == *id);
+            if !there {
+                pump.end();
+            }
+            there
+        });
         for sink in &sinks {
             self.apply(held, sink).await?;
         }
@@ -318,8 +348,7 @@ impl Pumps {
             let Some(pump) = self.running.remove(&sink.id) else {
                 return self.sinks.retire(held, &sink.id).await;
             };
-            pump.deleted.cancel();
-            pump.stop.cancel();
+            pump.end();
             return Ok(());
         }
         let Some(url) = &sink.spec.url else { return Ok(()) };
@@ -355,9 +384,9 @@ impl Pumps {
             let of_org = self.rates.entry(sink.org.clone());
             of_org.or_insert_with(|| Arc::new(RateLimit::per_second(limit))).clone()
         });
-        let secret = secret_text(&app.blobs.derive(&secret_purpose(&sink.id)));
+        let secret = webhook::secret_text(&app.blobs.derive(&secret_purpose(&sink.id)));
         let timeout = Duration::from_millis(config.webhooks.timeout_ms);
-        let target = WebhookOutlet::target(&app.outbound, "webhooks", timeout).guard_ssrf();
+        let target = webhook::target(&app.outbound, "webhooks", timeout).guard_ssrf();
         let member = Principal {
             subject: sink.owner.clone(),
             org: sink.org.clone(),

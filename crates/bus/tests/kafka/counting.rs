@@ -62,7 +62,7 @@ pub fn noise(bytes: usize) -> Vec<u8> {
 }
 
 pub fn at(seq: i64) -> Position {
-    Position { epoch: 1, seq }
+    Position { epoch: 1, seq, at: None }
 }
 
 pub fn batch(topic: &str, seqs: std::ops::Range<i64>) -> Vec<Message> {

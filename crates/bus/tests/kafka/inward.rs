@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bus::config::KafkaConsumer;
 use bus::ports::inward::{DeadLetter, Handler, Incoming, Reply, Settled, kafka};
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -17,11 +18,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::counting::*;
+use crate::refusals::admin;
 
 const BYTES_MAX: usize = 10_000;
 
 /// Does what the body says, once it is let.
-struct Script {
+pub struct Script {
     handled: mpsc::UnboundedSender<Incoming>,
     permits: Semaphore,
 }
@@ -33,13 +35,17 @@ impl Handler for Script {
     }
 
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled {
-        self.permits.acquire().await.unwrap().forget();
         let body = String::from_utf8(incoming.body.to_vec()).unwrap();
+        if body == "hangs" {
+            std::future::pending::<()>().await;
+        }
+        self.permits.acquire().await.unwrap().forget();
         if let Some(to) = incoming.reply_to.clone() {
             let (body, traceparent) = (format!("done {body}").into(), incoming.traceparent.clone());
             replies.send(Reply { to, body, traceparent }).await.unwrap();
         }
         self.handled.send(incoming).unwrap();
+        assert_ne!(body, "panic", "as asked");
         if body == "poison" {
             let (reason, field) = ("it is poison".into(), Some("spec.size".into()));
             return Settled::Dead(DeadLetter { reason, field });
@@ -48,7 +54,7 @@ impl Handler for Script {
     }
 }
 
-struct Inlet {
+pub struct Inlet {
     script: Arc<Script>,
     handled: mpsc::UnboundedReceiver<Incoming>,
     stop: CancellationToken,
@@ -56,7 +62,7 @@ struct Inlet {
 }
 
 impl Inlet {
-    fn start(config: &KafkaConsumer, permits: usize) -> Inlet {
+    pub fn start(config: &KafkaConsumer, permits: usize) -> Inlet {
         let (sender, handled) = mpsc::unbounded_channel();
         let script = Arc::new(Script { handled: sender, permits: Semaphore::new(permits) });
         let (stop, config) = (CancellationToken::new(), config.clone());
@@ -67,12 +73,12 @@ impl Inlet {
         Inlet { script, handled, stop, running }
     }
 
-    async fn next(&mut self) -> Incoming {
+    pub async fn next(&mut self) -> Incoming {
         let next = tokio::time::timeout(TIMEOUT, self.handled.recv());
         next.await.expect("a command is handled").unwrap()
     }
 
-    async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.cancel();
         self.running.await.unwrap().unwrap();
     }
@@ -89,7 +95,7 @@ pub fn consumer(kafka: &Kafka, topic: &str) -> KafkaConsumer {
     }
 }
 
-async fn produce(kafka: &Kafka, topic: &str, body: &[u8], headers: &[(&str, &str)]) {
+pub async fn produce(kafka: &Kafka, topic: &str, body: &[u8], headers: &[(&str, &str)]) {
     let producer: FutureProducer = kafka.config(Listener::Plain).create().unwrap();
     let mut list = OwnedHeaders::new();
     for (key, value) in headers {
@@ -119,7 +125,7 @@ pub async fn committed(kafka: &Kafka, group: &str, topic: &str, partitions: i32)
     tokio::task::spawn_blocking(ask).await.unwrap()
 }
 
-async fn until_committed(kafka: &Kafka, config: &KafkaConsumer, topic: &str, offset: i64) {
+pub async fn until_committed(kafka: &Kafka, config: &KafkaConsumer, topic: &str, offset: i64) {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     while committed(kafka, &config.group, topic, 3).await != offset {
         assert!(tokio::time::Instant::now() < deadline, "{offset} is not committed");
@@ -169,20 +175,22 @@ async fn a_command_that_was_not_settled_is_delivered_again_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn poison_and_what_is_too_large_become_dead_letters_and_the_next_is_handled() {
+async fn poison_panics_and_what_is_too_large_become_dead_letters_and_the_next_is_handled() {
     let Some(kafka) = testkit::kafka() else { return };
     let topic = kafka.topic("poison", 1).await;
     let config = consumer(&kafka, &topic);
     let mut inlet = Inlet::start(&config, 9);
     produce(&kafka, &topic, b"poison", &[("traceparent", "00-1-2-01")]).await;
     produce(&kafka, &topic, &noise(BYTES_MAX + 1), &[]).await;
+    produce(&kafka, &topic, b"panic", &[]).await;
     produce(&kafka, &topic, b"good", &[]).await;
-    assert_eq!(inlet.next().await.body, "poison");
-    assert_eq!(inlet.next().await.body, "good");
-    until_committed(&kafka, &config, &topic, 3).await;
+    for body in ["poison", "panic", "good"] {
+        assert_eq!(inlet.next().await.body, body);
+    }
+    until_committed(&kafka, &config, &topic, 4).await;
     inlet.stop().await;
     let dead = read(&kafka, &config.dead_letter_topic).await;
-    assert_eq!(dead.len(), 2);
+    assert_eq!(dead.len(), 3);
     let header = |index: usize, name: &str| dead[index].headers.get(name).map(String::as_str);
     assert_eq!(header(0, "reason"), Some("it is poison"));
     assert_eq!(header(0, "field"), Some("spec.size"));
@@ -193,6 +201,54 @@ async fn poison_and_what_is_too_large_become_dead_letters_and_the_next_is_handle
     assert_eq!(header(1, "original-partition"), Some("0"));
     assert_eq!(header(1, "original-offset"), Some("1"));
     assert!(dead[1].body.is_empty());
+    assert!(header(2, "reason").is_some_and(|reason| reason.contains("panicked")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_its_topic_does_not_take_goes_without_the_message() {
+    let Some(kafka) = testkit::kafka() else { return };
+    let topic = kafka.topic("dead-large", 1).await;
+    let config = consumer(&kafka, &topic);
+    let small = NewTopic::new(&config.dead_letter_topic, 1, TopicReplication::Fixed(1));
+    let small = small.set("max.message.bytes", "2000");
+    admin(&kafka).create_topics([&small], &AdminOptions::new()).await.unwrap();
+    let mut inlet = Inlet::start(&config, 9);
+    // Larger than the topic of dead letters takes; it does not compress.
+    let header: String = noise(4_000).iter().map(|byte| format!("{byte:02x}")).collect();
+    produce(&kafka, &topic, b"poison", &[("large", &header)]).await;
+    produce(&kafka, &topic, b"good", &[]).await;
+    assert_eq!(inlet.next().await.body, "poison");
+    assert_eq!(inlet.next().await.body, "good");
+    until_committed(&kafka, &config, &topic, 2).await;
+    inlet.stop().await;
+    let dead = read(&kafka, &config.dead_letter_topic).await;
+    assert_eq!(dead.len(), 1);
+    assert!(dead[0].body.is_empty() && !dead[0].headers.contains_key("large"));
+    assert_eq!(dead[0].headers["reason"], "it is poison");
+    assert_eq!(dead[0].headers["original-offset"], "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_hangs_holds_up_its_partition_and_no_other() {
+    let Some(kafka) = testkit::kafka() else { return };
+    let topic = kafka.topic("hangs", 2).await;
+    let config = consumer(&kafka, &topic);
+    let producer: FutureProducer = kafka.config(Listener::Plain).create().unwrap();
+    let send = async |partition: i32, body: String| {
+        let record = FutureRecord::<str, str>::to(&topic).partition(partition).payload(&body);
+        producer.send(record, TIMEOUT).await.unwrap();
+    };
+    send(0, "hangs".into()).await;
+    // More than the client holds of one partition.
+    futures::future::join_all((0..400).map(|n| send(0, format!("a{n}")))).await;
+    let mut inlet = Inlet::start(&config, 100_000);
+    futures::future::join_all((0..400).map(|n| send(1, format!("b{n}")))).await;
+    let mut handled = Vec::new();
+    while handled.len() < 400 {
+        handled.push(text(inlet.next().await));
+    }
+    assert!(handled.iter().all(|body| body.starts_with('b')), "{handled:?}");
+    inlet.running.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

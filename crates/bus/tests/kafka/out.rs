@@ -52,6 +52,19 @@ async fn the_position_is_the_newest_also_after_many_transactions_that_were_abort
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn messages_without_a_key_have_none() {
+    let Some(kafka) = testkit::kafka() else { return };
+    let topic = kafka.name("without-a-key");
+    let mut outlet = outlet(&topic, &sink(&kafka));
+    outlet.open().await.unwrap();
+    let messages = [Message { key: String::new(), ..message(&topic, 0) }, message(&topic, 1)];
+    outlet.send(&messages, at(1)).await.unwrap();
+    let mut keys: Vec<_> = read(&kafka, &topic).await.into_iter().map(|one| one.key).collect();
+    keys.sort();
+    assert_eq!(keys, [None, Some("object-1".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn headers_follow_the_kafka_binding_of_cloudevents() {
     let Some(kafka) = testkit::kafka() else { return };
     let topic = kafka.name("headers");
@@ -131,4 +144,17 @@ async fn a_sink_of_another_installation_is_refused_and_not_disturbed() {
     ours.send(&batch(&topic, 10..20), at(19)).await.expect("it is not shut out");
     assert_eq!(of("ours").open().await.unwrap(), Some(at(19)));
     assert_exactly_once(&kafka, &topic, 20).await;
+}
+
+/// A broker answers that a topic was created before all of it knows the topic.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_sinks_with_new_topics_open_at_the_first_attempt() {
+    let Some(kafka) = testkit::kafka() else { return };
+    let opened = (0..40).map(|index| {
+        let mut outlet = outlet(&kafka.name(&format!("new-{index}")), &sink(&kafka));
+        async move { outlet.open().await }
+    });
+    for position in futures::future::join_all(opened).await {
+        assert_eq!(position.unwrap(), None);
+    }
 }

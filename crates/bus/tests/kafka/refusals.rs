@@ -11,7 +11,7 @@ use testkit::kafka::{Kafka, Listener};
 use crate::counting::*;
 use crate::security;
 
-fn admin(kafka: &Kafka) -> AdminClient<DefaultClientContext> {
+pub fn admin(kafka: &Kafka) -> AdminClient<DefaultClientContext> {
     kafka.config(Listener::Plain).create().unwrap()
 }
 

@@ -93,7 +93,7 @@ async fn delayed_by<T>(
     during: impl Future<Output = T>,
 ) -> (RabbitMqOutlet, T) {
     open(&mut outlet).await;
-    let mut blocked = outlet.blocked();
+    let mut blocked = outlet.blocked().expect("RabbitMQ says so");
     let seqs: Vec<i64> = batch.iter().map(|message| message.seq).collect();
     own.alarm(alarm).await;
     let sending = tokio::spawn(async move {

@@ -112,6 +112,41 @@ async fn commands_of_one_lane_stay_in_order_and_one_that_hangs_blocks_no_other()
     until("what was not settled is there again", again).await;
 }
 
+/// Two replicas: each would keep its own lanes in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_consumers_of_a_queue_one_gets_the_commands_until_it_stops() {
+    let Some(rabbitmq) = testkit::rabbitmq() else { return };
+    let vhost = rabbitmq.vhost().await;
+    let channel = vhost.connect().await.create_channel().await.unwrap();
+    channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await.unwrap();
+    let settle = Arc::new(Semaphore::new(0));
+    let of_first = settle.clone();
+    let config = consumer_at(&host(&vhost), &vhost);
+    let mut first = run(config.clone(), 1_000, move |_, _| {
+        let settling = of_first.clone();
+        Box::pin(async move {
+            settling.acquire().await.unwrap().forget();
+            Settled::Done
+        })
+    });
+    command(&channel, "a1", BasicProperties::default()).await;
+    assert_eq!(first.next().await.body, "a1");
+    let mut second = run(config, 1_000, |_, _| done());
+    for body in ["a2", "b1"] {
+        command(&channel, body, BasicProperties::default()).await;
+    }
+    assert_eq!(first.next().await.body, "b1", "another lane, and the same replica");
+    // It stops with two in work, and one that waits for its turn.
+    first.stop.cancel();
+    settle.add_permits(2);
+    assert_eq!(second.next().await.body, "a2", "after what comes before it is settled");
+    all_acknowledged(&vhost).await;
+    assert!(first.seen.try_recv().is_err());
+    first.stop().await;
+    second.stop().await;
+    assert_eq!(depth(&vhost, "commands").await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_settles_what_is_in_work_and_takes_nothing_new() {
     let Some(rabbitmq) = testkit::rabbitmq() else { return };

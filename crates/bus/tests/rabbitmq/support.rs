@@ -127,7 +127,10 @@ pub async fn pump(outlet: &mut RabbitMqOutlet, batch: &[Message]) -> usize {
 }
 
 pub async fn quorum_queue(channel: &Channel, name: &str) {
-    let mut arguments = FieldTable::default();
+    declare_quorum(channel, name, FieldTable::default()).await;
+}
+
+async fn declare_quorum(channel: &Channel, name: &str, mut arguments: FieldTable) {
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(name.into(), options, arguments).await.unwrap();
@@ -279,11 +282,14 @@ pub fn run(
     Running { seen, stop, task }
 }
 
-/// A requester: a channel whose publishing is confirmed, and the queue `commands`.
+/// A requester: a channel whose publishing is confirmed, and the queue `commands`, as the inlet
+/// declares it: either of them may be first.
 pub async fn requester(vhost: &VHost) -> Channel {
     let channel = vhost.connect().await.create_channel().await.unwrap();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    quorum_queue(&channel, "commands").await;
+    let mut single = FieldTable::default();
+    single.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+    declare_quorum(&channel, "commands", single).await;
     channel
 }
 

@@ -5,3 +5,4 @@
 mod fault;
 mod stage;
 mod steer;
+mod takeover;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -18,14 +19,15 @@ use bus::work::state::SinkState;
 use kernel::change::EventDraft;
 use kernel::event_tail::EventTail;
 use kernel::relay::Renderer;
-use kernel::store::commit;
-use kernel::{Ambient, Change, Error, Json, Key, Result, Store};
+use kernel::store::{Purge, commit};
+use kernel::{Ambient, Change, Error, Json, Key, Result, Store, Timestamp};
 use parking_lot::Mutex;
 use testkit::stores::Fresh;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub const SINK: &str = "orders";
+pub const LEASE: &str = "sink/orders";
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What the next calls of the outlet do; without any, all is well.
@@ -36,6 +38,10 @@ pub enum Script {
     LoseAck,
     /// Nothing is delivered.
     Fail,
+    /// Everything is delivered, and the call does not return.
+    Hang,
+    /// The other side takes nothing until the test says so.
+    Block,
 }
 
 /// The other side.
@@ -51,6 +57,10 @@ pub struct Other {
     pub delivered: Mutex<Vec<Message>>,
     /// How many messages each call had.
     pub calls: Mutex<Vec<usize>>,
+    /// Whether a connection is open.
+    pub open: AtomicBool,
+    /// Why it takes nothing now.
+    pub blocked: watch::Sender<Option<String>>,
 }
 
 impl Other {
@@ -69,6 +79,7 @@ impl Outlet for Scripted {
             script.pop_front();
             return Err(Error::unavailable("the other side", "it is closed"));
         }
+        self.0.open.store(true, Ordering::SeqCst);
         Ok(*self.0.position.lock())
     }
 
@@ -76,6 +87,10 @@ impl Outlet for Scripted {
         let script = self.0.script.lock().pop_front();
         if matches!(script, Some(Script::Fail | Script::Closed)) {
             return Err(Error::unavailable("the other side", "it fails"));
+        }
+        if matches!(script, Some(Script::Block)) {
+            self.0.blocked.send_replace(Some("low on memory".into()));
+            self.0.blocked.subscribe().wait_for(Option::is_none).await.unwrap();
         }
         self.0.calls.lock().push(messages.len());
         let bad = self.0.refused.lock().clone();
@@ -95,12 +110,19 @@ impl Outlet for Scripted {
             *there = position;
         }
         match script {
+            Some(Script::Hang) => std::future::pending().await,
+            None | Some(Script::Block) => Ok(refused.into()),
             Some(_) => Err(Error::unavailable("the other side", "its answer is lost")),
-            None => Ok(refused.into()),
         }
     }
 
-    async fn close(&mut self) {}
+    fn blocked(&self) -> Option<watch::Receiver<Option<String>>> {
+        Some(self.0.blocked.subscribe())
+    }
+
+    async fn close(&mut self) {
+        self.0.open.store(false, Ordering::SeqCst);
+    }
 }
 
 pub struct Stage {
@@ -110,6 +132,8 @@ pub struct Stage {
     pub tell: watch::Sender<Spec>,
     pub filter: Filter,
     pub renderer: Option<Arc<dyn Renderer>>,
+    pub start: Start,
+    pub terms: Terms,
     pub park_after: Option<Duration>,
     pub state: Arc<SinkState>,
 }
@@ -142,6 +166,8 @@ impl Stage {
             tell: watch::channel(Spec::default()).0,
             filter: Filter::default(),
             renderer: None,
+            start: Start::Earliest,
+            terms: Terms::embedded(),
             park_after: None,
             state: Arc::default(),
         }
@@ -168,7 +194,7 @@ impl Stage {
             ambient: self.ambient.clone(),
             source: Source::new(&tail, selection),
             outlet: Box::new(Scripted(self.other.clone())),
-            start: Start::Earliest,
+            start: self.start,
             backoff: pace::BROKER,
             park_after: self.park_after,
             spec: self.tell.subscribe(),
@@ -177,10 +203,9 @@ impl Stage {
         let relay = Arc::new(tokio::sync::Mutex::new(relay));
         let (stop, store, ambient) =
             (CancellationToken::new(), self.store.clone(), self.ambient.clone());
-        let of_task = stop.clone();
+        let (of_task, terms) = (stop.clone(), self.terms.clone());
         let task = tokio::spawn(async move {
-            let terms = Terms::embedded();
-            lead(&store.clone(), "sink/orders", &terms, &of_task, |held| {
+            lead(&store.clone(), LEASE, &terms, &of_task, |held| {
                 let (relay, store, ambient) = (relay.clone(), store.clone(), ambient.clone());
                 async move {
                     let spec = Spec::default();
@@ -211,6 +236,15 @@ impl Stage {
         commit(&*self.store, change, self.ambient.now()).await.unwrap();
     }
 
+    /// Purges events as if nobody read them for too long. Returns the oldest that is left.
+    pub async fn purge(&self) -> i64 {
+        let later = self.ambient.now().plus(Duration::from_secs(3600));
+        let purge =
+            Purge { unread_events_before: later, ..testkit::stores::old(later, Timestamp(0)) };
+        while self.store.purge(&purge, 1000).await.unwrap() > 0 {}
+        self.store.first_event().await.unwrap().unwrap()
+    }
+
     /// The events of widgets that exist, as the sink should get them.
     pub async fn widgets(&self) -> Vec<i64> {
         let events = self.store.events(0, &Default::default(), 10_000).await.unwrap();
@@ -223,6 +257,15 @@ impl Stage {
         let delivered = self.other.delivered.lock();
         let widgets = delivered.iter().filter(|message| message.key.starts_with("widget/"));
         widgets.map(|message| message.seq).collect()
+    }
+
+    /// Waits until an event of this object is delivered.
+    pub async fn until_delivered(&self, object: &str) {
+        let key = format!("widget/{object}");
+        self.until(object, async || {
+            self.other.delivered.lock().iter().any(|message| message.key == key)
+        })
+        .await;
     }
 
     pub async fn cursor(&self) -> Option<(Position, Cursor)> {

@@ -7,6 +7,7 @@ use bus::model::{Message, Position};
 use bus::ports::out::{Outlet, Sent};
 use kernel::{Error, Result};
 use parking_lot::Mutex;
+use testkit::sim::World;
 use testkit::sim::flaky::Flaky;
 
 /// What the broker does wrong.
@@ -36,6 +37,32 @@ pub struct State {
     connection: u64,
 }
 
+impl Broker {
+    /// Stores what came over a connection: the keys and events of messages.
+    fn store(
+        &self,
+        world: &World,
+        connection: u64,
+        messages: Vec<(String, i64)>,
+        position: Position,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.connection != connection && self.bug != Some(Bug::NoFence) {
+            return Err(Error::unavailable("the broker", "the connection was replaced"));
+        }
+        let lost = self.bug == Some(Bug::AcknowledgesTooEarly) && world.unlucky(0.1);
+        // Without a transaction a broken connection may leave a part of a batch.
+        let whole = self.keeps_position || !world.unlucky(0.1);
+        let stored = if whole { messages.len() } else { messages.len() / 2 };
+        let taken = messages.into_iter().take(stored).filter(|_| !lost);
+        state.log.extend(taken.map(|(key, seq)| (connection, key, seq)));
+        if self.bug != Some(Bug::ForgetsPosition) {
+            state.position = Some(position);
+        }
+        if whole { Ok(()) } else { Err(Error::unavailable("the broker", "the connection broke")) }
+    }
+}
+
 pub struct SimOutlet {
     pub broker: Arc<Broker>,
     pub process: Arc<Flaky>,
@@ -62,25 +89,18 @@ impl Outlet for SimOutlet {
     async fn send(&mut self, messages: &[Message], position: Position) -> Result<Sent> {
         self.process.pass().await;
         self.process.fail_sometimes(0.05)?;
-        let bug = self.broker.bug;
-        {
-            let mut state = self.broker.state.lock();
-            if state.connection != self.connection && bug != Some(Bug::NoFence) {
-                return Err(Error::unavailable("the broker", "the connection was replaced"));
-            }
-            let lost = bug == Some(Bug::AcknowledgesTooEarly) && self.process.world.unlucky(0.1);
-            // Without a transaction a broken connection may leave a part of a batch.
-            let whole = self.broker.keeps_position || !self.process.world.unlucky(0.1);
-            let stored = if whole { messages.len() } else { messages.len() / 2 };
-            let taken = messages[..stored].iter().filter(|_| !lost);
-            let connection = self.connection;
-            state.log.extend(taken.map(|one| (connection, one.key.clone(), one.seq)));
-            if bug != Some(Bug::ForgetsPosition) {
-                state.position = Some(position);
-            }
-            if !whole {
-                return Err(Error::unavailable("the broker", "the connection broke"));
-            }
+        let (broker, world, connection) =
+            (self.broker.clone(), self.process.world.clone(), self.connection);
+        let messages: Vec<_> = messages.iter().map(|one| (one.key.clone(), one.seq)).collect();
+        if world.unlucky(0.01) {
+            // They are on their way, whatever becomes of their sender.
+            let arrive = async move {
+                tokio::time::sleep(world.millis(0, 60_000)).await;
+                broker.store(&world, connection, messages, position)
+            };
+            tokio::spawn(arrive).await.map_err(|error| Error::internal("the network", error))??;
+        } else {
+            broker.store(&world, connection, messages, position)?;
         }
         self.process.pass().await;
         self.process.fail_sometimes(0.05)?;

@@ -197,7 +197,7 @@ async fn consume(
         let (replies, _none) = mpsc::channel(1);
         let author = Some("orders".to_owned());
         let body = sent.body.clone().into();
-        let incoming = Incoming { body, author, traceparent: None, reply_to: None };
+        let incoming = Incoming { body, author, traceparent: None, reply_to: None, bare: None };
         let settled = intake.handle(incoming, &replies).await;
         if bug == Some(Bug::BuriesLast) {
             acknowledge();

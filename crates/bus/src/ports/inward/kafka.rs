@@ -4,6 +4,7 @@
 mod partitions;
 mod publish;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::ports::kafka::{Access, CALL_TIMEOUT, Connection, Topics, failed};
 /// The group gives the partitions of a member that has died to others after this long.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// What the client holds: a few commands per partition are handled at a time.
+/// Of one poll.
 const RECORDS_MAX: i32 = 64;
 const FETCH_BYTES_MAX: i32 = 4 << 20;
 const POLL: Duration = Duration::from_millis(200);
@@ -62,6 +63,7 @@ pub async fn run(
         replies,
         publisher: publisher.clone(),
         reply_topics: config.reply_topics.clone(),
+        commands: commands(config),
         bytes_max,
         settled,
     };
@@ -113,6 +115,14 @@ pub async fn run(
     ended
 }
 
+/// The commands of topics whose records have no envelope.
+fn commands(config: &KafkaConsumer) -> BTreeMap<String, String> {
+    let topics = config.topics.iter();
+    topics
+        .filter_map(|(name, topic)| Some((name.clone(), topic.as_ref()?.command.clone()?)))
+        .collect()
+}
+
 async fn start(
     name: &str,
     config: &KafkaConsumer,
@@ -152,7 +162,9 @@ async fn subscribe(
         .session_timeout(SESSION_TIMEOUT)
         .heartbeat_interval(HEARTBEAT)
         .max_poll_records(RECORDS_MAX)
-        .max_buffered_records(RECORDS_MAX)
+        // No limit over all partitions: one that is paused would keep the others from being fetched. None
+        // is fetched again before what is here of it is taken.
+        .max_buffered_records(0)
         .fetch_max_bytes(FETCH_BYTES_MAX)
         .metrics_push(false)
         .rebalance_listener(partitions)
@@ -170,11 +182,6 @@ async fn poll(consumer: &Consumer, partitions: &Partitions, group: &str) -> Resu
         match consumer.poll(POLL).await {
             Ok(records) => {
                 failing_since = None;
-                if records.is_empty() {
-                    // With its buffer full of paused partitions the client returns at once, and would
-                    // keep this task from committing what makes room.
-                    tokio::time::sleep(IDLE).await;
-                }
                 for (partition, records) in partitions.accept(records) {
                     tracing::debug!(?partition, waiting = records, "paused a partition");
                     consumer.pause(&partition.topic, &[partition.partition]).await;

@@ -4,8 +4,12 @@
 pub mod kafka;
 pub mod rabbitmq;
 
+use std::panic::AssertUnwindSafe;
+
 use async_trait::async_trait;
 use axum::body::Bytes;
+use futures::FutureExt as _;
+use kernel::Timestamp;
 use tokio::sync::mpsc;
 
 /// A message as it was received.
@@ -18,6 +22,18 @@ pub struct Incoming {
     pub traceparent: Option<String>,
     /// Where the sender wants answers, if that is an address that is allowed.
     pub reply_to: Option<ReplyTo>,
+    /// What its envelope would say, if the body is that of a command.
+    pub bare: Option<Bare>,
+}
+
+/// A message without an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bare {
+    /// The name of the command.
+    pub command: String,
+    /// The same at each delivery, and of no other message.
+    pub id: String,
+    pub issued_at: Timestamp,
 }
 
 /// Where answers to a command go.
@@ -68,4 +84,18 @@ pub trait Handler: Send + Sync + 'static {
     /// Repeats what fails for a while, until it is done or the server stops. Answers go to `replies`,
     /// now and later, which the inlet publishes as long as its connection lives.
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled;
+}
+
+/// Has a message handled. One that makes the handler panic becomes a dead letter: it must not end the
+/// consumer, and not come back for ever.
+async fn handle(
+    handler: &dyn Handler,
+    incoming: Incoming,
+    replies: &mpsc::Sender<Reply>,
+) -> Settled {
+    let handling = AssertUnwindSafe(handler.handle(incoming, replies));
+    handling.catch_unwind().await.unwrap_or_else(|_| {
+        let reason = "the server panicked while it handled the message".into();
+        Settled::Dead(DeadLetter { reason, field: None })
+    })
 }

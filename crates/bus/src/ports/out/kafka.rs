@@ -17,7 +17,7 @@ use tracing::subscriber::NoSubscriber;
 
 use self::batch::{Cursor, Producer};
 use self::position::Last;
-use super::{Outlet, Sent};
+use super::{Outlet, Refused, Sent};
 use crate::model::settings::KafkaSink;
 use crate::model::{Message, Position};
 use crate::ports::kafka::{Access, CALL_TIMEOUT, Connection, Topics, failed, producer};
@@ -155,6 +155,11 @@ impl Outlet for KafkaOutlet {
             let why = "its credentials or certificates have changed; opening it with the new ones";
             return Err(Error::unavailable(what, why).with_delivery(Delivery::NotSent));
         }
+        let never = never_taken(messages);
+        if !never.is_empty() {
+            self.open = Some(open);
+            return Ok(Sent::None(never));
+        }
         self.ensure_topics(&mut open, messages).await?;
         let send = open.producer.send(messages, self.cursor(position));
         // The client logs each transaction and opens a span for each record; the relay has its own.
@@ -170,6 +175,17 @@ impl Outlet for KafkaOutlet {
             open.producer.close(CloseOptions::new().timeout(CALL_TIMEOUT)).await;
         }
     }
+}
+
+/// Messages whose topics cannot be.
+fn never_taken(messages: &[Message]) -> Vec<Refused> {
+    let refused = messages.iter().enumerate().filter_map(|(index, message)| {
+        let name = &message.to.name;
+        let impossible = name.is_empty() || name.len() > 249 || name == "." || name == "..";
+        let reason = format!("`{name}` cannot be the name of a Kafka topic");
+        impossible.then_some(Refused { index, reason })
+    });
+    refused.collect()
 }
 
 fn too_late(doing: &str, id: &str) -> Error {

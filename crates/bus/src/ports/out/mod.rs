@@ -7,6 +7,7 @@ pub mod webhook;
 
 use async_trait::async_trait;
 use kernel::{Error, Result};
+use tokio::sync::watch;
 
 use crate::model::{Message, Position};
 
@@ -27,6 +28,11 @@ pub trait Outlet: Send {
     /// The most messages of one `send`.
     fn batch_max(&self) -> usize {
         1000
+    }
+
+    /// Says why the other side takes no messages now, while `send` waits for it.
+    fn blocked(&self) -> Option<watch::Receiver<Option<String>>> {
+        None
     }
 
     /// Ends the connection. Nothing is in flight.

@@ -1,18 +1,75 @@
 //! How a sink is: what failures lead to, and what is reported of it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kernel::Error;
+use kernel::change::LeaseFence;
+use kernel::log::EventFilter;
+use kernel::{Ambient, Error, Store};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Held, Progress, Relay};
 use crate::decide::pace::{Failures, Next};
 use crate::model::Phase;
 use crate::store;
+use crate::work::state::SinkState;
 
 /// A new reason for the same phase is written at most this often.
 const REASON_EVERY: Duration = Duration::from_secs(60);
+
+/// A broker that takes no messages for this long is reported.
+const BLOCKED_MAX: Duration = Duration::from_secs(2);
+
+/// Reports a broker that takes no messages, as RabbitMQ does while it has an alarm.
+pub(super) struct Blocked {
+    why: Option<watch::Receiver<Option<String>>>,
+    id: String,
+    store: Arc<dyn Store>,
+    ambient: Ambient,
+    state: Arc<SinkState>,
+    fence: LeaseFence,
+    /// The reason that the store may have, and since when.
+    reported: Mutex<Option<(String, Instant)>>,
+}
+
+impl Blocked {
+    /// Never returns.
+    pub async fn wait(&self) {
+        if let Some(why) = self.why.clone() {
+            self.follow(why).await;
+        }
+        std::future::pending().await
+    }
+
+    async fn follow(&self, mut why: watch::Receiver<Option<String>>) {
+        while why.wait_for(Option::is_some).await.is_ok() {
+            tokio::time::sleep(BLOCKED_MAX).await;
+            let Some(alarm) = why.borrow_and_update().clone() else { continue };
+            let reason = format!("the broker takes no messages: {alarm}");
+            self.state.set_condition(Phase::Failing, &reason);
+            // Before it is written: this may be dropped while the store commits.
+            *self.reported.lock() = Some((reason.clone(), Instant::now()));
+            let (store, fence) = (self.store.as_ref(), self.fence.clone());
+            let phase = Phase::Failing;
+            if let Err(error) =
+                store::report(store, &self.ambient, &self.id, fence, phase, &reason).await
+            {
+                tracing::warn!(sink = self.id, %error, "writing the phase failed");
+            }
+            if why.wait_for(Option::is_none).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What may have been written of it.
+    pub fn reported(&self) -> Option<(String, Instant)> {
+        self.reported.lock().take()
+    }
+}
 
 impl Relay {
     /// Decides what a failure leads to, and waits for the next try.
@@ -22,6 +79,9 @@ impl Relay {
         }
         let (now, reason) = (self.ambient.now(), error.with_causes());
         self.state.failures.fetch_add(1, Ordering::Relaxed);
+        self.note_lag(at).await;
+        // What was read is read again, and needs no memory meanwhile.
+        self.source.seek(at.position.seq, at.position.epoch).await;
         let fraction = self.ambient.fraction();
         match at.failures.add(now, self.backoff, self.park_after, fraction) {
             Next::Park => self.park(held, at, &reason).await,
@@ -32,7 +92,8 @@ impl Relay {
                     tracing::warn!(sink = self.id, reason, ?wait, "relaying failed; will retry");
                 }
                 self.state.set_condition(Phase::Failing, &reason);
-                if at.failures.is_lasting(now) {
+                // A connection that is lost is usually back soon; one that never was may be a mistake.
+                if at.failures.is_lasting(now) || !at.was_open {
                     self.set_phase(held, at, Phase::Failing, &reason).await;
                 }
                 tokio::select! {
@@ -45,6 +106,27 @@ impl Relay {
         }
     }
 
+    /// What says that the other side takes nothing, while a `send` waits for it.
+    pub(super) fn watch_blocked(&self, held: &Held) -> Blocked {
+        Blocked {
+            why: self.outlet.blocked(),
+            id: self.id.clone(),
+            store: self.store.clone(),
+            ambient: self.ambient.clone(),
+            state: self.state.clone(),
+            fence: held.fence(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// Finds out since when events wait that nobody could send.
+    async fn note_lag(&mut self, at: &Progress) {
+        let next = self.store.events(at.position.seq, &EventFilter::default(), 1).await;
+        if let Ok(Some(event)) = next.map(|events| events.into_iter().next()) {
+            self.state.waiting_since.store(event.at.0, Ordering::Relaxed);
+        }
+    }
+
     pub(super) async fn park(&mut self, held: &Held, at: &mut Progress, reason: &str) {
         tracing::error!(
             sink = self.id,
@@ -52,6 +134,7 @@ impl Relay {
             "parked the sink; `mainstay bus resume` resumes it"
         );
         self.outlet.close().await;
+        self.source.seek(at.position.seq, at.position.epoch).await;
         self.set_phase(held, at, Phase::Parked, reason).await;
         at.failures = Failures::default();
         // Only a later request resumes it.

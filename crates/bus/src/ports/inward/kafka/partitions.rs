@@ -1,11 +1,11 @@
 //! The partitions that the group has given to us, and a task for each that handles its records in
 //! order.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::Error;
+use kernel::{Error, Timestamp};
 use krafka::consumer::{
     ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition,
 };
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::super::{DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 use super::publish::Publisher;
+use crate::ports::inward::{self, Bare, DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 use crate::ports::kafka::has_code;
 
 /// Records that wait for the task of a partition, besides those of one poll.
@@ -29,6 +29,8 @@ pub(super) struct Work {
     pub replies: mpsc::Sender<Reply>,
     pub publisher: Arc<Publisher>,
     pub reply_topics: BTreeSet<String>,
+    /// By topic: what its records are the body of, if they have no envelope.
+    pub commands: BTreeMap<String, String>,
     pub bytes_max: usize,
     pub settled: mpsc::Sender<SettledRecord>,
 }
@@ -97,7 +99,7 @@ impl Partitions {
         let mut state = self.state.lock();
         while let Some(ended) = state.tasks.try_join_next() {
             if ended.is_err_and(|error| error.is_panic()) {
-                self.broken.send_replace(Some("a handler panicked".into()));
+                self.broken.send_replace(Some("the task of a partition panicked".into()));
             }
         }
         let mut drained = Vec::new();
@@ -254,7 +256,7 @@ impl Task {
             publisher.dead_letter(record, &why, false).await?;
             return Ok(true);
         }
-        match handler.handle(self.incoming(record), replies).await {
+        match inward::handle(&**handler, self.incoming(record), replies).await {
             Settled::Done => Ok(true),
             Settled::Dead(why) => publisher.dead_letter(record, &why, true).await.map(|()| true),
             Settled::Abandoned => Ok(false),
@@ -271,7 +273,18 @@ impl Task {
             traceparent: header("traceparent"),
             reply_to: address
                 .map(|address| ReplyTo { address, correlation_id: header("correlation-id") }),
+            bare: self.work.commands.get(&*record.topic).map(|command| bare(command, record)),
         }
+    }
+}
+
+/// The id has the time as well: the offsets of a topic that is deleted and created begin again.
+fn bare(command: &str, record: &ConsumerRecord) -> Bare {
+    let ConsumerRecord { topic, partition, offset, timestamp, .. } = record;
+    Bare {
+        command: command.to_owned(),
+        id: format!("{topic}.{partition}.{offset}.{timestamp}"),
+        issued_at: Timestamp(*timestamp),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::super::{DeadLetter, Reply};
 use crate::model::without_token;
-use crate::ports::kafka::{failed, producer};
+use crate::ports::kafka::{failed, is_too_large, producer};
 
 /// Answers that are not acknowledged yet.
 const SENDING_MAX: usize = 256;
@@ -32,7 +32,8 @@ impl Publisher {
         Ok(Publisher { producer, dead_letter_topic: dead_letter_topic.into() })
     }
 
-    /// Returns when the broker has it. The headers of the original are kept.
+    /// Returns when the broker has it. One that is too large for its topic goes without what it holds of
+    /// the original: where that is it says.
     pub async fn dead_letter(
         &self,
         original: &ConsumerRecord,
@@ -40,30 +41,10 @@ impl Publisher {
         with_body: bool,
     ) -> Result<()> {
         let topic = &self.dead_letter_topic;
-        let body =
-            original.value.as_ref().filter(|_| with_body).map(without_token).unwrap_or_default();
-        let mut record = Record::new(topic.as_str(), body);
-        if let Some(key) = &original.key {
-            record = record.key(key.clone());
+        let mut sent = self.producer.send(dead_letter(topic, original, why, with_body)).await;
+        if sent.as_ref().is_err_and(is_too_large) {
+            sent = self.producer.send(about(Record::new(topic.as_str(), ""), original, why)).await;
         }
-        const OURS: [&str; 5] =
-            ["reason", "field", "original-topic", "original-partition", "original-offset"];
-        let kept = original.headers.iter().filter(|(name, _)| !OURS.contains(&name.as_str()));
-        for (name, value) in kept {
-            record = match value {
-                Some(value) => record.header(name.clone(), value.clone()),
-                None => record.null_header(name.clone()),
-            };
-        }
-        record = record.header("reason", why.reason.clone());
-        if let Some(field) = &why.field {
-            record = record.header("field", field.clone());
-        }
-        record = record
-            .header("original-topic", Bytes::copy_from_slice(original.topic.as_bytes()))
-            .header("original-partition", original.partition.to_string())
-            .header("original-offset", original.offset.to_string());
-        let sent = self.producer.send(record).await;
         sent.map(drop).map_err(|error| {
             let acl = format!("WRITE on topic {topic}");
             failed(format!("publishing a dead letter to Kafka topic {topic}"), &error, &acl)
@@ -96,6 +77,42 @@ impl Publisher {
             }
         }
     }
+}
+
+/// The original with its key and headers.
+fn dead_letter(
+    topic: &str,
+    original: &ConsumerRecord,
+    why: &DeadLetter,
+    with_body: bool,
+) -> Record {
+    let body = original.value.as_ref().filter(|_| with_body).map(without_token).unwrap_or_default();
+    let mut record = Record::new(topic, body);
+    if let Some(key) = &original.key {
+        record = record.key(key.clone());
+    }
+    const OURS: [&str; 5] =
+        ["reason", "field", "original-topic", "original-partition", "original-offset"];
+    let kept = original.headers.iter().filter(|(name, _)| !OURS.contains(&name.as_str()));
+    for (name, value) in kept {
+        record = match value {
+            Some(value) => record.header(name.clone(), value.clone()),
+            None => record.null_header(name.clone()),
+        };
+    }
+    about(record, original, why)
+}
+
+/// Says why, and where the original is.
+fn about(record: Record, original: &ConsumerRecord, why: &DeadLetter) -> Record {
+    let mut record = record.header("reason", why.reason.clone());
+    if let Some(field) = &why.field {
+        record = record.header("field", field.clone());
+    }
+    record
+        .header("original-topic", Bytes::copy_from_slice(original.topic.as_bytes()))
+        .header("original-partition", original.partition.to_string())
+        .header("original-offset", original.offset.to_string())
 }
 
 fn record(reply: Reply) -> Record {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use futures::FutureExt as _;
 use kernel::{Error, Result};
 use lapin::Acker;
 use lapin::message::Delivery;
@@ -16,11 +15,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::dead::{DeadLetters, Original};
-use crate::ports::inward::{DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
+use crate::ports::inward::{self, DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 
-/// A message that came back this often has ended the server or its connection each time. As RabbitMQ 4
-/// has it.
-const DELIVERIES_MAX: i64 = 20;
+/// A message that came back this often has ended the server or its connection each time. Fewer than the 20
+/// after which RabbitMQ 4 drops it.
+const DELIVERIES_MAX: i64 = 10;
 
 /// What the broker makes of `amq.rabbitmq.reply-to`: the address of one waiting requester.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to.";
@@ -42,10 +41,18 @@ struct Waiting {
     next: std::result::Result<Incoming, DeadLetter>,
 }
 
+/// What is to happen with the next of a lane.
+#[derive(PartialEq)]
+enum Next {
+    Start,
+    /// The server stops, and the one before comes again.
+    Leave,
+}
+
 /// Holds as many deliveries as the broker gives without an acknowledgement: the prefetch bounds them.
 pub struct Lanes {
     intake: Arc<Intake>,
-    working: JoinSet<(u64, Result<()>)>,
+    working: JoinSet<(u64, Result<Next>)>,
     /// The lanes in work, and what came for them since.
     waiting: HashMap<u64, VecDeque<Waiting>>,
 }
@@ -87,11 +94,14 @@ impl Lanes {
             Ok(settled) => settled,
             Err(error) => return Some(Err(Error::internal("settling a delivery", error))),
         };
+        if matches!(result, Ok(Next::Leave)) {
+            return Some(Ok(()));
+        }
         match self.waiting.get_mut(&lane).and_then(VecDeque::pop_front) {
             Some(next) => self.start(lane, next),
             None => drop(self.waiting.remove(&lane)),
         }
-        Some(result)
+        Some(result.map(drop))
     }
 
     /// Settles what is in work, for as long as this, and nothing that waits.
@@ -121,6 +131,7 @@ impl Intake {
                     author: properties.user_id().as_ref().map(ToString::to_string),
                     traceparent: header(&properties, "traceparent").and_then(text),
                     reply_to: self.reply_to(&properties),
+                    bare: None,
                 })
             },
             Err,
@@ -153,27 +164,20 @@ impl Intake {
     }
 
     /// Handles a message and acknowledges it, unless the server stops.
-    async fn settle(&self, waiting: Waiting) -> Result<()> {
+    async fn settle(&self, waiting: Waiting) -> Result<Next> {
         let Waiting { acker, original, next } = waiting;
         let settled = match next {
-            Ok(incoming) => {
-                let handling = self.handler.handle(incoming, &self.replies);
-                // One message must not end the consumer, and not come back for ever.
-                AssertUnwindSafe(handling).catch_unwind().await.unwrap_or_else(|_| {
-                    let reason = "the server panicked while it handled the message".into();
-                    Settled::Dead(DeadLetter { reason, field: None })
-                })
-            }
+            Ok(incoming) => inward::handle(&*self.handler, incoming, &self.replies).await,
             Err(letter) => Settled::Dead(letter),
         };
         match settled {
             Settled::Done => {}
             Settled::Dead(letter) => self.dead_letters.publish(original, letter).await?,
-            Settled::Abandoned => return Ok(()),
+            Settled::Abandoned => return Ok(Next::Leave),
         }
         let acknowledged = acker.ack(BasicAckOptions::default()).await;
         // False if the connection was lost meanwhile, which its owner notices.
-        acknowledged.map(drop).map_err(|error| {
+        acknowledged.map(|_| Next::Start).map_err(|error| {
             Error::unavailable("acknowledging a message to RabbitMQ", error.to_string())
         })
     }

@@ -15,9 +15,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use kernel::outbound::Outbound;
 use kernel::{Error, Result};
-use lapin::options::{
-    BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
-};
+use lapin::options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use tokio::sync::mpsc;
@@ -115,14 +113,15 @@ impl RabbitMqInlet {
         let opening = async {
             let consuming = self.broker.connect(HEARTBEAT_S, Blocked::default()).await?;
             let publishing = self.broker.connect(HEARTBEAT_S, Blocked::default()).await?;
-            for queue in [&self.config.queue, &self.config.dead_letter_queue] {
-                self.ensure_queue(&consuming, queue).await?;
-            }
+            // Of several replicas one gets the commands, so that those about one object stay in order.
+            let one_at_a_time = ("x-single-active-consumer", AMQPValue::Boolean(true));
+            self.ensure_queue(&consuming, &self.config.queue, Some(one_at_a_time)).await?;
+            self.ensure_queue(&consuming, &self.config.dead_letter_queue, None).await?;
             let (channel, consumer) = self.consume(&consuming).await?;
             Ok::<_, Error>((consuming, Arc::new(publishing), channel, consumer))
         };
         let opening = stop.run_until_cancelled(tokio::time::timeout(OPEN_TIMEOUT, opening));
-        let (consuming, publishing, channel, mut consumer) = match opening.await {
+        let (consuming, publishing, _channel, mut consumer) = match opening.await {
             None => return Ok(End::Stopped),
             Some(Ok(opened)) => opened?,
             Some(Err(_)) => {
@@ -164,9 +163,8 @@ impl RabbitMqInlet {
                 () = stop.cancelled() => break End::Stopped,
             }
         };
-        // No new deliveries; what is received but not in work stays unacknowledged.
-        let cancelling = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default());
-        let _ = tokio::time::timeout(SETTLE_TIMEOUT, cancelling).await;
+        // What is received but not in work stays unacknowledged. Not cancelled before the rest is settled:
+        // the next consumer of the queue would begin with what comes after it.
         lanes.finish(SETTLE_TIMEOUT).await;
         finish.cancel();
         // Replies have a time limit of their own; dead letters end when nobody can ask for one.
@@ -195,11 +193,16 @@ impl RabbitMqInlet {
     }
 
     /// Finds the queue, or creates it if that is allowed.
-    async fn ensure_queue(&self, link: &Link, name: &str) -> Result<()> {
+    async fn ensure_queue(
+        &self,
+        link: &Link,
+        name: &str,
+        further: Option<(&str, AMQPValue)>,
+    ) -> Result<()> {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         // First without creating it: one that exists may have further arguments.
-        let Err(error) = declare(link, name, passive).await? else { return Ok(()) };
+        let Err(error) = declare(link, name, passive, None).await? else { return Ok(()) };
         if reply_code(&error) != Some(NOT_FOUND) {
             return Err(link.failed(&format!("looking for the queue {name}"), &error));
         }
@@ -209,7 +212,7 @@ impl RabbitMqInlet {
                 format!("it does not exist; create {name} as a quorum queue, or set create_queues");
             return Err(link.refused(&attempted, why));
         }
-        if let Err(error) = declare(link, name, durable).await? {
+        if let Err(error) = declare(link, name, durable, further).await? {
             let why = format!(
                 "it does not exist and cannot be created ({error}); create {name} as a quorum queue"
             );
@@ -225,9 +228,13 @@ async fn declare(
     link: &Link,
     name: &str,
     options: QueueDeclareOptions,
+    further: Option<(&str, AMQPValue)>,
 ) -> Result<lapin::Result<()>> {
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    if let Some((name, value)) = further {
+        arguments.insert(name.into(), value);
+    }
     let name = short("the name of the queue", name)?;
     let channel = link.channel().await?;
     Ok(channel.queue_declare(name, options, arguments).await.map(drop))

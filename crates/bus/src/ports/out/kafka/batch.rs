@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use krafka::error::{ErrorCode, KrafkaError};
+use krafka::error::KrafkaError;
 use krafka::producer::{DeliveryHandle, TransactionState, TransactionalProducer};
 use krafka::{CloseOptions, Record};
 
 use super::super::{Refused, Sent};
 use super::position::StoredPosition;
 use crate::model::{Message, Position};
-use crate::ports::kafka::{failed, has_code};
+use crate::ports::kafka::{failed, is_too_large, is_too_large_for_us};
 
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -238,20 +238,13 @@ fn not_sent(message: &Message, error: &KrafkaError) -> kernel::Error {
     failed(format!("sending to Kafka topic {topic}"), error, &format!("WRITE on topic {topic}"))
 }
 
-fn is_too_large(error: &KrafkaError) -> bool {
-    has_code(error, ErrorCode::MessageTooLarge) || has_code(error, ErrorCode::RecordListTooLarge)
-}
-
-/// A record that does not fit in our buffer: larger than brokers take.
-fn is_too_large_for_us(error: &KrafkaError) -> bool {
-    matches!(error, KrafkaError::Config { message } if message.contains("record size"))
-}
-
 /// The Kafka binding of CloudEvents: attributes have the prefix `ce_`.
 fn record(message: &Message) -> Record {
     let mut record = Record::new(message.to.name.as_str(), message.body.clone())
-        .key(message.key.clone())
         .header("content-type", message.content_type);
+    if !message.key.is_empty() {
+        record = record.key(message.key.clone());
+    }
     for (name, value) in &message.attributes {
         if name == "traceparent" {
             record = record.header("traceparent", value.clone());

@@ -9,13 +9,13 @@ use std::time::Duration;
 use kernel::{Error, Result};
 use krafka::admin::{DescribeTransactionsOptions, ListOffsetsOptions, OffsetSpec, TopicPartition};
 use krafka::consumer::{AutoOffsetReset, Consumer, IsolationLevel};
-use krafka::error::KrafkaError;
+use krafka::error::{ErrorCode, KrafkaError};
 use krafka::{CloseOptions, Kafka};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::model::Position;
-use crate::ports::kafka::{CALL_TIMEOUT, failed};
+use crate::ports::kafka::{CALL_TIMEOUT, failed, has_code};
 
 /// The newest record is among the last few, unless many transactions were aborted after it.
 const FIRST_STEP: i64 = 64;
@@ -186,10 +186,22 @@ async fn last_between(
     Ok(last)
 }
 
+/// The caller has seen that the topic exists: a broker that does not know it yet is asked again.
 async fn offset(kafka: &Kafka, topic: &str, spec: OffsetSpec, stable: bool) -> krafka::Result<i64> {
     let partition = TopicPartition::new(topic, 0);
-    let options = ListOffsetsOptions::default().read_committed(stable).timeout(CALL_TIMEOUT);
-    let mut all = kafka.admin().list_offsets([(partition.clone(), spec)], options).await?;
-    let answer = all.remove(&partition);
-    answer.unwrap_or_else(|| Err(KrafkaError::timeout("offsets"))).map(|listed| listed.offset)
+    let deadline = Instant::now() + CALL_TIMEOUT;
+    loop {
+        let options = ListOffsetsOptions::default().read_committed(stable).timeout(CALL_TIMEOUT);
+        let mut all = kafka.admin().list_offsets([(partition.clone(), spec)], options).await?;
+        let answer = all.remove(&partition);
+        match answer.unwrap_or_else(|| Err(KrafkaError::timeout("offsets"))) {
+            Err(error)
+                if has_code(&error, ErrorCode::UnknownTopicOrPartition)
+                    && Instant::now() < deadline =>
+            {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            listed => return listed.map(|listed| listed.offset),
+        }
+    }
 }

@@ -62,11 +62,6 @@ impl RabbitMqOutlet {
         })
     }
 
-    /// Why the broker takes no messages now: an alarm for memory or disk. `send` waits meanwhile.
-    pub fn blocked(&self) -> watch::Receiver<Option<String>> {
-        self.blocked.subscribe()
-    }
-
     /// Takes the fence, or tells that another has it.
     async fn hold_fence(&self, link: &Link) -> Result<()> {
         let channel = link.channel().await?;
@@ -137,6 +132,11 @@ impl Outlet for RabbitMqOutlet {
                 Err(error)
             }
         }
+    }
+
+    /// An alarm for memory or disk.
+    fn blocked(&self) -> Option<watch::Receiver<Option<String>>> {
+        Some(self.blocked.subscribe())
     }
 
     async fn close(&mut self) {
