@@ -1,0 +1,32 @@
+//! What the advisor speaks about: recommendations and their notices, and the objects that hold them.
+
+pub mod advice;
+pub mod bucket;
+pub mod bulk;
+mod checked;
+pub mod datasource;
+pub mod declared;
+pub mod experiment;
+pub mod experiment_filter;
+pub mod experiment_name;
+pub mod fields;
+pub mod filter;
+pub mod include;
+pub mod inventory;
+pub mod job;
+mod layer;
+pub mod measure;
+pub mod metadata;
+pub mod new_experiment;
+pub mod notice;
+pub mod notification;
+pub mod plan;
+mod profile;
+pub mod recommend_request;
+pub mod recommendation;
+pub mod tenant;
+pub mod time;
+pub mod topics;
+pub mod upload;
+pub mod user_source;
+pub mod wire;
