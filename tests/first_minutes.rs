@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::server::Ran;
 use support::{Plan, wait_for};
+use testkit::prometheus::cluster::{Container, Kind, Load, Namespace, Workload};
+use testkit::prometheus::{Cluster, History};
 
 fn plan(dir: &std::path::Path) -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_e2e"), dir)
@@ -209,4 +211,73 @@ async fn following_events_shows_what_happens_later_also_over_a_restart() {
     })
     .await;
     println!("followed {} events over a restart, none missed", names.len() + 1);
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// A shop that requests ten times what it needs, and a worker whose memory limit is too small.
+fn cluster() -> Cluster {
+    let web = Container::new("nginx", Load::steady(0.05), Load::steady(100.0 * MIB));
+    let web = web.requests(0.5, 1024.0 * MIB).limits(1.0, 1024.0 * MIB);
+    let worker = Container::new("worker", Load::steady(0.2), Load::steady(200.0 * MIB));
+    let worker = worker.requests(0.2, 128.0 * MIB).limits(0.5, 128.0 * MIB);
+    let workloads = vec![
+        Workload::new(Kind::Deployment, "web", 3, vec![web]),
+        Workload::new(Kind::StatefulSet, "worker", 1, vec![worker]),
+    ];
+    let namespaces = vec![Namespace { name: "shop".into(), quota: None, workloads }];
+    Cluster { seed: 1, namespaces }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advice_for_a_cluster_needs_nothing_but_its_prometheus() {
+    let Some(shared) = testkit::prometheus() else { return };
+    let own = shared.private().await;
+    let now_s = jiff::Timestamp::now().as_second();
+    own.write(&cluster(), History::two_hours(now_s)).await;
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path());
+    let advise = |more: &[&str]| {
+        let args = ["advise", "--prometheus", own.server.get("")];
+        plan.run(&[&args[..], more].concat())
+    };
+    let ran = done(advise(&[]));
+    for part in ["shop", "web", "nginx", "worker"] {
+        assert!(ran.stdout.contains(part), "{part} is not in {ran:?}");
+    }
+    assert!(ran.stderr.contains("--html report.html"), "{ran:?}");
+    let all = done(advise(&["-o", "json", "--wait"])).json();
+    let names: Vec<&str> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["experiment_name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "prometheus-1|default|shop|web(deployment)|nginx",
+            "prometheus-1|default|shop|worker(statefulset)|worker"
+        ]
+    );
+    let container = &all[0]["kubernetes_objects"][0]["containers"][0];
+    let latest = container["recommendations"]["data"].as_object().unwrap().values().next().unwrap();
+    let cost = &latest["recommendation_terms"]["short_term"]["recommendation_engines"]["cost"];
+    let cpu = cost["config"]["requests"]["cpu"]["amount"].as_f64().unwrap();
+    assert!((cpu - 0.05).abs() < 1e-6, "{cpu}");
+
+    let report = dir.path().join("report.html");
+    let path = report.display().to_string();
+    let ran = done(advise(&["-o", "csv", "--container", "nginx", "--html", &path]));
+    assert_eq!(ran.stdout.lines().count(), 2, "{ran:?}");
+    let page = std::fs::read_to_string(report).unwrap();
+    assert!(page.contains("nginx") && page.contains("<svg") && !page.contains("worker"), "{page}");
+    let ran = done(advise(&["-o", "yaml", "--namespace", "sh.p"]));
+    assert!(ran.stdout.trim() == "[]" && ran.stderr.contains("Nothing to do."), "{ran:?}");
+
+    let ran = plan.run(&["advise", "--prometheus", "http://127.0.0.1:1"]);
+    assert_eq!(ran.code, 7, "{ran:?}");
+    assert!(ran.stderr.contains("http://127.0.0.1:1"), "{ran:?}");
+    let ran = plan.run(&["advise", "--prometheus", "localhost"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
 }

@@ -1,6 +1,11 @@
 //! The benchmark suite: each figure with its baseline from the same run. `cargo xtask bench
 //! kernel` builds and runs it; nothing here is a test, and no test depends on a time.
 
+mod advisor;
+mod advisor_large;
+mod advisor_maths;
+mod advisor_played;
+mod advisor_real;
 mod bus;
 mod bus_backlog;
 mod bus_bare;
@@ -49,12 +54,18 @@ fn main() -> anyhow::Result<()> {
             figures.print();
             Ok(())
         }
+        Some(&"advisor") => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(advisor::run(&mut figures, names.get(1).copied().unwrap_or("")))?;
+            figures.print();
+            Ok(())
+        }
         // The bare server that a figure is compared with.
         Some(&"echo") if names.len() == 3 => {
             let port = names[2].parse()?;
             tokio::runtime::Runtime::new()?.block_on(server::echo(names[1].into(), port))
         }
-        _ => anyhow::bail!("usage: benches kernel|fleet|streams|bus [PART] [--json]"),
+        _ => anyhow::bail!("usage: benches kernel|fleet|streams|bus|advisor [PART] [--json]"),
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Plan {
     pub workshop: PathBuf,
     pub port: u16,
     args: Vec<String>,
+    /// Of the server's environment.
+    variables: Vec<(String, String)>,
     /// Passwords and the like of the configuration: nothing that the server writes may have one.
     secrets: Vec<String>,
 }
@@ -38,7 +40,8 @@ impl Plan {
     /// Everything of the server's is in `dir`: `data`, `workshop`, `log`.
     pub fn new(binary: &str, dir: &Path) -> Plan {
         let (binary, workshop, dir) = (binary.into(), dir.join("workshop"), dir.to_owned());
-        Plan { binary, dir, workshop, port: free_port(), args: Vec::new(), secrets: Vec::new() }
+        let (args, variables, secrets) = Default::default();
+        Plan { binary, dir, workshop, port: free_port(), args, variables, secrets }
     }
 
     pub fn set(mut self, key: &str, value: impl std::fmt::Display) -> Plan {
@@ -48,6 +51,12 @@ impl Plan {
         if SECRETS.iter().any(|secret| name.ends_with(secret)) && value.len() >= SECRET_MIN {
             self.secrets.push(value);
         }
+        self
+    }
+
+    /// Sets a variable of the server's environment.
+    pub fn variable(mut self, name: &str, value: &str) -> Plan {
+        self.variables.push((name.into(), value.into()));
         self
     }
 
@@ -110,7 +119,8 @@ impl Plan {
     fn server_command(&self) -> Command {
         let listen = format!("127.0.0.1:{}", self.port);
         let mut command = self.command(&["server", "--listen", &listen]);
-        command.args(&self.args).stdin(Stdio::null());
+        let variables = self.variables.iter().map(|(name, value)| (name, value));
+        command.args(&self.args).envs(variables).stdin(Stdio::null());
         command
     }
 

@@ -1,6 +1,5 @@
 //! Runs cargo in the workspace.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -13,19 +12,36 @@ pub fn root() -> PathBuf {
 }
 
 pub fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR") {
+        return dir.into();
+    }
+    // A setting of cargo's may name another: this program is in it, below a directory per profile.
+    let program = std::env::current_exe().ok();
+    let dir = program.as_deref().and_then(|program| program.parent()?.parent());
+    dir.map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn command(args: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root());
+    // What cargo has set for this program is not for the build: some build scripts run again, with
+    // all that depends on them, when it differs from that of a cargo in the terminal.
+    for (name, _) in std::env::vars_os() {
+        if is_of_this_package(&name.to_string_lossy()) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
-pub fn run(args: &[&str], env: &[(String, String)]) -> Result<()> {
+fn is_of_this_package(name: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+pub fn run(args: &[&str]) -> Result<()> {
     let shown = show(args);
-    let status = with(args, env).status().with_context(|| format!("{shown} cannot start"))?;
+    let status = command(args).status().with_context(|| format!("{shown} cannot start"))?;
     ended(&shown, status)
 }
 
@@ -40,7 +56,7 @@ pub struct Counts {
 
 impl Counts {
     /// Adds what a line such as `test result: ok. 7 passed; 0 failed; …` says; others say nothing.
-    fn add(&mut self, line: &str) {
+    pub fn add(&mut self, line: &str) {
         let Some((_, result)) = line.split_once("test result: ") else { return };
         let mut words = result.split([' ', ';']).filter(|word| !word.is_empty());
         let mut before = words.next();
@@ -56,39 +72,19 @@ impl Counts {
     }
 }
 
-/// Runs tests: what they print is passed on, and their results are added to `counts`. `begun`
-/// gets the process id.
-pub fn test(
-    args: &[&str],
-    env: &[(String, String)],
-    counts: &mut Counts,
-    begun: impl FnOnce(u32) -> Result<()>,
-) -> Result<()> {
+/// What cargo prints; its errors go to the terminal.
+pub fn output(args: &[&str]) -> Result<String> {
     let shown = show(args);
-    let child = with(args, env).stdout(Stdio::piped()).spawn();
-    let mut child = child.with_context(|| format!("{shown} cannot start"))?;
-    begun(child.id())?;
-    let said = child.stdout.take().context("the tests have no stdout")?;
-    // Bytes: what a test prints need not be text.
-    for line in BufReader::new(said).split(b'\n') {
-        let line = line?;
-        counts.add(&String::from_utf8_lossy(&line));
-        let mut out = std::io::stdout().lock();
-        out.write_all(&line).and_then(|()| out.write_all(b"\n"))?;
-    }
-    ended(&shown, child.wait()?)
+    let output = command(args).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("{shown} cannot start"))?;
+    ended(&shown, output.status)?;
+    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed no text"))
 }
 
 fn show(args: &[&str]) -> String {
     let shown = format!("cargo {}", args.join(" "));
     eprintln!("$ {shown}");
     shown
-}
-
-fn with(args: &[&str], env: &[(String, String)]) -> Command {
-    let mut command = command(args);
-    command.envs(env.iter().map(|(name, value)| (name, value)));
-    command
 }
 
 fn ended(shown: &str, status: ExitStatus) -> Result<()> {

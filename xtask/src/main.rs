@@ -3,6 +3,7 @@
 mod cargo;
 mod servers;
 mod steps;
+mod suites;
 mod test;
 
 use std::process::ExitCode;
@@ -98,10 +99,11 @@ impl Cli {
 impl Bench {
     /// Data is safe on disk in the servers too: a benchmark must not cheat.
     fn run(self) -> Result<()> {
-        cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"], &[])?;
+        cargo::run(&["build", "--release", "-p", "mainstay", "-p", "benches", "-p", "e2e"])?;
         let servers = match self.name.as_str() {
             "streams" => vec!["kubernetes".to_owned()],
             "bus" => vec!["kafka".to_owned(), "rabbitmq".to_owned()],
+            "advisor" => vec!["kafka".to_owned(), "prometheus".to_owned()],
             _ => vec!["postgres".to_owned()],
         };
         let fleet = Fleet::start(&chosen(&servers)?, true)?;
@@ -133,6 +135,6 @@ impl Sim {
             Some(seed) => args.extend(["--seed", seed]),
             None => args.extend(["--seeds", seeds.as_str()]),
         }
-        cargo::run(&args, &[])
+        cargo::run(&args)
     }
 }

@@ -10,10 +10,14 @@ use servers::{Cache, install};
 use crate::cargo::Counts;
 use crate::servers::{Fleet, chosen};
 use crate::steps::Steps;
-use crate::{Sim, cargo};
+use crate::{Sim, cargo, suites};
 
 /// The first whose configuration format deny.toml is written in.
 const DENY_MIN: (u32, u32) = (0, 16);
+
+/// Test programs that run at the same time. Most of their time is waiting; more than a few of them
+/// would make each other's servers slow.
+const AT_ONCE: usize = 2;
 
 #[derive(Args)]
 pub struct Test {
@@ -59,11 +63,11 @@ impl Test {
 
     fn steps(&self, steps: &mut Steps, counts: &mut Counts) -> Result<()> {
         if self.wants(Step::Fmt) {
-            steps.step("format", || cargo::run(&["fmt", "--all", "--check"], &[]))?;
+            steps.step("format", || cargo::run(&["fmt", "--all", "--check"]))?;
         }
         if self.wants(Step::Clippy) {
             let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-            steps.step("lints", || cargo::run(&args, &[]))?;
+            steps.step("lints", || cargo::run(&args))?;
         }
         if self.wants(Step::Test) {
             self.test(steps, counts)?;
@@ -77,7 +81,7 @@ impl Test {
                 Some(version) if version >= DENY_MIN => {
                     // Without advisories: their database is not always within reach.
                     let args = ["deny", "check", "licenses", "bans", "sources"];
-                    steps.step("dependencies", || cargo::run(&args, &[]))?;
+                    steps.step("dependencies", || cargo::run(&args))?;
                 }
                 found => {
                     let found = found.map_or("not installed".into(), |(a, b)| format!("{a}.{b}"));
@@ -98,7 +102,7 @@ impl Test {
         let cache = Cache::of_user()?;
         steps.step("servers: install", || install(&cache, &servers))?;
         // Built before the servers run: they would have to share the machine.
-        steps.step("tests: build", || cargo::run(&["test", "--workspace", "--no-run"], &[]))?;
+        let suites = steps.step("tests: build", suites::build)?;
         let fleet = steps.step("servers: start", || Fleet::start(&servers, false))?;
         let skipped = Skipped::begin()?;
         let tested = steps.step("tests", || {
@@ -107,8 +111,12 @@ impl Test {
             let names: Vec<&str> = servers.iter().map(|server| server.name).collect();
             env.push(("MAINSTAY_TEST_SERVERS".into(), names.join(",")));
             env.push(skipped.env());
-            let args = ["test", "--workspace", "--no-fail-fast"];
-            cargo::test(&args, &env, counts, |pid| fleet.used_by(pid))
+            let mut out = std::io::stdout();
+            let ran = suites::run(&suites, AT_ONCE, &env, &mut out, |pid| fleet.used_by(pid));
+            let (counted, failed) = ran?;
+            *counts = counted;
+            anyhow::ensure!(failed.is_empty(), "test programs that failed: {}", failed.join(", "));
+            Ok(())
         });
         steps.step("servers: stop", || fleet.stop())?;
         // To the harness they have passed.

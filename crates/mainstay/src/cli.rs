@@ -26,6 +26,7 @@ Examples:
   mainstay events --follow -o json       one CloudEvent per line
   mainstay work --failing                what fails, and why
   mainstay bus status                    how far the brokers and webhooks are behind
+  mainstay advise --prometheus http://127.0.0.1:9090      what containers should request
   mainstay audit verify                  has the audit log been changed?
 
 Exit codes: 0 done, 1 damaged data or a bug, 2 invalid, 3 not signed in, 4 not allowed,
@@ -99,6 +100,8 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     /// The bus: where events go, how far they are, and how a command went
     #[command(subcommand)]
     Bus(verb::bus::Verb),
+    /// Recommend what containers should request, from what a Prometheus has measured
+    Advise(verb::advise::Advise),
     /// The streams of a Kubernetes cluster; needs no server
     #[command(subcommand)]
     Stream(verb::stream::Verb),
@@ -156,6 +159,7 @@ impl Cli {
             Verb::Work(verb) => one_thread(verb.run()),
             Verb::Schedule(verb) => one_thread(verb.run()),
             Verb::Bus(verb) => one_thread(verb.run()),
+            Verb::Advise(verb) => many_threads(verb.run()),
             Verb::Stream(verb) => one_thread(verb.run()),
             Verb::Operator(verb) => many_threads(verb.run()),
             Verb::Crds(verb) => verb.run(),

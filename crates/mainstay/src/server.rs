@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use advisor::AdvisorDomain;
 use bus::BusDomain;
 use fleet::FleetDomain;
 use kernel::blob::Blobs;
@@ -34,12 +35,15 @@ const VAULT_WAIT: Duration = Duration::from_secs(10);
 /// Runs a server until it is stopped.
 pub async fn run(loaded: Loaded, mut domains: Vec<Box<dyn Domain>>) -> Result<()> {
     let config = &loaded.config;
+    loaded.notes.iter().for_each(|note| say(note));
     domains.push(Box::new(FleetDomain::new(
         config.fleet.clone(),
         config.data_dir.clone(),
         config.database.is_empty(),
     )));
     domains.push(Box::new(StreamsDomain));
+    domains.push(Box::new(AdvisorDomain { config: config.advisor.clone() }));
+    // After those that bring renderers.
     domains.push(Box::new(BusDomain {
         config: config.bus.clone(),
         embedded: config.database.is_empty(),

@@ -81,6 +81,12 @@ fn no_file_or_module_is_named_after_nothing() {
 }
 
 #[test]
+fn examples_are_tests_and_not_in_doc_comments() {
+    let fence = |line: &str| line.starts_with("//") && line.contains("```");
+    none("`cargo xtask test` runs the test programs only", lines(&rust(), fence));
+}
+
+#[test]
 fn what_is_left_to_do_has_a_reason() {
     let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat()];
     let bare = |line: &str| {

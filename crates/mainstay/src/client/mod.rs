@@ -22,6 +22,17 @@ use context::{Context, Contexts};
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Server and output")]
 pub struct ClientArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// What to print: a table for people, the rest for scripts; name is one key per line
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: Format,
+}
+
+/// Which server, and as whom.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Server and output")]
+pub struct ServerArgs {
     /// The server's address [default: the context's, else http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", env = "MAINSTAY_SERVER", hide_env_values = true)]
     pub server: Option<String>,
@@ -34,9 +45,6 @@ pub struct ClientArgs {
     /// Certificates to trust besides the system's, PEM
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// What to print: a table for people, the rest for scripts; name is one key per line
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub output: Format,
 }
 
 pub struct Client {
@@ -55,6 +63,10 @@ const TOKEN_LEFT_MIN: Duration = Duration::from_secs(30);
 
 impl Client {
     pub fn new(args: &ClientArgs) -> Result<Client> {
+        Client::of(&args.server)
+    }
+
+    pub fn of(args: &ServerArgs) -> Result<Client> {
         let contexts = match Contexts::usual_path() {
             Some(path) => Contexts::read(&path)?,
             None => Contexts::default(),
@@ -62,7 +74,7 @@ impl Client {
         Client::with(args, &contexts)
     }
 
-    pub fn with(args: &ClientArgs, contexts: &Contexts) -> Result<Client> {
+    pub fn with(args: &ServerArgs, contexts: &Contexts) -> Result<Client> {
         let mut context = contexts.pick(args.context.as_deref())?;
         let server = match (&args.server, &context) {
             (Some(server), _) => server_url(server)?,
@@ -124,8 +136,17 @@ impl Client {
     }
 
     pub async fn patch(&mut self, url: Url, body: &Value) -> Result<Value> {
+        self.write(Method::PATCH, url, body).await
+    }
+
+    pub async fn put(&mut self, url: Url, body: &Value) -> Result<Value> {
+        let message = format!("waiting for {}", self.server);
+        with_progress(&message, self.write(Method::PUT, url, body)).await
+    }
+
+    async fn write(&mut self, method: Method, url: Url, body: &Value) -> Result<Value> {
         let with_body = |request: RequestBuilder| request.json(body);
-        let response = self.send(Method::PATCH, url, Some(REQUEST_TIMEOUT), with_body).await?;
+        let response = self.send(method, url, Some(REQUEST_TIMEOUT), with_body).await?;
         self.read(response).await
     }
 
@@ -237,7 +258,7 @@ async fn error_response(response: Response) -> Error {
     let body = response.text().await.unwrap_or_default();
     let body: Value = serde_json::from_str(&body).unwrap_or_default();
     let field = |name: &str| body["error"][name].as_str().map(str::to_owned);
-    // The kinds' APIs have a shape of their own.
+    // The compatible APIs have shapes of their own.
     let plain = |name: &str| body[name].as_str().map(str::to_owned);
     let coded = plain("reason").map(|reason| match plain("code") {
         Some(code) => format!("{reason} ({code})"),
@@ -247,6 +268,7 @@ async fn error_response(response: Response) -> Error {
         class: class_of(field("class").as_deref(), status.as_u16()),
         message: field("message")
             .or(coded)
+            .or(plain("message"))
             .unwrap_or_else(|| format!("the server responded with {status}")),
         field: field("field"),
         request_id: field("request_id").or(plain("operation_id")).or(header),
@@ -258,14 +280,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn args(server: Option<&str>) -> ClientArgs {
-        ClientArgs {
-            server: server.map(str::to_owned),
-            token: None,
-            context: None,
-            ca_file: None,
-            output: Format::Table,
-        }
+    fn args(server: Option<&str>) -> ServerArgs {
+        ServerArgs { server: server.map(str::to_owned), ..ServerArgs::default() }
     }
 
     fn contexts() -> Contexts {

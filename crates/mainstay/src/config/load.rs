@@ -1,9 +1,11 @@
 //! Merges the sources and reads the struct from them, collecting every problem.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::kruize::{self, Translated};
 use super::problem::{Problem, Problems, join, unknown_key};
 use super::source::{Layer, Origin, Origins, Setting, Sources, directory};
 use super::{Config, show};
@@ -14,6 +16,8 @@ pub struct Loaded {
     pub config: Config,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
+    /// What was given and has no effect.
+    pub notes: Vec<String>,
     origins: Origins,
 }
 
@@ -48,6 +52,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
         }
         layer.merge(over);
     }
+    let notes = take_over(&sources.env, &mut layer, &defaults, &mut problems);
     let mut config = read(&mut layer, &defaults, &mut problems);
     if !problems.is_empty() {
         return Err(Problems(problems));
@@ -58,7 +63,40 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     {
         config.data_dir = home.join(rest);
     }
-    Ok(Loaded { config, file, origins: layer.origins })
+    Ok(Loaded { config, file, notes, origins: layer.origins })
+}
+
+/// Merges the settings of the existing service. What ours says otherwise is a problem that names both.
+fn take_over(
+    env: &BTreeMap<String, String>,
+    layer: &mut Layer,
+    defaults: &Value,
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
+    let Translated { settings, notes, problems: found } = kruize::translate(env, layer);
+    problems.extend(found);
+    for (setting, value) in settings {
+        let value = match value.map_or_else(|| value_of(&setting, defaults), Ok) {
+            Ok(value) => value,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        let path = setting.path.join(".");
+        let mut keys = setting.path.iter();
+        let ours = keys.next().and_then(|key| layer.tree.get(key));
+        let ours = keys.fold(ours, |ours, key| ours?.get(key));
+        if ours.is_some_and(|ours| *ours != value) {
+            let message = format!("has another value in {}; remove one", layer.origins.of(&path));
+            problems.push(Problem { path, message, origin: setting.origin });
+        } else if ours.is_none() {
+            let mut over = Layer::default();
+            over.set(&setting, value);
+            layer.merge(over);
+        }
+    }
+    notes
 }
 
 /// Text from the environment or a flag, as the type that its key has by default.
@@ -183,7 +221,6 @@ fn remove(tree: &mut serde_json::Map<String, Value>, path: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     struct Case {
         file: &'static str,

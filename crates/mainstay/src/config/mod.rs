@@ -3,6 +3,7 @@
 //! Every section is a struct with a default for each key, so that an empty file is a whole
 //! configuration. [`load()`] says where each value came from, and refuses what it does not know.
 
+mod kruize;
 mod load;
 mod problem;
 mod show;
@@ -43,6 +44,8 @@ pub struct Config {
     pub fleet: fleet::Config,
     /// Where events go, and where commands come from, besides this server's own API.
     pub bus: bus::Config,
+    /// Right-sizing: what is read, and how much at once.
+    pub advisor: advisor::Config,
 }
 
 /// The default address of servers and clients.
@@ -66,6 +69,7 @@ impl Default for Config {
             vault: Default::default(),
             fleet: Default::default(),
             bus: Default::default(),
+            advisor: Default::default(),
         }
     }
 }

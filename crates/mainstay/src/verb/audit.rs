@@ -185,9 +185,9 @@ async fn verify(
         joined.len()
     };
     let mut check = AuditCheck::after(&head.archived);
-    let mut progress = Progress::new();
+    let progress = Progress::new();
     while check.head().audit_seq < head.audit_seq {
-        let page = page(client, &mut progress, check.head().audit_seq, head.audit_seq).await?;
+        let page = page(client, &progress, check.head().audit_seq, head.audit_seq).await?;
         if page.is_empty() {
             break;
         }
@@ -218,7 +218,7 @@ async fn verify(
 /// The entries after `after`, the first 500.
 pub(super) async fn page(
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &Progress,
     after: i64,
     last: i64,
 ) -> Result<Vec<AuditEntry>> {

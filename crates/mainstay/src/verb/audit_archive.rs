@@ -77,9 +77,9 @@ impl Archive {
             Header::new(installation.to_owned(), made_at, head.archived.clone(), last.clone());
         let path = self.file.clone();
         let mut writer = blocking(move || ArchiveWriter::create(&path, &header)).await?;
-        let (mut after, mut progress) = (head.archived.seq, Progress::new());
+        let (mut after, progress) = (head.archived.seq, Progress::new());
         while after < last.seq {
-            let mut entries = page(client, &mut progress, after, last.seq).await?;
+            let mut entries = page(client, &progress, after, last.seq).await?;
             entries.retain(|entry| entry.seq <= last.seq);
             let Some(newest) = entries.last() else { break };
             after = newest.seq;

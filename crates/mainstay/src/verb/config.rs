@@ -50,6 +50,7 @@ impl ConfigVerb {
             ConfigVerb::Check { config } => {
                 let loaded = config.load()?;
                 check(&loaded)?;
+                loaded.notes.iter().for_each(|note| output::say(note));
                 let file =
                     loaded.file.as_ref().map_or("no file".into(), |f| f.display().to_string());
                 output::say(&format!("the configuration is right ({file}, environment, flags)"));
@@ -113,8 +114,13 @@ fn check(loaded: &Loaded) -> Result<()> {
             Err(kernel::Error::invalid("database", message))
         }
     });
-    let parts =
-        [config.driver.check(), config.http.check(), config.identity.check(), config.bus.check()];
+    let parts = [
+        config.driver.check(),
+        config.http.check(),
+        config.identity.check(),
+        config.bus.check(),
+        config.advisor.check(),
+    ];
     for checked in parts.into_iter().chain([database, config.vault.check()]) {
         match checked {
             Err(kernel::Error::Invalid { field, message }) => {

@@ -77,7 +77,7 @@ impl Get {
     /// Polls until the deadline; an unreachable server is retried.
     async fn wait_for(&self, key: &Key, client: &mut Client) -> Result<Option<Value>> {
         let begun = Instant::now();
-        let mut progress = Progress::new();
+        let progress = Progress::new();
         let mut message = format!("{key}: waiting");
         let mut generation = None;
         loop {
@@ -180,13 +180,7 @@ mod tests {
     use serde_json::json;
 
     fn get(wait_phase: Option<&str>, wait: bool) -> Get {
-        let client = ClientArgs {
-            server: None,
-            token: None,
-            context: None,
-            ca_file: None,
-            output: Format::Table,
-        };
+        let client = ClientArgs { server: Default::default(), output: Format::Table };
         let wait_phase = wait_phase.map(str::to_owned);
         Get { client, kind: String::new(), id: None, wait_phase, wait, timeout: Duration::ZERO }
     }

@@ -105,7 +105,7 @@ async fn pages(
     let mut client = Client::new(args)?;
     let mut found = Vec::new();
     let mut after = paging.after;
-    let mut progress = Progress::new();
+    let progress = Progress::new();
     loop {
         let mut query = query.clone();
         let limit = if paging.all { PAGE_MAX } else { paging.limit };

@@ -1,6 +1,7 @@
 //! The verbs: one file each, with its arguments and what it does.
 
 pub mod account;
+pub mod advise;
 pub mod agent;
 pub mod audit;
 mod audit_archive;

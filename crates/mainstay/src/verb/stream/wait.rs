@@ -34,7 +34,7 @@ impl Wait {
         mut done: impl AsyncFnMut(&FoundStream) -> Result<bool>,
     ) -> Result<FoundStream> {
         let begun = Instant::now();
-        let mut progress = Progress::new();
+        let progress = Progress::new();
         let mut said = format!("{}: waiting", display_name(found));
         let mut last = found.clone();
         loop {
