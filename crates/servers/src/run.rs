@@ -106,8 +106,10 @@ impl Run {
 
     /// What uses the servers ends before they do.
     pub fn used_by(&self, pid: u32) -> Result<()> {
+        // One that has ended already uses nothing.
+        let Ok(process) = Process::of(pid) else { return Ok(()) };
         let path = self.dir.join(pid.to_string()).with_extension(USER);
-        Ok(std::fs::write(path, Process::of(pid)?.to_string())?)
+        Ok(std::fs::write(path, process.to_string())?)
     }
 
     /// Stops one place and removes its data.
