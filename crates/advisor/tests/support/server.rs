@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use advisor::config::{Config, Datasource};
 use advisor::model::experiment::Experiment;
 use advisor::model::job::{BulkJob, JobPhase, job_key, shard_key};
+use advisor::model::tenant::Tenant;
 use advisor::{AdvisorDomain, store};
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -54,6 +55,11 @@ pub fn config(sources: &[(&str, &str)]) -> Config {
 pub fn caller(org: &str) -> Principal {
     let roles = ["user".to_owned()].into();
     Principal { subject: "alice".into(), org: org.into(), roles, ..Principal::default() }
+}
+
+/// The members of an organisation.
+pub fn of(org: &str) -> Tenant<'_> {
+    Tenant { org, owner: "" }
 }
 
 /// One server. Dropping it is its sudden end: nothing that it does goes on.
