@@ -31,7 +31,8 @@ pub struct Config {
     pub source_retries_max: i32,
     /// A job that takes longer fails. Its time in the queue does not count.
     pub job_timeout_s: u64,
-    /// How long ended jobs and their results are kept.
+    /// How long ended jobs and their results are kept. With 0 they are removed at once, also if a sink
+    /// or a webhook has not had them yet.
     pub jobs_days: u64,
     /// Whether box plots are part of recommendations.
     pub plots: bool,
@@ -132,12 +133,33 @@ impl Config {
             ("job_timeout_s", i64::try_from(self.job_timeout_s).unwrap_or(i64::MAX)),
             ("recommend_timeout_s", i64::try_from(self.recommend_timeout_s).unwrap_or(i64::MAX)),
             ("results_max", self.results_max as i64),
-            ("jobs_days", i64::try_from(self.jobs_days).unwrap_or(i64::MAX)),
             ("results_days", i64::try_from(self.results_days).unwrap_or(i64::MAX)),
         ];
         match at_least_one.iter().find(|(_, value)| *value < 1) {
             Some((name, _)) => Err(Error::invalid(format!("advisor.{name}"), "must be at least 1")),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_api_has_a_name_and_makes_nobody_an_admin() {
+        let refusal = |subject: &str, roles: &[&str]| {
+            let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+            let open_as = OpenAs { subject: subject.into(), org: "acme".into(), roles };
+            let config = Config { open_as: Some(open_as), ..Config::default() };
+            config.check().err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal("everybody", &["user"]), None);
+        let blank = refusal(" ", &[]).unwrap();
+        assert_eq!(blank, "advisor.open_as.subject: must be given");
+        for role in ["admin-read", "Admin-Write", "admin-full"] {
+            let admin = refusal("everybody", &["user", role]).unwrap();
+            assert!(admin.starts_with("advisor.open_as.roles: must not have"), "{admin}");
         }
     }
 }

@@ -49,7 +49,9 @@ pub fn config(sources: &[(&str, &str)]) -> Config {
         let datasource = Datasource { query_timeout_s: 2, ..Datasource::at(url) };
         ((*name).to_owned(), datasource)
     };
-    Config { datasources: sources.iter().map(source).collect(), ..Config::default() }
+    let datasources = sources.iter().map(source).collect();
+    // A second and a half.
+    Config { datasources, source_retries_max: 3, ..Config::default() }
 }
 
 pub fn caller(org: &str) -> Principal {
@@ -135,6 +137,11 @@ impl Server {
     /// The header of an admin's requests.
     pub fn admin(&self) -> String {
         self.bearer(&Principal { roles: ["admin-full".to_owned()].into(), ..caller("") })
+    }
+
+    /// The header of a person without an organisation.
+    pub fn person(&self, subject: &str) -> String {
+        self.bearer(&Principal { subject: subject.into(), ..caller("") })
     }
 
     fn bearer(&self, who: &Principal) -> String {
