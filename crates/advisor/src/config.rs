@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use kernel::identity::Principal;
+use kernel::identity::{Action, Principal};
 use kernel::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,13 @@ pub struct Config {
     pub jobs_max: i64,
     /// Of a data source, read at once over all replicas. Each takes up to 100 MB while it is read.
     pub shards_max: i64,
-    /// A job that takes longer fails.
+    /// How often a job tries again a data source that does not answer, with growing waits: 9 times
+    /// are about two minutes.
+    pub source_retries_max: i32,
+    /// A job that takes longer fails. Its time in the queue does not count.
     pub job_timeout_s: u64,
-    /// How long ended jobs and their results are kept.
+    /// How long ended jobs and their results are kept. With 0 they are removed at once, also if a sink
+    /// or a webhook has not had them yet.
     pub jobs_days: u64,
     /// Whether box plots are part of recommendations.
     pub plots: bool,
@@ -65,6 +69,18 @@ pub struct OpenAs {
 impl OpenAs {
     pub const ISSUER: &str = "advisor";
 
+    /// Everybody is this identity: it must be one of the organisation's own.
+    fn check(&self) -> Result<()> {
+        if self.subject.trim().is_empty() {
+            return Err(Error::invalid("advisor.open_as.subject", "must be given"));
+        }
+        if Action::AdminRead.allows(&self.principal()) {
+            let why = "must not have a role of admins: everybody would be one";
+            return Err(Error::invalid("advisor.open_as.roles", why));
+        }
+        Ok(())
+    }
+
     pub fn principal(&self) -> Principal {
         Principal {
             subject: self.subject.clone(),
@@ -85,6 +101,7 @@ impl Default for Config {
             containers_max: 50_000,
             jobs_max: 10,
             shards_max: 2,
+            source_retries_max: 9,
             job_timeout_s: 6 * 3600,
             jobs_days: 30,
             plots: true,
@@ -108,6 +125,7 @@ impl Config {
             datasource.base_url(&key)?;
         }
         self.topics.check()?;
+        self.open_as.as_ref().map_or(Ok(()), OpenAs::check)?;
         let at_least_one = [
             ("containers_max", self.containers_max as i64),
             ("jobs_max", self.jobs_max),
@@ -115,10 +133,33 @@ impl Config {
             ("job_timeout_s", i64::try_from(self.job_timeout_s).unwrap_or(i64::MAX)),
             ("recommend_timeout_s", i64::try_from(self.recommend_timeout_s).unwrap_or(i64::MAX)),
             ("results_max", self.results_max as i64),
+            ("results_days", i64::try_from(self.results_days).unwrap_or(i64::MAX)),
         ];
         match at_least_one.iter().find(|(_, value)| *value < 1) {
             Some((name, _)) => Err(Error::invalid(format!("advisor.{name}"), "must be at least 1")),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_api_has_a_name_and_makes_nobody_an_admin() {
+        let refusal = |subject: &str, roles: &[&str]| {
+            let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+            let open_as = OpenAs { subject: subject.into(), org: "acme".into(), roles };
+            let config = Config { open_as: Some(open_as), ..Config::default() };
+            config.check().err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal("everybody", &["user"]), None);
+        let blank = refusal(" ", &[]).unwrap();
+        assert_eq!(blank, "advisor.open_as.subject: must be given");
+        for role in ["admin-read", "Admin-Write", "admin-full"] {
+            let admin = refusal("everybody", &["user", role]).unwrap();
+            assert!(admin.starts_with("advisor.open_as.roles: must not have"), "{admin}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::model::experiment::{Experiment, experiment_key};
 use crate::model::inventory::Member;
 use crate::model::job::{BulkJob, MEMBERS, METADATA, PLAN, RESULTS, ResultLine, job_key};
 use crate::model::plan::Plan;
+use crate::model::tenant::Tenant;
 
 pub use buckets::{Day, day, days};
 pub use named::{all, imported, named};
@@ -30,13 +31,13 @@ pub async fn experiments(store: &dyn Store, keys: &[Key]) -> Result<Vec<Object>>
     Ok(found)
 }
 
-/// The experiment of this name that an organisation has.
+/// The experiment of this name that a tenant has.
 pub async fn experiment_named(
     store: &dyn Store,
-    org: &str,
+    tenant: Tenant<'_>,
     name: &str,
 ) -> Result<Option<Arc<Object>>> {
-    let found = store.object(&experiment_key(org, name)).await?;
+    let found = store.object(&experiment_key(tenant, name)).await?;
     Ok(found.filter(|object| object.deleted_at.is_none()))
 }
 

@@ -18,6 +18,7 @@ use super::{AdvisorApi, ApiState, Call, execute, reply};
 use crate::model::bulk::BulkRequest;
 use crate::model::include::{Include, Members};
 use crate::model::job::{BulkJob, JOB, ResultLine, job_key, shard_key};
+use crate::model::tenant::Tenant;
 use crate::model::wire::webhook::webhook;
 use crate::model::wire::{ExperimentView, NoNotices, summary};
 use crate::store;
@@ -203,7 +204,7 @@ impl Experiments {
             name,
             line,
             started: job.status.started_at.unwrap_or(job.created_at),
-            org: &job.org,
+            tenant: Tenant::of_object(job),
             shown: &self.members,
         };
         let encoding = |error| Error::internal("encoding an experiment", error);

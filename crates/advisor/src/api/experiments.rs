@@ -17,6 +17,7 @@ use super::{AdvisorApi, Call, execute, reply};
 use crate::model::experiment::{Experiment, experiment_key};
 use crate::model::experiment_filter::ExperimentFilter;
 use crate::model::new_experiment::{NewExperiment, experiment_name};
+use crate::model::tenant::Tenant;
 use crate::model::wire::experiment::{add_history, add_results, element, listed};
 use crate::store;
 
@@ -84,7 +85,7 @@ async fn delete(mut call: Call, who: Arc<Principal>) -> Result<Response> {
     let found = found.map(|object| store::experiment(&object)).transpose()?;
     let found = found.filter(|experiment| !remote_only || experiment.spec.is_remote());
     found.ok_or_else(|| not_found(&name))?;
-    let key = experiment_key(&who.org, &name);
+    let key = experiment_key(Tenant::of(&who), &name);
     match execute(&call, "experiment.delete", Some(key), &json!({})).await {
         // Somebody else was first.
         Err(Error::NotFound(_)) => Err(not_found(&name)),
@@ -94,7 +95,7 @@ async fn delete(mut call: Call, who: Arc<Principal>) -> Result<Response> {
 
 /// The experiment of this name, if the caller may see it.
 pub async fn find(call: &Call, who: &Principal, name: &str) -> Result<Option<Arc<Object>>> {
-    let found = store::experiment_named(call.app.store.as_ref(), &who.org, name).await?;
+    let found = store::experiment_named(call.app.store.as_ref(), Tenant::of(who), name).await?;
     Ok(found.filter(|object| can_see(who, object)))
 }
 

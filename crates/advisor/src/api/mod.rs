@@ -33,6 +33,9 @@ use crate::model::experiment_name::NameTemplate;
 use crate::ports::kubernetes::Cluster;
 use crate::ports::prometheus::sources::Sources;
 
+/// What the paths begin with that the existing service does not have.
+const OWN_PATHS: &str = "/api/";
+
 /// A request to one of the routes.
 pub type Call = kernel::http::Call<AdvisorApi>;
 
@@ -95,8 +98,9 @@ impl Api for AdvisorApi {
         false
     }
 
-    fn anonymous(&self) -> Option<Arc<Principal>> {
-        self.anonymous.clone()
+    /// On the paths of the existing service only: what Mainstay adds needs a token.
+    fn anonymous(&self, path: &str) -> Option<Arc<Principal>> {
+        self.anonymous.clone().filter(|_| !path.starts_with(OWN_PATHS))
     }
 
     fn fixed_param(&self, _: &str) -> Option<&str> {

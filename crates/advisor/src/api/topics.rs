@@ -16,7 +16,10 @@ use serde_json::json;
 
 use crate::model::experiment::EXPERIMENT;
 use crate::model::include::Include;
-use crate::model::job::{BulkJob, FAILING, JOB, JobPhase, ResultLine, ResultRef, job_key};
+use crate::model::job::{
+    BulkJob, FAILING, JOB, JobPhase, ResultLine, ResultRef, job_key, job_of_shard,
+};
+use crate::model::tenant::Tenant;
 use crate::model::topics::{MessageKey, Topics};
 use crate::model::wire::{ExperimentView, NoNotices, summary};
 use crate::store::{self, Results};
@@ -47,11 +50,9 @@ struct Known {
     error: Vec<u8>,
 }
 
-/// What an experiment says of the job that wrote it.
+/// Where the last result of an experiment is.
 #[derive(Deserialize)]
 struct Written {
-    #[serde(default)]
-    job: Option<String>,
     #[serde(default)]
     result: Option<ResultRef>,
     #[serde(default)]
@@ -100,10 +101,10 @@ impl JobRenderer {
         }
         let experiment: Object = event.data.parse()?;
         let written: Written = experiment.status.parse()?;
-        // Of one that was not part of a job only those who asked for it are interested in the result.
-        let Some(id) = written.job else { return Ok(None) };
         let lost = || Error::internal("an experiment", "its result is not in its status");
         let result = if failed { written.failed } else { written.result }.ok_or_else(lost)?;
+        // Of one that was not part of a job only those who asked for it are interested in the result.
+        let Some(id) = job_of_shard(&result.of).map(str::to_owned) else { return Ok(None) };
         let (Some(known), Some(results)) =
             (self.job(&id).await?, self.results(&id, &result).await?)
         else {
@@ -216,7 +217,7 @@ fn with_experiment(
         name,
         line: Some(line),
         started: job.status.started_at.unwrap_or(job.created_at),
-        org: &job.org,
+        tenant: Tenant::of_object(job),
         shown: members,
     };
     let recommended = line.recommendation.map_or(0, |json| json.get().len());

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use crate::model::bulk::BulkRequest;
 use crate::model::fields::Invalid;
 use crate::model::job::{BulkJob, JOB, JobPhase, JobStatus, job_key};
+use crate::model::tenant::Tenant;
 use crate::ports::prometheus::sources::Sources;
 use crate::ports::webhook::Webhooks;
 
@@ -60,9 +61,9 @@ impl Command for CreateBulkJob {
         let NewJob { request, names_datasource } = new;
         let range = request.time_range.as_ref().map(|range| range.window()).transpose();
         range.map_err(|error| Error::invalid("time_range", error.to_string()))?;
-        let org = &cx.principal.org;
+        let (org, tenant) = (&cx.principal.org, Tenant::of(cx.principal));
         let id = match &request.request_id {
-            Some(request_id) => uuid(&Sha256::digest(format!("{org}\n{request_id}"))),
+            Some(request_id) => uuid(&Sha256::digest(tenant.key(JOB, request_id).id())),
             None => uuid(&cx.app.ambient.random_bytes::<16>()),
         };
         let (key, reply) = (job_key(&id), CreatedJob { job_id: id.clone() });

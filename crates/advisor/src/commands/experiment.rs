@@ -18,6 +18,7 @@ use crate::model::experiment::{
 };
 use crate::model::new_experiment::NewExperiment;
 use crate::model::recommend_request::RecommendRequest;
+use crate::model::tenant::Tenant;
 use crate::model::wire::wire_time;
 use crate::ports::prometheus::sources::Sources;
 use crate::store;
@@ -51,7 +52,7 @@ impl Command for CreateExperiment {
             );
             return Err(Error::invalid("", why));
         }
-        let key = experiment_key(org, name);
+        let key = experiment_key(Tenant::of(cx.principal), name);
         let before = cx.app.store.object(&key).await?;
         if before.as_ref().is_some_and(|object| object.deleted_at.is_none()) {
             return Err(Error::Conflict(format!("Experiment name already exists: {name}")));

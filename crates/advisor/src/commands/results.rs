@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::model::bucket::{Bucket, blob_name};
 use crate::model::experiment::{EXPERIMENT, Experiment, experiment_key};
+use crate::model::tenant::Tenant;
 use crate::model::upload::{Record, Refused, Upload};
 use crate::store;
 
@@ -67,11 +68,11 @@ impl Command for UploadResults {
             ));
         }
         let (uploads, mut refused) = read(all);
-        let org = &cx.principal.org;
+        let (org, tenant) = (&cx.principal.org, Tenant::of(cx.principal));
         let experiments = experiments(cx, &uploads).await?;
         let mut by_experiment: BTreeMap<Key, Vec<(Record, Upload)>> = BTreeMap::new();
         for (record, upload) in uploads {
-            let key = experiment_key(org, &upload.experiment);
+            let key = experiment_key(tenant, &upload.experiment);
             by_experiment.entry(key).or_default().push((record, upload));
         }
         let mut changes = Vec::new();
@@ -126,8 +127,8 @@ async fn experiments(
     cx: &CommandContext<'_>,
     uploads: &[(Record, Upload)],
 ) -> Result<HashMap<Key, Found>> {
-    let org = &cx.principal.org;
-    let keys = uploads.iter().map(|(_, upload)| experiment_key(org, &upload.experiment));
+    let tenant = Tenant::of(cx.principal);
+    let keys = uploads.iter().map(|(_, upload)| experiment_key(tenant, &upload.experiment));
     let keys: Vec<Key> = keys.collect::<HashSet<_>>().into_iter().collect();
     let found = store::experiments(cx.app.store.as_ref(), &keys).await?.into_iter();
     let visible = found.filter(|object| kernel::http::can_see(cx.principal, object));

@@ -66,7 +66,8 @@ pub fn next(
         }
         return Next::Remove(first(shards.iter().map(|(number, _)| *number)));
     }
-    let deadline = status.started_at.unwrap_or(job.created_at).plus(limits.timeout);
+    // One that waits for its place has all of its time before it.
+    let deadline = status.entered_at.unwrap_or(now).plus(limits.timeout);
     let stopped = match () {
         () if status.failing => Some((JobPhase::Failed, None)),
         () if job.spec.cancelled => Some((JobPhase::Cancelled, Some(cancelled()))),

@@ -9,20 +9,26 @@ pub const NAME_CHARS_MAX: usize = 512;
 /// Of the names of workloads, containers and clusters; that of a workload has 253 in Kubernetes.
 pub const TEXT_CHARS_MAX: usize = 253;
 
-/// A text that is not blank, has no control characters and is not too long. The text is not part of
-/// the error: it may be very long.
-pub(super) fn limited(path: &str, value: Value, chars_max: usize) -> Result<String, Invalid> {
-    let text = text(path, value)?;
-    let problem = if text.trim().is_empty() {
-        "must not be blank".to_owned()
-    } else if text.chars().count() > chars_max {
+/// Refuses a text that has control characters or is too long. The text is not part of the error: it
+/// may be very long.
+pub(super) fn bounded(path: &str, text: &str, chars_max: usize) -> Result<(), Invalid> {
+    let problem = if text.chars().count() > chars_max {
         format!("must have at most {chars_max} characters")
     } else if text.chars().any(char::is_control) {
         "must not contain control characters".to_owned()
     } else {
-        return Ok(text);
+        return Ok(());
     };
     Err(Invalid::new(path, problem))
+}
+
+/// A text that is not blank, has no control characters and is not too long.
+pub(super) fn limited(path: &str, value: Value, chars_max: usize) -> Result<String, Invalid> {
+    let text = text(path, value)?;
+    if text.trim().is_empty() {
+        return Err(Invalid::new(path, "must not be blank"));
+    }
+    bounded(path, &text, chars_max).map(|()| text)
 }
 
 /// A name of something in a cluster.

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use kernel::typed::Kind;
 use kernel::{Key, Labels, Timestamp, labels};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::inventory::Member;
 use super::job::ResultRef;
+use super::tenant::Tenant;
 
 pub const EXPERIMENT: &str = "experiment";
 /// Results that an experiment remembers.
@@ -177,11 +177,9 @@ impl Kind for Experiment {
     type Status = ExperimentStatus;
 }
 
-/// The id of an experiment follows from its organisation and name, so that two cannot be made.
-pub fn experiment_key(org: &str, name: &str) -> Key {
-    let digest = Sha256::digest(format!("{org}\n{name}"));
-    let id: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Key::new(EXPERIMENT, &id)
+/// The id of an experiment follows from its tenant and name, so that two cannot be made.
+pub fn experiment_key(tenant: Tenant<'_>, name: &str) -> Key {
+    tenant.key(EXPERIMENT, name)
 }
 
 impl Experiment {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::checked::{TEXT_CHARS_MAX, bounded};
 use super::fields::{Fields, Invalid, texts};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -153,14 +154,23 @@ impl Selector {
     fn read(path: &str, value: Value) -> Result<Self, Invalid> {
         let mut fields = Fields::new(path, value)?;
         let selector = Self {
-            namespace: fields.read("namespace", texts)?,
-            workload: fields.read("workload", texts)?,
-            containers: fields.read("containers", texts)?,
+            namespace: fields.read("namespace", values)?,
+            workload: fields.read("workload", values)?,
+            containers: fields.read("containers", values)?,
             labels: fields.read("labels", labels)?,
         };
         fields.finish()?;
         Ok(selector)
     }
+}
+
+/// Texts that can be a part of a name. They may be blank.
+fn values(path: &str, value: Value) -> Result<Vec<String>, Invalid> {
+    let values = texts(path, value)?;
+    for (i, value) in values.iter().enumerate() {
+        bounded(&format!("{path}[{i}]"), value, TEXT_CHARS_MAX)?;
+    }
+    Ok(values)
 }
 
 fn labels(path: &str, value: Value) -> Result<BTreeMap<String, LabelValues>, Invalid> {
@@ -172,9 +182,13 @@ fn labels(path: &str, value: Value) -> Result<BTreeMap<String, LabelValues>, Inv
         if key.trim().is_empty() {
             return Err(Invalid::new(path, "the key of a label must not be blank"));
         }
+        bounded(&path, &key, TEXT_CHARS_MAX)?;
         let values = match value {
-            Value::String(one) => LabelValues::One(one),
-            Value::Array(_) => LabelValues::Any(texts(&path, value)?),
+            Value::String(one) => {
+                bounded(&path, &one, TEXT_CHARS_MAX)?;
+                LabelValues::One(one)
+            }
+            Value::Array(_) => LabelValues::Any(values(&path, value)?),
             _ => return Err(Invalid::new(path, "expected a text or a list of texts")),
         };
         Ok((key, values))

@@ -91,6 +91,9 @@ pub struct JobStatus {
     pub failing: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// When it got its place among the jobs of its organisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// Whether its webhook knows that it has ended; none without one.
@@ -184,6 +187,12 @@ pub fn job_key(id: &str) -> Key {
 /// The shards of a job are numbered from 0.
 pub fn shard_key(job: &str, number: usize) -> Key {
     Key::new(SHARD, &format!("{job}.{number}"))
+}
+
+/// The job that a shard is of; none if the key is not that of a shard.
+pub fn job_of_shard(key: &Key) -> Option<&str> {
+    let (job, _) = (key.kind() == SHARD).then(|| key.id().rsplit_once('.'))??;
+    Some(job)
 }
 
 /// Where a result is: the blob [`RESULTS`] of this object, and the line in it.

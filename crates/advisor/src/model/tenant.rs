@@ -3,6 +3,7 @@
 
 use kernel::identity::Principal;
 use kernel::query::PAGE_MAX;
+use kernel::typed::{Kind, Typed};
 use kernel::{Key, ObjectQuery, labels};
 use sha2::{Digest as _, Sha256};
 
@@ -23,6 +24,11 @@ labels! {
 impl<'a> Tenant<'a> {
     pub fn of(who: &'a Principal) -> Self {
         Self { org: &who.org, owner: &who.subject }
+    }
+
+    /// Whose an object is.
+    pub fn of_object<K: Kind>(object: &'a Typed<K>) -> Self {
+        Self { org: &object.org, owner: &object.owner }
     }
 
     fn parts(&self) -> [&str; 2] {

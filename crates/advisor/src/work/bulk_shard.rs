@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use kernel::change::{Refusal, Wake};
 use kernel::driver::{AnyWorker, Attempt, Requeue};
 use kernel::typed::Typed;
-use kernel::{Change, Class, Draft, Error, Key, Object, ObjectQuery, Result, files};
+use kernel::{Change, Class, Draft, Error, Key, Object, Result, files};
 use parking_lot::Mutex;
 
 use super::reader::Reader;
@@ -28,8 +28,6 @@ use crate::store::{self, Results};
 
 /// When a shard looks again whether there is a place for it, if nobody wakes it before.
 const WAITING_POLL: Duration = Duration::from_secs(30);
-/// A data source that is away gets about two minutes to come back. Then the containers fail.
-const SOURCE_FAILURES_MAX: i32 = 9;
 const AT_ONCE: Requeue = Requeue::After(Duration::ZERO);
 
 pub struct ShardWorker(pub Arc<Advisor>);
@@ -59,7 +57,13 @@ impl AnyWorker for ShardWorker {
         if next == NextOfShard::Enter {
             return self.enter(attempt, &shard, &job).await;
         }
-        cancellable(attempt, self.read(attempt, &shard, &job)).await
+        match cancellable(attempt, self.read(attempt, &shard, &job)).await {
+            // No other attempt would go better, and its job and its place must not wait for a person.
+            Err(error) if matches!(error.class(), Class::Invalid | Class::Terminal) => {
+                self.fail(attempt, &shard, &job, error).await
+            }
+            done => done,
+        }
     }
 }
 
@@ -97,12 +101,29 @@ impl ShardWorker {
             None => {
                 let data = self.results(attempt, shard, job).await?;
                 let blobs = self.0.app.blobs.put(key, RESULTS, None, &data, false)?;
-                attempt.record(Change { blobs, ..Change::default() }).await?;
+                let expects = vec![(key.clone(), attempt.object.revision)];
+                attempt.record(Change { blobs, expects, ..Change::default() }).await?;
                 Results::new(data)
             }
         };
         self.write_experiments(attempt, job, &results).await?;
-        self.end(attempt, shard, job, &results).await
+        self.end(attempt, shard, job, sum(&results)?).await
+    }
+
+    /// Ends a shard of which nothing can be written.
+    async fn fail(
+        &self,
+        attempt: &Attempt,
+        shard: &Typed<BulkShard>,
+        job: &Job,
+        error: Error,
+    ) -> Result<(Change, Requeue)> {
+        let members = store::members(&self.0.app, &attempt.object.key).await.ok().flatten();
+        let count = u32::try_from(members.map_or(0, |members| members.len())).unwrap_or(u32::MAX);
+        let error = Some(error.with_causes());
+        tracing::warn!(shard = shard.id, error, "a shard of a bulk job failed");
+        let status = ShardStatus { processed: count, failed: count, existing: 0, error };
+        self.end(attempt, shard, job, status).await
     }
 
     /// Reads the data source, and makes a line of each container.
@@ -119,7 +140,7 @@ impl ShardWorker {
         let outcomes = self.measure(attempt, job, shard, members.clone(), &known).await;
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
-            Err(Stop::Source(error)) if attempt.failures < SOURCE_FAILURES_MAX => {
+            Err(Stop::Source(error)) if self.0.tries_again(attempt, &error) => {
                 return Err(Error::Transient(error.why));
             }
             Err(Stop::Other(error)) if error.class() == Class::Transient => return Err(error),
@@ -170,7 +191,7 @@ impl ShardWorker {
         let narrow = shard.spec.narrow || by_profile.len() > 1;
         let outcomes = Mutex::new(Vec::with_capacity(members.len()));
         for (name, chosen) in by_profile {
-            let tenant = Tenant { org: &job.org, owner: &job.owner };
+            let tenant = Tenant::of_object(job);
             let metrics = profiles::metrics(attempt.store(), tenant, name).await?;
             let Some(metrics) = metrics else {
                 let why = format!("The metric profile `{name}` of the experiment does not exist.");
@@ -210,8 +231,8 @@ impl ShardWorker {
         job: &Job,
         members: &[Member],
     ) -> Result<Vec<(usize, Option<Experiment>)>> {
-        let names = self.names(job, members);
-        let keys: Vec<Key> = names.iter().map(|name| experiment_key(&job.org, name)).collect();
+        let (names, tenant) = (self.names(job, members), Tenant::of_object(job));
+        let keys: Vec<Key> = names.iter().map(|name| experiment_key(tenant, name)).collect();
         let found = store::experiments(attempt.store(), &keys).await?;
         let mut by_key = HashMap::new();
         for object in found {
@@ -223,7 +244,8 @@ impl ShardWorker {
     }
 
     /// Writes the results into the experiments. Those that have them already are left out; those that
-    /// another job writes at the same time are decided again.
+    /// another job writes at the same time are decided again. Nothing is written once the shard was
+    /// stopped: the end of its job comes after all that it has written.
     async fn write_experiments(
         &self,
         attempt: &Attempt,
@@ -231,14 +253,14 @@ impl ShardWorker {
         results: &Results,
     ) -> Result<()> {
         let end_ms = job.status.window_end_ms.unwrap_or_default();
-        let shard = &attempt.object.key;
+        let (shard, tenant) = (&attempt.object.key, Tenant::of_object(job));
         let mut open: Vec<u32> = (0..u32::try_from(results.len()).unwrap_or(u32::MAX)).collect();
         while !open.is_empty() {
             let mut lines = Vec::with_capacity(open.len());
             for number in &open {
                 let lost = || Error::internal("the results of a shard", "a line is missing");
                 let line = results.line(*number as usize)?.ok_or_else(lost)?;
-                lines.push((*number, experiment_key(&job.org, &line.experiment.name), line));
+                lines.push((*number, experiment_key(tenant, &line.experiment.name), line));
             }
             let keys: Vec<Key> = lines.iter().map(|(_, key, _)| key.clone()).collect();
             let found = attempt.store().get(&keys).await?;
@@ -260,7 +282,9 @@ impl ShardWorker {
                     recommended::change(before, key, owner, line, result, job, now)?
                 {
                     numbers.push(number);
-                    changes.push(Change { cause: Some(attempt.object.cause.clone()), ..change });
+                    let expects = vec![(shard.clone(), attempt.object.revision)];
+                    let cause = Some(attempt.object.cause.clone());
+                    changes.push(Change { cause, expects, ..change });
                 }
             }
             let verdicts = attempt.store().commit_all(changes, now).await?;
@@ -268,7 +292,8 @@ impl ShardWorker {
             for (number, verdict) in numbers.into_iter().zip(verdicts) {
                 match verdict {
                     Ok(_) => {}
-                    Err(Refusal::Stale { .. } | Refusal::Exists(_)) => open.push(number),
+                    Err(Refusal::Stale { key, .. }) if key != *shard => open.push(number),
+                    Err(Refusal::Exists(_)) => open.push(number),
                     Err(refusal) => return Err(refusal.into()),
                 }
             }
@@ -282,42 +307,32 @@ impl ShardWorker {
         attempt: &Attempt,
         shard: &Typed<BulkShard>,
         job: &Job,
-        results: &Results,
+        status: ShardStatus,
     ) -> Result<(Change, Requeue)> {
-        let mut status = ShardStatus::default();
-        for number in 0..results.len() {
-            let Some(line) = results.line(number)? else { continue };
-            status.processed += 1;
-            status.existing += u32::from(line.existing);
-            if let Some(error) = line.error {
-                status.failed += 1;
-                status.error.get_or_insert(error);
-            }
-        }
         let all_failed = status.failed > 0 && status.failed == status.processed;
         let phase = if all_failed { ShardPhase::Failed } else { ShardPhase::Done };
         let now = attempt.now();
         let draft = Draft::<BulkShard>::of(&attempt.object).phase(&phase).status(&status);
-        let counter = self.0.reads_counter(&job.org, &job.spec.request.datasource);
+        let datasource = &job.spec.request.datasource;
+        let releases = shard.releases([self.0.reads_counter(&job.org, datasource)]);
         let mut wakes = vec![Wake::new(job_key(&job.id), &job.org, now)];
-        if let Some(next) = self.waiting(attempt, job).await? {
-            wakes.push(Wake::for_object(&next, now));
-        }
-        let releases = shard.releases([counter]);
+        wakes.extend(self.0.wake_waiting_shards(attempt, &job.org, datasource).await?);
         let write = draft.transition(phase.label(), now);
         Ok((Change { wakes, releases, ..Change::from(write) }, Requeue::Never))
     }
+}
 
-    /// The shard that has waited longest for the data source.
-    async fn waiting(&self, attempt: &Attempt, job: &Job) -> Result<Option<Object>> {
-        let datasource = ("datasource".to_owned(), job.spec.request.datasource.clone());
-        let query = ObjectQuery {
-            kind: Some(SHARD.into()),
-            phase: Some(ShardPhase::Waiting.label().into()),
-            labels: vec![datasource],
-            limit: kernel::query::PAGE_MAX,
-            ..ObjectQuery::default()
-        };
-        Ok(attempt.store().find(&query).await?.objects.pop())
+/// What came out of a shard.
+fn sum(results: &Results) -> Result<ShardStatus> {
+    let mut status = ShardStatus::default();
+    for number in 0..results.len() {
+        let Some(line) = results.line(number)? else { continue };
+        status.processed += 1;
+        status.existing += u32::from(line.existing);
+        if let Some(error) = line.error {
+            status.failed += 1;
+            status.error.get_or_insert(error);
+        }
     }
+    Ok(status)
 }

@@ -60,7 +60,7 @@ impl AnyWorker for JobWorker {
             }
             Next::Fail(status) => Ok(fail(attempt, &job, &status)),
             Next::Notify(notification) => self.notify(attempt, &job, &notification).await,
-            Next::End(phase, status) => self.end(attempt, phase, &status).await,
+            Next::End(phase, status) => self.end(attempt, &job, phase, &status).await,
             Next::Remove(numbers) => self.remove(attempt, &job, &shards, &numbers).await,
             Next::Wait(until) => Ok((Change::default(), Requeue::At(until))),
         }
@@ -91,7 +91,8 @@ impl JobWorker {
 
     /// Takes a place among the jobs of the organisation, or waits for one.
     async fn enter(&self, attempt: &Attempt, job: &Job) -> Result<(Change, Requeue)> {
-        let write = draft(&attempt.object, JobPhase::Discovering, &job.status);
+        let status = JobStatus { entered_at: Some(attempt.now()), ..job.status.clone() };
+        let write = draft(&attempt.object, JobPhase::Discovering, &status);
         let write = write.report(JobPhase::Discovering.label(), attempt.now());
         let takes = vec![job.take(jobs_counter(&job.org), 1, self.0.config.jobs_max)];
         match attempt.record(Change { takes, hop: true, ..Change::from(write) }).await {
@@ -117,7 +118,7 @@ impl JobWorker {
             // Such as a user's, whose address may not be called any more.
             Err(error) => return fails(notice_of(&Stop::Other(error))),
         };
-        let (store, tenant) = (attempt.store(), Tenant { org: &job.org, owner: &job.owner });
+        let (store, tenant) = (attempt.store(), Tenant::of_object(job));
         let profile = &request.metadata_profile;
         let Some(metadata) = profiles::metadata(store, tenant, profile).await? else {
             let why = format!(
@@ -143,6 +144,9 @@ impl JobWorker {
         };
         let discovered = match discovery.run().await {
             Ok(discovered) => discovered,
+            Err(Stop::Source(error)) if self.0.tries_again(attempt, &error) => {
+                return Err(Error::Transient(error.why));
+            }
             Err(stop) => return fails(notice_of(&stop)),
         };
         let found = discovered.plan.members.len();
@@ -257,6 +261,7 @@ impl JobWorker {
     async fn end(
         &self,
         attempt: &Attempt,
+        job: &Job,
         phase: JobPhase,
         status: &JobStatus,
     ) -> Result<(Change, Requeue)> {
@@ -264,7 +269,12 @@ impl JobWorker {
         let write = draft(object, phase, status).transition(phase.label(), now);
         let releases = vec![release(object, jobs_counter(&object.org))];
         let waiting = self.waiting(attempt, &object.org).await?;
-        let wakes = waiting.iter().map(|next| Wake::for_object(next, now)).collect();
+        let mut wakes: Vec<Wake> = waiting.iter().map(|it| Wake::for_object(it, now)).collect();
+        if phase != JobPhase::Completed {
+            // Its shards were stopped, and did not wake those that wait for their places.
+            let datasource = &job.spec.request.datasource;
+            wakes.extend(self.0.wake_waiting_shards(attempt, &job.org, datasource).await?);
+        }
         let audit = Some(audit(&write));
         let change = Change { releases, wakes, audit, ..Change::from(write) };
         Ok((change, AT_ONCE))

@@ -1,6 +1,7 @@
 //! The REST API, against the recorded answers of the existing service.
 
 mod bulk;
+mod callers;
 mod datasources;
 mod differences;
 mod experiments;

@@ -10,7 +10,7 @@ use serde_json::json;
 use testkit::stores::Fresh;
 
 use super::requests::request;
-use crate::support::server::{Server, config, until};
+use crate::support::server::{Server, config, of, until};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, StandIn};
 
@@ -22,12 +22,12 @@ testkit::on_every_store!(
 );
 
 async fn delete(server: &Server, name: &str) -> kernel::Result<()> {
-    let key = experiment_key("acme", name);
+    let key = experiment_key(of("acme"), name);
     server.command("acme", "experiment.delete", Some(key), json!({})).await.map(drop)
 }
 
 async fn exists(server: &Server, name: &str) -> bool {
-    store::experiment_named(server.app.store.as_ref(), "acme", name).await.unwrap().is_some()
+    store::experiment_named(server.app.store.as_ref(), of("acme"), name).await.unwrap().is_some()
 }
 
 /// A cluster that answers no query of a shard while `hangs` is true.
@@ -47,7 +47,7 @@ async fn a_deleted_experiment_leaves_no_data_and_can_be_created_again(fresh: &Fr
     let id = server.create(json!({ "datasource": "p" })).await.unwrap();
     server.completed(&id).await;
     let name = small.experiment("c0");
-    let key = experiment_key("acme", &name);
+    let key = experiment_key(of("acme"), &name);
     request(&server, &name, json!({})).await.unwrap();
     until("it has results of its own", async || {
         store::results(&server.app, &key).await.unwrap().is_some()
@@ -107,7 +107,7 @@ async fn a_request_for_an_experiment_that_is_deleted_writes_nothing(fresh: &Fres
     let id = server.create(json!({ "datasource": "p" })).await.unwrap();
     server.completed(&id).await;
     let name = small.experiment("c0");
-    let key = experiment_key("acme", &name);
+    let key = experiment_key(of("acme"), &name);
     hangs.store(true, Ordering::SeqCst);
     let before = source.seen().iter().filter(|seen| seen.is_range()).count();
     request(&server, &name, json!({})).await.unwrap();
@@ -161,7 +161,7 @@ async fn an_experiment_of_another_organisation_is_not_found(fresh: &Fresh) {
     }
     let body = json!([{ "experiment_name": "theirs" }]).to_string();
     assert_eq!(server.call("DELETE", "/createExperiment", &body).await.status, 400);
-    let key = experiment_key("other", "theirs");
+    let key = experiment_key(of("other"), "theirs");
     let error =
         server.command("acme", "experiment.delete", Some(key), json!({})).await.unwrap_err();
     assert!(matches!(error, kernel::Error::NotFound(_)), "{error}");

@@ -13,7 +13,7 @@ use kernel::typed::Typed;
 use serde_json::{Value, json};
 use testkit::stores::Fresh;
 
-use crate::support::server::{Server, config, until};
+use crate::support::server::{Server, config, of, until};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, StandIn};
 
@@ -30,14 +30,14 @@ testkit::on_every_store!(
 
 /// Requests a recommendation; returns the number of the request.
 pub async fn request(server: &Server, name: &str, body: Value) -> Result<u32> {
-    let key = experiment_key("acme", name);
+    let key = experiment_key(of("acme"), name);
     let reply = server.command("acme", "experiment.recommend", Some(key), body).await?;
     let reply: Value = reply.parse()?;
     Ok(u32::try_from(reply["request"].as_u64().unwrap()).unwrap())
 }
 
 async fn experiment(server: &Server, name: &str) -> Typed<Experiment> {
-    let found = store::experiment_named(server.app.store.as_ref(), "acme", name).await.unwrap();
+    let found = store::experiment_named(server.app.store.as_ref(), of("acme"), name).await.unwrap();
     store::experiment(&found.unwrap()).unwrap()
 }
 
@@ -101,7 +101,7 @@ async fn a_job_and_single_requests_at_the_same_time_lose_and_double_nothing(fres
     let events = server.events("experiment").await;
     let mut of_name = 0;
     for (what, event) in &events {
-        let is_result = what != "requested" && event.subject == experiment_key("acme", &name);
+        let is_result = what != "requested" && event.subject == experiment_key(of("acme"), &name);
         of_name += usize::from(is_result);
     }
     assert_eq!(of_name, results.len(), "one event for each result");
@@ -208,7 +208,7 @@ async fn only_so_many_results_are_kept(fresh: &Fresh) {
     for result in found.status.results() {
         assert_eq!(line(&server, result).await["experiment"]["name"], name.as_str());
     }
-    let key = experiment_key("acme", &name);
+    let key = experiment_key(of("acme"), &name);
     let results = store::results(&server.app, &key).await.unwrap().unwrap();
     let kept = (0..results.len()).filter(|line| !results.text(*line).unwrap().is_empty());
     assert!(kept.count() <= HISTORY_MAX + 1 + REQUESTS_MAX);

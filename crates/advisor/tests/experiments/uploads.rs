@@ -10,7 +10,7 @@ use kernel::Key;
 use serde_json::{Value, json};
 use testkit::stores::Fresh;
 
-use crate::support::server::{Server, config, until};
+use crate::support::server::{Server, config, of, until};
 
 testkit::on_every_store!(
     uploads_of_one_day_at_the_same_time_are_all_saved_once,
@@ -23,7 +23,7 @@ const MINUTE_MS: i64 = 60_000;
 const BEGIN_MS: i64 = 1_685_207_700_000;
 
 fn key() -> Key {
-    experiment_key("acme", "remote")
+    experiment_key(of("acme"), "remote")
 }
 
 async fn create(server: &Server) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use advisor::model::job::{JobPhase, job_key};
+use advisor::model::job::{JobPhase, MEMBERS, job_key};
+use kernel::Change;
+use kernel::queue::State;
 use serde_json::json;
 use testkit::stores::Fresh;
 use tokio::sync::Semaphore;
@@ -18,6 +20,8 @@ testkit::on_every_store!(
     a_job_with_too_many_containers_fails_before_it_reads,
     a_job_that_takes_too_long_fails,
     more_jobs_than_allowed_are_queued,
+    what_a_cancelled_job_has_written_comes_before_its_end,
+    a_shard_that_cannot_go_on_fails_and_its_job_ends,
 );
 
 /// A cluster that answers no query of a shard.
@@ -143,4 +147,65 @@ async fn more_jobs_than_allowed_are_queued(fresh: &Fresh) {
     gate.add_permits(1);
     server.completed(&first).await;
     server.completed(&third).await;
+}
+
+async fn what_a_cancelled_job_has_written_comes_before_its_end(fresh: &Fresh) {
+    let small = Small::of(1000);
+    let source = StandIn::new(move |seen| small.reply(seen)).await;
+    let server = Server::start(fresh, &config(&[("p", &source.url)])).await;
+    for commits in [1, 4, 8, 16] {
+        let before = server.app.store.newest_event().await.unwrap();
+        let id = server.create(json!({ "datasource": "p" })).await.unwrap();
+        until("it goes on", async || {
+            let newest = server.app.store.newest_event().await.unwrap();
+            newest >= before + commits || server.job(&id).await.phase.is_final()
+        })
+        .await;
+        server.cancel(&id).await;
+        server.ended(&id).await;
+        // What a shard still has in hand is refused, whenever it tries.
+        until("nothing is left to do", async || {
+            let counts = server.app.store.work_counts().await.unwrap();
+            counts.iter().all(|count| count.state != State::Running)
+        })
+        .await;
+        let ended = server.events("bulk-job").await;
+        let ended = ended.iter().rev().find(|(what, _)| what == "cancelled" || what == "completed");
+        let last = server.events("experiment").await.last().map_or(0, |(_, event)| event.seq);
+        assert!(last < ended.unwrap().1.seq, "after {commits} commits");
+    }
+}
+
+async fn a_shard_that_cannot_go_on_fails_and_its_job_ends(fresh: &Fresh) {
+    let small = Small::of(300);
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    let source = StandIn::new(move |seen| {
+        if seen.is_range() && open.available_permits() == 0 {
+            Reply::status(503)
+        } else {
+            small.reply(seen)
+        }
+    })
+    .await;
+    let mut config = config(&[("p", &source.url)]);
+    config.shards_max = 1;
+    config.source_retries_max = 20;
+    let server = Server::start(fresh, &config).await;
+    let id = server.create(json!({ "datasource": "p" })).await.unwrap();
+    until("there are shards", async || server.objects("bulk-shard").await.len() == 2).await;
+    for shard in server.objects("bulk-shard").await {
+        let (blobs, store) = (&server.app.blobs, server.app.store.as_ref());
+        let damaged = blobs.put(&shard.key, MEMBERS, None, b"[", false).unwrap();
+        let change = Change { blobs: damaged, ..Change::default() };
+        kernel::store::commit(store, change, server.app.ambient.now()).await.unwrap();
+    }
+    gate.add_permits(1);
+    let job = server.completed(&id).await;
+    let notice = &job.status.notices[0];
+    assert!(notice.message.contains("members is damaged"), "{notice:?}");
+    for counter in ["advisor/jobs/acme", "advisor/reads//p"] {
+        let used = server.app.store.counter(counter).await.unwrap().map_or(0, |found| found.used);
+        assert_eq!(used, 0, "{counter}");
+    }
 }

@@ -241,7 +241,7 @@ async fn a_secret_is_an_organisations_own_and_not_shown_where_the_api_is_open() 
     let path = "/api/v1/advisor/webhook-secret";
     let anonymous = Request::builder().uri(path).body(Body::empty()).unwrap();
     let refused = server.send(anonymous).await;
-    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert_eq!(refused.status, 401, "{}", refused.text);
     assert!(!refused.text.contains("whsec_"));
     let secret = server.get(path).await.body["secret"].clone();
     assert!(secret.as_str().unwrap().starts_with("whsec_"));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use advisor::config::{Config, Datasource};
 use advisor::model::experiment::Experiment;
 use advisor::model::job::{BulkJob, JobPhase, job_key, shard_key};
+use advisor::model::tenant::Tenant;
 use advisor::{AdvisorDomain, store};
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -48,12 +49,19 @@ pub fn config(sources: &[(&str, &str)]) -> Config {
         let datasource = Datasource { query_timeout_s: 2, ..Datasource::at(url) };
         ((*name).to_owned(), datasource)
     };
-    Config { datasources: sources.iter().map(source).collect(), ..Config::default() }
+    let datasources = sources.iter().map(source).collect();
+    // A second and a half.
+    Config { datasources, source_retries_max: 3, ..Config::default() }
 }
 
 pub fn caller(org: &str) -> Principal {
     let roles = ["user".to_owned()].into();
     Principal { subject: "alice".into(), org: org.into(), roles, ..Principal::default() }
+}
+
+/// The members of an organisation.
+pub fn of(org: &str) -> Tenant<'_> {
+    Tenant { org, owner: "" }
 }
 
 /// One server. Dropping it is its sudden end: nothing that it does goes on.
@@ -129,6 +137,11 @@ impl Server {
     /// The header of an admin's requests.
     pub fn admin(&self) -> String {
         self.bearer(&Principal { roles: ["admin-full".to_owned()].into(), ..caller("") })
+    }
+
+    /// The header of a person without an organisation.
+    pub fn person(&self, subject: &str) -> String {
+        self.bearer(&Principal { subject: subject.into(), ..caller("") })
     }
 
     fn bearer(&self, who: &Principal) -> String {

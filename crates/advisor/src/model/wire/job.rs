@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::model::experiment::{Experiment, Type, experiment_key};
 use crate::model::include::Members;
 use crate::model::job::{BulkJob, JobNotice, ResultLine};
+use crate::model::tenant::Tenant;
 use crate::model::time;
 
 /// The version of the interface.
@@ -70,7 +71,8 @@ pub struct ExperimentView<'a> {
     pub line: Option<&'a ResultLine<'a>>,
     /// When its job began.
     pub started: Timestamp,
-    pub org: &'a str,
+    /// Whose it is.
+    pub tenant: Tenant<'a>,
     pub shown: &'a Members,
 }
 
@@ -98,7 +100,7 @@ impl ExperimentView<'_> {
 }
 
 /// Writes the request that would create an experiment.
-pub(super) type CreateRequest = fn(&Experiment, &str) -> Value;
+pub(super) type CreateRequest = fn(&Experiment, Tenant<'_>) -> Value;
 
 impl Serialize for ExperimentView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -154,7 +156,7 @@ struct Create<'a>(&'a ExperimentView<'a>, CreateRequest);
 
 impl Serialize for Create<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ExperimentView { name, line, org, shown, .. } = self.0;
+        let ExperimentView { name, line, tenant, shown, .. } = self.0;
         let mut map = serializer.serialize_map(None)?;
         if let Some(line) = line {
             if shown.shows("response") {
@@ -166,7 +168,7 @@ impl Serialize for Create<'_> {
                 map.serialize_entry("response", &response)?;
             }
             if shown.shows("request") {
-                map.serialize_entry("request", &self.1(&line.experiment, org))?;
+                map.serialize_entry("request", &self.1(&line.experiment, *tenant))?;
             }
         }
         map.end()
@@ -193,7 +195,7 @@ pub fn outcome(status: u16, message: &str) -> Value {
 }
 
 /// The request that would create the experiment, as the existing service remembers it.
-fn create_request(experiment: &Experiment, org: &str) -> Value {
+fn create_request(experiment: &Experiment, tenant: Tenant<'_>) -> Value {
     let minutes = experiment.measurement_min;
     let is_namespace = experiment.experiment_type == Type::Namespace;
     let mut request = json!({
@@ -213,7 +215,7 @@ fn create_request(experiment: &Experiment, org: &str) -> Value {
         "datasource": experiment.datasource,
         "experimentType": if is_namespace { "NAMESPACE" } else { "CONTAINER" },
         "status": "IN_PROGRESS",
-        "experiment_id": experiment_key(org, &experiment.name).id(),
+        "experiment_id": experiment_key(tenant, &experiment.name).id(),
         "kubernetesObjects": experiment.objects,
         "namespaceExperiment": is_namespace,
         "containerExperiment": !is_namespace,

@@ -11,6 +11,7 @@ use crate::model::experiment::{Experiment, experiment_key};
 use crate::model::include::Members;
 use crate::model::job::{BulkJob, ResultLine};
 use crate::model::notification::{Delivery, Notification};
+use crate::model::tenant::Tenant;
 
 /// How far the webhook is, as `GET /bulk` shows it.
 pub fn webhook(notification: &Notification) -> Value {
@@ -54,7 +55,7 @@ impl<'a> Body<'a> {
             name,
             line: Some(line),
             started,
-            org: &self.job.org,
+            tenant: Tenant::of_object(self.job),
             shown: &Members::All,
         }));
     }
@@ -119,7 +120,7 @@ impl Serialize for Sent<'_> {
 }
 
 /// As `createExperiment` reads it.
-fn create_request(experiment: &Experiment, org: &str) -> Value {
+fn create_request(experiment: &Experiment, tenant: Tenant<'_>) -> Value {
     let mut request = json!({
         "cluster_name": experiment.cluster,
         "performance_profile": experiment.performance_profile,
@@ -132,7 +133,7 @@ fn create_request(experiment: &Experiment, org: &str) -> Value {
         "datasource": experiment.datasource,
         "experiment_type": experiment.experiment_type,
         "status": "IN_PROGRESS",
-        "experiment_id": experiment_key(org, &experiment.name).id(),
+        "experiment_id": experiment_key(tenant, &experiment.name).id(),
         "version": API_VERSION,
         "experiment_name": experiment.name,
     });

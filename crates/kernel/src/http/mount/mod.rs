@@ -40,8 +40,8 @@ pub trait Api: Send + Sync + 'static {
         true
     }
 
-    /// Returns who callers without a token are. Without it they are refused.
-    fn anonymous(&self) -> Option<Arc<Principal>> {
+    /// Returns who callers of this path without a token are. Without it they are refused.
+    fn anonymous(&self, _path: &str) -> Option<Arc<Principal>> {
         None
     }
 

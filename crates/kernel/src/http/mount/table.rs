@@ -261,7 +261,7 @@ impl<A: Api> MountedApi for RouteTable<A> {
             }
             Ok(Cached::Unverified(token)) => token.to_owned(),
             Err(Error::Unauthenticated { problem: TokenProblem::Missing, .. })
-                if let Some(who) = self.api.anonymous() =>
+                if let Some(who) = self.api.anonymous(&context.path) =>
             {
                 return self.call_as(who, app, context, request, found).unwrap_or_else(respond);
             }
