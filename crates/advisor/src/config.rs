@@ -42,7 +42,7 @@ pub struct Config {
     /// Results that one `updateResults` may have: `bulkresultslimit` of the existing service.
     #[serde(alias = "bulkresultslimit")]
     pub results_max: usize,
-    /// How long uploaded results are kept. The long term reads those of 15 days.
+    /// How long uploaded results are kept. The long term reads those of 15 days; with 0 none are kept.
     pub results_days: u64,
     /// May data sources and webhooks of users have private addresses?
     pub private_addresses: bool,
@@ -133,7 +133,6 @@ impl Config {
             ("job_timeout_s", i64::try_from(self.job_timeout_s).unwrap_or(i64::MAX)),
             ("recommend_timeout_s", i64::try_from(self.recommend_timeout_s).unwrap_or(i64::MAX)),
             ("results_max", self.results_max as i64),
-            ("results_days", i64::try_from(self.results_days).unwrap_or(i64::MAX)),
         ];
         match at_least_one.iter().find(|(_, value)| *value < 1) {
             Some((name, _)) => Err(Error::invalid(format!("advisor.{name}"), "must be at least 1")),
