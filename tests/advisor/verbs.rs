@@ -182,6 +182,25 @@ async fn patches_change_a_workload_only_after_they_were_shown_and_confirmed() {
     assert_eq!(resources["limits"], resources["requests"], "{resources}");
     let again = done(apply(&["--yes"]));
     assert!(again.stderr.contains("nothing to do"), "{again:?}");
+    // A later patch that says nothing of CPU leaves what the earlier one has set.
+    let patch = std::fs::read_dir(&patches).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&patch).unwrap();
+    let memory: String = text
+        .lines()
+        .filter(|line| !line.contains(" cpu:"))
+        .map(|line| {
+            format!(
+                "{}\n",
+                if line.contains("memory:") { "            memory: 99Mi" } else { line }
+            )
+        })
+        .collect();
+    std::fs::write(&patch, memory).unwrap();
+    done(apply(&["--yes"]));
+    let resources = cluster.resources().await;
+    let both = json!({ "cpu": "50m", "memory": "99Mi" });
+    assert_eq!((&resources["requests"], &resources["limits"]), (&both, &both), "{resources}");
+    std::fs::write(&patch, text).unwrap();
 
     misfits(&plan, &file, Path::new(&patches));
 }

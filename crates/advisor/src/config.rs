@@ -39,8 +39,7 @@ pub struct Config {
     /// How long `generateRecommendations` and `updateRecommendations` wait for their recommendation.
     /// It is made also after that.
     pub recommend_timeout_s: u64,
-    /// Results that one `updateResults` may have: `bulkresultslimit` of the existing service.
-    #[serde(alias = "bulkresultslimit")]
+    /// Results that one `updateResults` may have.
     pub results_max: usize,
     /// How long uploaded results are kept. The long term reads those of 15 days; with 0 none are kept.
     pub results_days: u64,

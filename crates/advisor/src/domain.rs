@@ -56,14 +56,26 @@ impl Domain for AdvisorDomain {
     async fn start(&self, app: &App, _: &TaskTracker, _: &CancellationToken) -> Result<Running> {
         self.config.check()?;
         let Config { datasources, private_addresses, .. } = &self.config;
+        let names = NameTemplate::parse(&self.config.experiment_name);
+        let missing = names.missing();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            tracing::warn!(
+                missing,
+                "advisor.experiment_name lacks placeholders: containers of one name share an \
+                 experiment"
+            );
+        }
         let sources = Arc::new(Sources::new(app, datasources, *private_addresses)?);
+        let calls = Arc::new(Calls::default());
         let webhooks = Arc::new(Webhooks::new(&app.outbound, *private_addresses));
         let advisor = Arc::new(Advisor {
             app: app.clone(),
             config: self.config.clone(),
-            names: NameTemplate::parse(&self.config.experiment_name),
+            names,
             sources: sources.clone(),
             webhooks: webhooks.clone(),
+            calls: calls.clone(),
         });
         app.renderers().add(Arc::new(JobRenderer::new(app, &self.config.topics)))?;
         let commands = app.commands();
@@ -79,7 +91,6 @@ impl Domain for AdvisorDomain {
         commands.add(Arc::new(DeleteExperiment))?;
         commands.add(Arc::new(RecommendExperiment))?;
         commands.add(Arc::new(UploadResults { config: self.config.clone() }))?;
-        let calls = Arc::new(Calls::default());
         let scrape = Scrape(calls.clone());
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         let api = AdvisorApi(Arc::new(ApiState {

@@ -33,6 +33,11 @@ struct Stats {
 }
 
 impl Calls {
+    /// Counts a job that has ended.
+    pub fn job(&self, completed: bool, took: Duration) {
+        self.add("bulk", "runBulkJob", completed, took);
+    }
+
     /// Counts a request. `route` is the template of its path.
     pub fn request(&self, http_method: &str, route: &str, status: u16, took: Duration) {
         let api = route.trim_start_matches('/');
@@ -43,10 +48,14 @@ impl Calls {
         };
         // It is timed under this name there.
         let api = if api == "generateRecommendations" { "updateRecommendations" } else { api };
+        self.add(api, method, status < 400, took);
+    }
+
+    fn add(&self, api: &str, method: &str, succeeded: bool, took: Duration) {
         let labels = Labels {
             api: api.to_owned(),
             method: method.to_owned(),
-            status: if status < 400 { "success" } else { "failure" },
+            status: if succeeded { "success" } else { "failure" },
         };
         let took_s = took.as_secs_f64();
         let mut all = self.0.lock();

@@ -130,11 +130,13 @@ pub struct EngineResult {
     pub notices: Notices,
 }
 
+const RESOURCE_PREFIX: &str = "nvidia.com/mig-";
+
 /// A slice of a GPU that the limits name, one of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigProfile {
     /// `7g.40gb`; see `resource` for its name in Kubernetes.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
 }
 
 impl MigProfile {
@@ -142,8 +144,14 @@ impl MigProfile {
     pub const FORMAT: &'static str = "cores";
 
     /// The name of the resource among the limits.
-    pub fn resource(self) -> String {
-        format!("nvidia.com/mig-{}", self.name)
+    pub fn resource(&self) -> String {
+        format!("{RESOURCE_PREFIX}{}", self.name)
+    }
+
+    /// The profile of which this is the resource.
+    pub fn of_resource(resource: &str) -> Option<MigProfile> {
+        let name = resource.strip_prefix(RESOURCE_PREFIX)?;
+        Some(MigProfile { name: name.to_owned().into() })
     }
 }
 

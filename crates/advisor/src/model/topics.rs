@@ -65,8 +65,16 @@ impl Topics {
                 format!("advisor.topics.{setting}"),
                 "must be a name of 1 to 249 letters, digits, dots, dashes and underscores",
             )),
-            None => Ok(()),
+            None => self.check_only(&names.map(|(_, name)| name.as_str())),
         }
+    }
+
+    fn check_only(&self, names: &[&str]) -> Result<()> {
+        let unknown = self.only.iter().find(|only| !names.contains(&only.as_str()));
+        unknown.map_or(Ok(()), |unknown| {
+            let why = format!("`{unknown}` is not one of {}", names.join(", "));
+            Err(Error::invalid("advisor.topics.only", why))
+        })
     }
 
     pub fn publishes(&self, topic: &str) -> bool {

@@ -102,7 +102,7 @@ fn container(summary: &Summary<'_>, row: &Row<'_>, rank: Option<usize>) -> Vec<C
         number(memory.recommended),
         Cell::Number(memory.change()),
         Cell::Number(totals.memory.share(memory.change())),
-        row.engine.accelerator.map_or(Cell::Nothing, |slice| Cell::Text(slice.resource())),
+        row.engine.accelerator.as_ref().map_or(Cell::Nothing, |slice| Cell::Text(slice.resource())),
         Cell::Text(risk::of(row).map(risk::RiskKind::as_str).collect::<Vec<_>>().join("; ")),
         Cell::Text(codes([row.snapshot.notices, row.term.notices, row.engine.notices])),
         Cell::Text(units::time(row.available.monitoring_start_ms)),

@@ -275,6 +275,8 @@ impl JobWorker {
             let datasource = &job.spec.request.datasource;
             wakes.extend(self.0.wake_waiting_shards(attempt, &job.org, datasource).await?);
         }
+        let began = status.started_at.unwrap_or(job.created_at);
+        self.0.calls.job(phase == JobPhase::Completed, began.until(now));
         let audit = Some(audit(&write));
         let change = Change { releases, wakes, audit, ..Change::from(write) };
         Ok((change, AT_ONCE))

@@ -28,6 +28,7 @@ use kernel::{App, Error, ObjectQuery, Result};
 
 use crate::config::Config;
 use crate::decide::maths::recommend::Options;
+use crate::metrics::Calls;
 use crate::model::experiment_name::NameTemplate;
 use crate::model::job::{SHARD, ShardPhase};
 use crate::ports::prometheus::sources::Sources;
@@ -41,6 +42,7 @@ pub struct Advisor {
     pub names: NameTemplate,
     pub sources: Arc<Sources>,
     pub webhooks: Arc<Webhooks>,
+    pub calls: Arc<Calls>,
 }
 
 impl Advisor {

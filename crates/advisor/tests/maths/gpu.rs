@@ -5,7 +5,7 @@ use advisor::decide::maths::columns::Series;
 use advisor::decide::maths::gpu::Accelerator;
 use advisor::decide::maths::recommend::{Options, Recommender};
 use advisor::model::notice::Notice;
-use advisor::model::recommendation::{MigProfile, Term};
+use advisor::model::recommendation::Term;
 
 use super::table::{CONTAINER, Comparison, Table, engine, workload};
 
@@ -30,9 +30,9 @@ fn the_profiles_of_a_container_with_a_gpu_are_reproduced() {
         for term in Term::ALL {
             for name in ["cost", "performance"] {
                 let result = found.as_ref().and_then(|it| engine(it.term(term), name));
-                let profile = result.and_then(|it| it.accelerator);
+                let profile = result.and_then(|it| it.accelerator.as_ref());
                 let column = format!("{name}_{}_accelerator_limits", term.as_str());
-                let found = profile.map(MigProfile::resource).unwrap_or_default();
+                let found = profile.map(|it| it.resource()).unwrap_or_default();
                 let place = || format!("{column} of row {row}");
                 comparison.text(table.cell(&column, row), &found, place);
                 let says =

@@ -249,7 +249,7 @@ fn gpus_and_runtimes_are_part_of_a_recommendation() {
     assert_eq!(found.runtimes, runtimes);
     let snapshot = found.latest.unwrap();
     let engine = &short(&snapshot).performance;
-    assert_eq!(engine.accelerator.unwrap().resource(), "nvidia.com/mig-7g.80gb");
+    assert_eq!(engine.accelerator.as_ref().unwrap().resource(), "nvidia.com/mig-7g.80gb");
     assert_eq!(engine.notices, notices([Notice::AcceleratorAvailable]));
 }
 

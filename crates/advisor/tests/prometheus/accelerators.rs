@@ -86,7 +86,7 @@ fn cost(advice: &Advice) -> &EngineResult {
 }
 
 fn profile(advice: &Advice) -> Option<String> {
-    cost(advice).accelerator.map(|profile| profile.resource())
+    cost(advice).accelerator.as_ref().map(|profile| profile.resource())
 }
 
 #[tokio::test]

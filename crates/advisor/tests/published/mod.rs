@@ -3,7 +3,6 @@
 mod failing;
 mod receiver;
 mod shapes;
-mod speed;
 mod topics;
 mod webhook;
 

@@ -78,7 +78,7 @@ fn what_is_not_known_is_left_out() {
     let available = latest.terms[0].available.as_mut().unwrap();
     available.plots = None;
     available.cost.config = Sizing::default();
-    available.cost.accelerator = Some(MigProfile { name: "7g.40gb" });
+    available.cost.accelerator = Some(MigProfile { name: "7g.40gb".into() });
     let text = serde_json::to_string(&Element::from(&advice)).unwrap();
     assert!(!text.contains("null"), "{text}");
     let shown: Value = serde_json::from_str(&text).unwrap();
@@ -91,6 +91,11 @@ fn what_is_not_known_is_left_out() {
         "amount": 1.0, "format": "cores",
     } } });
     assert_eq!(short["recommendation_engines"]["cost"]["config"], slice);
+    // A client reads the slice again, to show it and to make patches of it.
+    let read = read::advice(&shown).unwrap();
+    let latest = read[0].outcome.as_ref().unwrap().latest.as_ref().unwrap();
+    let slice = latest.terms[0].available.as_ref().unwrap().cost.accelerator.as_ref();
+    assert_eq!(slice.unwrap().name, "7g.40gb");
 }
 
 #[test]

@@ -32,7 +32,7 @@ const INCLUDE: &str = "KAFKA_RESPONSE_FILTER_INCLUDE";
 /// Of the sink and the consumer that they make.
 const NAME: &str = "kruize";
 
-const SETTINGS: [(&str, Meaning); 19] = [
+const SETTINGS: [(&str, Meaning); 20] = [
     (ENABLED, Part),
     (SERVERS[0], Part),
     (SERVERS[1], Part),
@@ -49,6 +49,7 @@ const SETTINGS: [(&str, Meaning); 19] = [
         ]),
     ),
     ("bulkapilimit", Ours(&["advisor.containers_max"])),
+    ("bulkresultslimit", Ours(&["advisor.results_max"])),
     ("experimentNameFormat", Ours(&["advisor.experiment_name"])),
     ("deletepartitionsthreshold", Ours(&["advisor.jobs_days"])),
     ("plots", Ours(&["advisor.plots"])),

@@ -110,7 +110,7 @@ impl Card {
     fn profile(self, memory: f64, core: f64) -> Option<MigProfile> {
         let (memory, core) = (memory.min(1.0), core.min(1.0));
         let covers = |profile: &&Profile| profile.1 >= memory && profile.2 >= core;
-        self.profiles.iter().find(covers).map(|(name, ..)| MigProfile { name })
+        self.profiles.iter().find(covers).map(|(name, ..)| MigProfile { name: (*name).into() })
     }
 
     /// Use of the memory in percent, from MiB if it cannot be percent.
@@ -194,6 +194,8 @@ fn assign(series: Series<'_>, end_ms: &[i64]) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     const MODELS: [(&str, Card); 11] = [
@@ -225,13 +227,13 @@ mod tests {
     #[test]
     fn every_profile_of_every_list_is_reachable_and_covers() {
         for (model, card) in MODELS {
-            for (i, (name, memory, core)) in card.profiles.iter().enumerate() {
+            for (i, (listed, memory, core)) in card.profiles.iter().enumerate() {
                 let exact = card.profile(*memory, *core).unwrap();
-                assert_eq!(exact.name, *name, "{model}");
-                let more = card.profile(memory + 1e-9, *core).map(|profile| profile.name);
+                assert_eq!(exact.name, *listed, "{model}");
+                let more = card.profile(memory + 1e-9, *core).map(name);
                 let next = card.profiles[i..].iter().find(|next| next.1 > *memory);
                 let next = next.or(card.profiles.last()).map(|next| next.0);
-                assert_eq!(more, next, "{model} above {name}");
+                assert_eq!(more, next, "{model} above {listed}");
             }
             let last = card.profiles.last().unwrap();
             assert_eq!((last.1, last.2), (1.0, 1.0), "{model}");
@@ -255,7 +257,7 @@ mod tests {
         for (card, expected) in table {
             assert_eq!(names(card), expected);
         }
-        assert_eq!(MigProfile { name: "7g.40gb" }.resource(), "nvidia.com/mig-7g.40gb");
+        assert_eq!(MigProfile { name: "7g.40gb".into() }.resource(), "nvidia.com/mig-7g.40gb");
     }
 
     #[test]
@@ -271,6 +273,11 @@ mod tests {
         assert!(first_considered(&gpus[..2]).is_none());
     }
 
+    fn name(profile: MigProfile) -> &'static str {
+        let Cow::Borrowed(name) = profile.name else { panic!("{profile:?} is not of a list") };
+        name
+    }
+
     fn profile(model: &str, core: f64, memory: f64, frame_buffer: f64) -> (Option<&str>, Notices) {
         let end_ms = [1_000_000];
         let values = [[core], [memory], [frame_buffer]];
@@ -279,7 +286,7 @@ mod tests {
             Accelerator { model, core: series(0), memory: series(1), frame_buffer: series(2) };
         let mut notices = Notices::default();
         let profile = Usage::new(&gpu, &end_ms).profile(0..1, 60.0, &mut notices);
-        (profile.map(|profile| profile.name), notices)
+        (profile.map(name), notices)
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::model::advice::Advice;
 use crate::model::inventory::Member;
 use crate::model::notice::{Notice, Notices};
 use crate::model::recommendation::{
-    Available, BoxPlot, EngineResult, Formats, Plots, Recommendation, Resources, Sizing, Slot,
-    SlotUsage, Snapshot, Term, TermResult,
+    Available, BoxPlot, EngineResult, Formats, MigProfile, Plots, Recommendation, Resources,
+    Sizing, Slot, SlotUsage, Snapshot, Term, TermResult,
 };
 
 /// An element that is not as this version writes it.
@@ -94,11 +94,13 @@ fn term(term: Term, terms: &Value) -> Read<TermResult> {
 
 fn engine(value: &Value) -> Read<EngineResult> {
     let pods = value["pods_count"].as_i64().and_then(|pods| pods.try_into().ok());
+    let limits = value["config"]["limits"].as_object();
     Ok(EngineResult {
         pods_count: pods.ok_or("pods_count")?,
         confidence_level: number(value, "confidence_level")?,
         config: sizing(&value["config"]),
-        accelerator: None,
+        accelerator: limits
+            .and_then(|limits| limits.keys().find_map(|it| MigProfile::of_resource(it))),
         variation: sizing(&value["variation"]),
         notices: notices(value)?,
     })

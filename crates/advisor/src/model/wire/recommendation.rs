@@ -260,7 +260,7 @@ struct Engine<'a> {
 impl<'a> Engine<'a> {
     fn of(found: &'a EngineResult, formats: &'a Formats) -> Self {
         let mut config = Sections::of(&found.config, formats);
-        config.limits.accelerator = found.accelerator;
+        config.limits.accelerator = found.accelerator.as_ref();
         Self {
             pods_count: found.pods_count,
             confidence_level: found.confidence_level,
@@ -288,7 +288,7 @@ impl<'a> Sections<'a> {
 
 struct Section<'a> {
     resources: Resources,
-    accelerator: Option<MigProfile>,
+    accelerator: Option<&'a MigProfile>,
     formats: &'a Formats,
 }
 

@@ -36,7 +36,7 @@ pub(super) fn write(index: usize, row: &Row<'_>, out: &mut dyn Write) -> fmt::Re
     let memory = |usage: &SlotUsage| scaled(&usage.memory, row.memory_unit);
     let kind = Kind { name: "Memory", unit: units::memory, binary: true };
     resource(index, row, kind, &row.memory, memory, out)?;
-    if let Some(slice) = row.engine.accelerator {
+    if let Some(slice) = &row.engine.accelerator {
         write!(out, "<p>GPU: one {}</p>", Text(&slice.resource()))?;
     }
     out.write_str("</div></article>\n")

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use kernel::Error as KernelError;
 use kubernetes::{ApplyOptions, Client, ObjectRef, kubeconfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -109,7 +109,7 @@ async fn plan(client: &Client, file: &Path) -> Result<Planned> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::file(format!("{shown} cannot be read"), e))?;
     let invalid = |why: String| KernelError::invalid(shown.to_string(), why);
-    let object: Value =
+    let mut object: Value =
         serde_yaml_ng::from_str(&text).map_err(|e| invalid(format!("is not YAML: {e}")))?;
     let name = ObjectRef::from_manifest(&object).map_err(|e| invalid(e.to_string()))?;
     let containers = containers(&object)
@@ -130,7 +130,50 @@ async fn plan(client: &Client, file: &Path) -> Result<Planned> {
         };
         changes.extend(differences(wanted, &container["resources"], &found["resources"]));
     }
+    keep_own(&mut object, &live);
     Ok(Planned { object, name, changes })
+}
+
+/// Adds the amounts that an earlier patch has set and this one does not name: an apply removes what its
+/// manager no longer sends.
+fn keep_own(object: &mut Value, live: &Value) {
+    let managed = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut own = managed
+        .filter(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+        .filter_map(|entry| {
+            let spec = &entry["fieldsV1"]["f:spec"];
+            let template = spec.get("f:jobTemplate").map_or(spec, |job| &job["f:spec"]);
+            template["f:template"]["f:spec"]["f:containers"].as_object()
+        });
+    let (Some(own), Some(wanted)) = (own.next(), containers_mut(object)) else { return };
+    for found in containers(live).into_iter().flatten() {
+        let Some(fields) = own.get(&format!("k:{}", json!({ "name": found["name"] }))) else {
+            continue;
+        };
+        for section in ["requests", "limits"] {
+            let fields = fields["f:resources"][format!("f:{section}")].as_object();
+            for resource in fields.into_iter().flatten().filter_map(|it| it.0.strip_prefix("f:")) {
+                let at = wanted.iter().position(|other| other["name"] == found["name"]);
+                let at = at.unwrap_or_else(|| {
+                    wanted.push(json!({ "name": found["name"] }));
+                    wanted.len() - 1
+                });
+                let amount = &mut wanted[at]["resources"][section][resource];
+                if amount.is_null() {
+                    *amount = found["resources"][section][resource].clone();
+                }
+            }
+        }
+    }
+}
+
+fn containers_mut(object: &mut Value) -> Option<&mut Vec<Value>> {
+    let path = if object["spec"].get("jobTemplate").is_some() {
+        "/spec/jobTemplate/spec/template/spec/containers"
+    } else {
+        "/spec/template/spec/containers"
+    };
+    object.pointer_mut(path)?.as_array_mut()
 }
 
 /// The containers of a workload's pod template, wherever that is.

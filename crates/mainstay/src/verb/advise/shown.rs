@@ -24,6 +24,9 @@ pub struct Shown {
     /// Also write a report with plots into this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write a few plain lines into this file, for the body of a mail
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
     /// Also write a patch for each workload into this directory, for `mainstay advise apply`
     #[arg(long, value_name = "DIR")]
     patches: Option<PathBuf>,
@@ -77,6 +80,10 @@ impl Shown {
             let page = written(|out| report::html::write(&summary, &heading, out));
             write(file, &page)?;
             output::say(&format!("the report is in {}", file.display()));
+        }
+        if let Some(file) = &self.summary {
+            write(file, &report::summary_text(&summary, &heading))?;
+            output::say(&format!("the summary is in {}", file.display()));
         }
         if let Some(dir) = &self.patches {
             let sections =
