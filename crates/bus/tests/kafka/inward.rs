@@ -50,6 +50,10 @@ impl Handler for Script {
             let (reason, field) = ("it is poison".into(), Some("spec.size".into()));
             return Settled::Dead(DeadLetter { reason, field });
         }
+        if body == "quoted" {
+            let long = "é".repeat(1 << 20);
+            return Settled::Dead(DeadLetter { reason: long.clone(), field: Some(long) });
+        }
         Settled::Done
     }
 }
@@ -183,14 +187,15 @@ async fn poison_panics_and_what_is_too_large_become_dead_letters_and_the_next_is
     produce(&kafka, &topic, b"poison", &[("traceparent", "00-1-2-01")]).await;
     produce(&kafka, &topic, &noise(BYTES_MAX + 1), &[]).await;
     produce(&kafka, &topic, b"panic", &[]).await;
+    produce(&kafka, &topic, b"quoted", &[]).await;
     produce(&kafka, &topic, b"good", &[]).await;
-    for body in ["poison", "panic", "good"] {
+    for body in ["poison", "panic", "quoted", "good"] {
         assert_eq!(inlet.next().await.body, body);
     }
-    until_committed(&kafka, &config, &topic, 4).await;
+    until_committed(&kafka, &config, &topic, 5).await;
     inlet.stop().await;
     let dead = read(&kafka, &config.dead_letter_topic).await;
-    assert_eq!(dead.len(), 3);
+    assert_eq!(dead.len(), 4);
     let header = |index: usize, name: &str| dead[index].headers.get(name).map(String::as_str);
     assert_eq!(header(0, "reason"), Some("it is poison"));
     assert_eq!(header(0, "field"), Some("spec.size"));
@@ -202,6 +207,8 @@ async fn poison_panics_and_what_is_too_large_become_dead_letters_and_the_next_is
     assert_eq!(header(1, "original-offset"), Some("1"));
     assert!(dead[1].body.is_empty());
     assert!(header(2, "reason").is_some_and(|reason| reason.contains("panicked")));
+    let long = |name: &str| header(3, name).map(str::len);
+    assert_eq!((long("reason"), long("field")), (Some(4096), Some(256)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,10 @@ use crate::{App, Error, Json, Key, Result};
 
 /// How often a command is decided when what it read becomes stale.
 const TRIES: usize = 5;
+/// A rejection may quote what the sender sent, which may be large: it is recorded, audited, an event and
+/// an answer.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+const FIELD_BYTES_MAX: usize = 256;
 
 /// Commands that a domain computes: their kinds come and go while the server runs.
 pub trait CommandSource: Send + Sync {
@@ -148,10 +152,11 @@ impl Commands {
 
 /// The recorded reply to a command that was refused.
 pub fn rejection(why: &Error) -> CommandReply {
-    let mut body =
-        serde_json::json!({ "error": why.class().label(), "message": why.public_message() });
+    let message = why.public_message();
+    let message = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    let mut body = serde_json::json!({ "error": why.class().label(), "message": message });
     if let Error::Invalid { field, .. } = why {
-        body["field"] = field.as_str().into();
+        body["field"] = field[..field.floor_char_boundary(FIELD_BYTES_MAX)].into();
     }
     CommandReply { status: crate::http::status(why).as_u16(), body: Json::encode(&body) }
 }
@@ -275,4 +280,18 @@ fn nearest(name: &str, names: &[String]) -> String {
     let near = names.iter().map(|known| (strsim::jaro_winkler(name, known), known));
     let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.8);
     near.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_is_short_however_long_what_it_quotes_is() {
+        let long = "é".repeat(350_000);
+        let body = rejection(&Error::invalid(long.as_str(), long.as_str())).body;
+        let body: serde_json::Value = body.parse().expect("JSON");
+        let len = |name: &str| body[name].as_str().map(str::len);
+        assert_eq!((len("field"), len("message")), (Some(256), Some(4096)));
+    }
 }

@@ -74,6 +74,21 @@ pub struct DeadLetter {
     pub field: Option<String>,
 }
 
+impl DeadLetter {
+    /// A reason is for a person to read.
+    const REASON_BYTES_MAX: usize = 4 << 10;
+    const FIELD_BYTES_MAX: usize = 256;
+
+    /// Headers must fit into what the broker takes, whatever they quote.
+    fn bounded(mut self) -> DeadLetter {
+        self.reason.truncate(self.reason.floor_char_boundary(DeadLetter::REASON_BYTES_MAX));
+        if let Some(field) = &mut self.field {
+            field.truncate(field.floor_char_boundary(DeadLetter::FIELD_BYTES_MAX));
+        }
+        self
+    }
+}
+
 /// Carries out the command of a message.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
@@ -94,8 +109,12 @@ async fn handle(
     replies: &mpsc::Sender<Reply>,
 ) -> Settled {
     let handling = AssertUnwindSafe(handler.handle(incoming, replies));
-    handling.catch_unwind().await.unwrap_or_else(|_| {
-        let reason = "the server panicked while it handled the message".into();
-        Settled::Dead(DeadLetter { reason, field: None })
-    })
+    match handling.catch_unwind().await {
+        Ok(Settled::Dead(letter)) => Settled::Dead(letter.bounded()),
+        Ok(settled) => settled,
+        Err(_) => {
+            let reason = "the server panicked while it handled the message".into();
+            Settled::Dead(DeadLetter { reason, field: None })
+        }
+    }
 }

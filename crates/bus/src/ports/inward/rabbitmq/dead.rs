@@ -17,9 +17,6 @@ use crate::ports::rabbitmq::{Link, PERSISTENT, short};
 /// Requests that wait. Those who ask wait for the answer anyway.
 const WAITING_MAX: usize = 16;
 
-/// A reason is for a person to read.
-const REASON_BYTES_MAX: usize = 4 << 10;
-
 /// All headers are in one frame, of 128 KiB by default. Those of the original may fill it.
 const HEADERS_BYTES_MAX: usize = 64 << 10;
 
@@ -78,10 +75,8 @@ impl DeadLetters {
     }
 
     fn headers(&self, original: &Original, letter: &DeadLetter) -> Vec<(&'static str, String)> {
-        let mut reason = letter.reason.clone();
-        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
         let mut headers = vec![
-            ("reason", reason),
+            ("reason", letter.reason.clone()),
             ("mainstay-consumer", self.consumer.clone()),
             ("mainstay-exchange", original.exchange.to_string()),
             ("mainstay-routing-key", original.routing_key.to_string()),
