@@ -149,13 +149,15 @@ impl BusDomain {
                 counts: counts.clone(),
                 stop: stop.clone(),
             });
-            tasks.spawn(consume(
-                app.outbound.clone(),
-                name.clone(),
-                consumer.clone(),
-                intake,
-                stop.clone(),
-            ));
+            let consuming =
+                consume(app.outbound.clone(), name.clone(), consumer.clone(), intake, stop.clone());
+            let (commands, stop) = (app.commands().clone(), stop.clone());
+            tasks.spawn(async move {
+                // A command that is not registered yet would be rejected for good.
+                if stop.run_until_cancelled(commands.complete()).await.is_some() {
+                    consuming.await;
+                }
+            });
         }
     }
 }

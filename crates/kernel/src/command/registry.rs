@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use super::{AnyCommand, AuditFields, CommandContext, Decided, Envelope, OnRefused, Sender};
 use crate::change::{Cause, Change, CommandRecord, CommandReply, EventDraft, Refusal};
@@ -25,7 +26,13 @@ pub trait CommandSource: Send + Sync {
 
 /// The commands of all domains. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Commands(Arc<RwLock<Registry>>);
+pub struct Commands(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    registry: RwLock<Registry>,
+    complete: watch::Sender<bool>,
+}
 
 #[derive(Default)]
 struct Registry {
@@ -48,7 +55,7 @@ impl Commands {
     pub fn add(&self, command: Arc<dyn AnyCommand>) -> Result<()> {
         let name = command.name().to_owned();
         if self.find(&name).is_some()
-            || self.0.write().commands.insert(name.clone(), command).is_some()
+            || self.0.registry.write().commands.insert(name.clone(), command).is_some()
         {
             return Err(Error::internal(format!("command {name}"), "it is registered twice"));
         }
@@ -56,18 +63,30 @@ impl Commands {
     }
 
     pub fn add_source(&self, source: Arc<dyn CommandSource>) {
-        self.0.write().sources.push(source);
+        self.0.registry.write().sources.push(source);
+    }
+
+    /// Says that those of all domains are registered.
+    pub fn set_complete(&self) {
+        self.0.complete.send_replace(true);
+    }
+
+    /// Waits until those of all domains are registered: before, one that is not found may come yet.
+    pub async fn complete(&self) {
+        let mut complete = self.0.complete.subscribe();
+        let all = complete.wait_for(|complete| *complete).await;
+        all.expect("the sender lives as long as this");
     }
 
     pub fn find(&self, name: &str) -> Option<Arc<dyn AnyCommand>> {
-        let registry = self.0.read();
+        let registry = self.0.registry.read();
         let computed = || registry.sources.iter().find_map(|source| source.find(name));
         registry.commands.get(name).cloned().or_else(computed)
     }
 
     /// The names of all commands, in order.
     pub fn names(&self) -> Vec<String> {
-        let registry = self.0.read();
+        let registry = self.0.registry.read();
         let computed = registry.sources.iter().flat_map(|source| source.names());
         let mut names: Vec<String> = registry.commands.keys().cloned().chain(computed).collect();
         names.sort();
