@@ -148,13 +148,20 @@ impl Relay {
         };
         let object = store.object(&store::key(&self.id)).await?;
         let sink = object.map(|object| Sink::from_object(&object)).transpose()?;
-        let (phase, since) = match sink {
-            Some(sink) if sink.phase == Phase::Failing => (sink.phase, sink.status.since),
-            Some(sink) if sink.phase == Phase::Parked => (sink.phase, None),
-            _ => (Phase::Running, None),
+        let sink = sink.filter(|sink| matches!(sink.phase, Phase::Failing | Phase::Parked));
+        let (phase, since, reason) = match sink {
+            Some(sink) if sink.phase == Phase::Failing => {
+                (sink.phase, sink.status.since, sink.status.reason)
+            }
+            Some(sink) => (sink.phase, None, sink.status.reason),
+            None => (Phase::Running, None, String::new()),
         };
         self.state.parked.store(cursor.parked.len() as u64, Ordering::Relaxed);
         self.state.seq.store(position.seq, Ordering::Relaxed);
+        self.state.set_condition(phase, &reason);
+        if phase != Phase::Running {
+            self.note_lag(position).await;
+        }
         // A restart does not give a failing sink another day.
         let failures = Failures { count: 0, since };
         Ok(Progress {

@@ -1,5 +1,6 @@
 //! What people ask of a sink, and what they are shown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::model::Phase;
@@ -53,9 +54,14 @@ async fn a_webhook_that_fails_for_long_is_parked_until_a_person_resumes_it(fresh
     assert!(left > 40, "it is not tried any more");
     pump.stop().await;
     stage.other.script.lock().clear();
+    stage.state = Arc::default();
     let pump = stage.start();
     stage.happen(&["b"]).await;
     assert!(is_parked().await, "a restart does not resume it");
+    let shown = async || stage.state.condition().0 == Phase::Parked;
+    stage.until("it is shown as parked", shown).await;
+    let lags = async || stage.state.lag_ms(stage.ambient.now()) > 0;
+    stage.until("what waits for it is shown", lags).await;
     stage.tell.send_modify(|spec| spec.resumes += 1);
     stage.until_all_are_delivered().await;
     stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Held, Progress, Relay};
 use crate::decide::pace::{Failures, Next};
-use crate::model::Phase;
+use crate::model::{Phase, Position};
 use crate::store;
 use crate::work::state::SinkState;
 
@@ -79,7 +79,7 @@ impl Relay {
         }
         let (now, reason) = (self.ambient.now(), error.with_causes());
         self.state.failures.fetch_add(1, Ordering::Relaxed);
-        self.note_lag(at).await;
+        self.note_lag(at.position).await;
         // What was read is read again, and needs no memory meanwhile.
         self.source.seek(at.position.seq, at.position.epoch).await;
         let fraction = self.ambient.fraction();
@@ -120,8 +120,8 @@ impl Relay {
     }
 
     /// Finds out since when events wait that nobody could send.
-    async fn note_lag(&mut self, at: &Progress) {
-        let next = self.store.events(at.position.seq, &EventFilter::default(), 1).await;
+    pub(super) async fn note_lag(&mut self, position: Position) {
+        let next = self.store.events(position.seq, &EventFilter::default(), 1).await;
         if let Ok(Some(event)) = next.map(|events| events.into_iter().next()) {
             self.state.waiting_since.store(event.at.0, Ordering::Relaxed);
         }
