@@ -19,6 +19,7 @@ on_every_store!(
     a_new_sink_begins_with_the_next_event_unless_it_is_to_have_all,
     a_sink_that_cannot_be_opened_says_so_at_once,
     a_holder_that_loses_its_lease_lets_the_broker_go,
+    a_lease_that_nobody_else_has_is_taken_again_soon,
     what_is_skipped_is_known_before_the_other_side_moves_past_it,
     a_gap_that_is_found_twice_is_shown_once,
     a_sink_ahead_of_a_restored_log_gets_everything_in_a_new_epoch,
@@ -60,10 +61,32 @@ async fn a_holder_that_loses_its_lease_lets_the_broker_go(fresh: &Fresh) {
     stage.until("it is connected", async || stage.other.open.load(SeqCst)).await;
     // As if it had been paused: another has the lease now, and keeps it.
     let ttl = Duration::from_secs(60);
-    let lease = stage.store.lease(LEASE, "first", ttl).await.unwrap().unwrap();
-    stage.store.unlease(LEASE, lease.fence).await.unwrap();
-    stage.store.lease(LEASE, "second", ttl).await.unwrap().expect("it is free");
+    let taken = async || {
+        let lease = stage.store.lease(LEASE, "first", ttl).await.unwrap();
+        if let Some(lease) = lease {
+            stage.store.unlease(LEASE, lease.fence).await.unwrap();
+        }
+        // The first may have been quicker.
+        stage.store.lease(LEASE, "second", ttl).await.unwrap().is_some()
+    };
+    stage.until("another has the lease", taken).await;
     stage.until("it has let go", async || !stage.other.open.load(SeqCst)).await;
+    pump.stop().await;
+}
+
+/// As after a suspend that outlasted it.
+async fn a_lease_that_nobody_else_has_is_taken_again_soon(fresh: &Fresh) {
+    let stage = Stage::new(fresh, Other::default());
+    let pump = stage.start();
+    stage.happen(&["a"]).await;
+    stage.until_delivered("a").await;
+    let Terms { holder, ttl } = Terms::embedded();
+    let lease = stage.store.lease(LEASE, &holder, ttl).await.unwrap().unwrap();
+    stage.store.unlease(LEASE, lease.fence).await.unwrap();
+    stage.happen(&["b"]).await;
+    let newest = *stage.widgets().await.last().unwrap();
+    let saved = async || stage.cursor().await.is_some_and(|(there, _)| there.seq >= newest);
+    stage.until("it goes on", saved).await;
     pump.stop().await;
 }
 
