@@ -382,6 +382,8 @@ impl Relay {
             at.cursor.epoch = spec.epoch;
             self.source.seek(seq, spec.epoch).await;
             self.save(held, at).await?;
+            // Also one that was parked: the next failure is tried again.
+            self.set_phase(held, at, Phase::Running, "").await;
         }
         if spec.resumes > at.cursor.resumed {
             let parked = std::mem::take(&mut at.cursor.parked);

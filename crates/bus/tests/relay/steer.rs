@@ -11,6 +11,7 @@ use crate::stage::{Other, Script, Stage};
 
 on_every_store!(
     a_replay_sends_again_in_a_new_epoch,
+    a_replay_of_a_parked_sink_goes_on_after_a_failure,
     a_webhook_that_fails_for_long_is_parked_until_a_person_resumes_it,
     parked_events_can_be_discarded,
     a_second_process_takes_over_where_the_first_was,
@@ -65,6 +66,23 @@ async fn a_webhook_that_fails_for_long_is_parked_until_a_person_resumes_it(fresh
     stage.tell.send_modify(|spec| spec.resumes += 1);
     stage.until_all_are_delivered().await;
     stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;
+    pump.stop().await;
+}
+
+async fn a_replay_of_a_parked_sink_goes_on_after_a_failure(fresh: &Fresh) {
+    let mut stage = Stage::new(fresh, Other::default());
+    stage.park_after = Some(Duration::ZERO);
+    stage.happen(&["a"]).await;
+    stage.other.script.lock().push_back(Script::Fail);
+    let pump = stage.start();
+    let parked = async || stage.state.condition().0 == Phase::Parked;
+    stage.until("it is parked", parked).await;
+    pump.stop().await;
+    stage.park_after = Some(Duration::from_secs(60));
+    let pump = stage.start();
+    stage.other.script.lock().push_back(Script::Fail);
+    stage.tell.send_modify(|spec| (spec.epoch, spec.from) = (1, Some(1)));
+    stage.until_all_are_delivered().await;
     pump.stop().await;
 }
 
