@@ -149,13 +149,8 @@ impl Relay {
         let object = store.object(&store::key(&self.id)).await?;
         let sink = object.map(|object| Sink::from_object(&object)).transpose()?;
         let sink = sink.filter(|sink| matches!(sink.phase, Phase::Failing | Phase::Parked));
-        let (phase, since, reason) = match sink {
-            Some(sink) if sink.phase == Phase::Failing => {
-                (sink.phase, sink.status.since, sink.status.reason)
-            }
-            Some(sink) => (sink.phase, None, sink.status.reason),
-            None => (Phase::Running, None, String::new()),
-        };
+        let (phase, reason) =
+            sink.map_or((Phase::Running, String::new()), |sink| (sink.phase, sink.status.reason));
         self.state.parked.store(cursor.parked.len() as u64, Ordering::Relaxed);
         self.state.seq.store(position.seq, Ordering::Relaxed);
         self.state.set_condition(phase, &reason);
@@ -163,14 +158,14 @@ impl Relay {
             self.note_lag(position).await;
         }
         // A restart does not give a failing sink another day.
-        let failures = Failures { count: 0, since };
+        let tried_ms = if phase == Phase::Failing { cursor.tried_ms } else { 0 };
         Ok(Progress {
             position,
             cursor,
             saved_at: Instant::now(),
             saved_seq: position.seq,
             unsaved: false,
-            failures,
+            failures: Failures::after(Duration::from_millis(tried_ms)),
             was_open: false,
             phase,
             reported: None,

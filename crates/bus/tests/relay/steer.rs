@@ -12,6 +12,7 @@ use crate::stage::{Other, Script, Stage};
 on_every_store!(
     a_replay_sends_again_in_a_new_epoch,
     a_replay_of_a_parked_sink_goes_on_after_a_failure,
+    time_in_which_nobody_tried_does_not_park_a_webhook,
     a_webhook_that_fails_for_long_is_parked_until_a_person_resumes_it,
     parked_events_can_be_discarded,
     a_second_process_takes_over_where_the_first_was,
@@ -82,6 +83,27 @@ async fn a_replay_of_a_parked_sink_goes_on_after_a_failure(fresh: &Fresh) {
     let pump = stage.start();
     stage.other.script.lock().push_back(Script::Fail);
     stage.tell.send_modify(|spec| (spec.epoch, spec.from) = (1, Some(1)));
+    stage.until_all_are_delivered().await;
+    pump.stop().await;
+}
+
+async fn time_in_which_nobody_tried_does_not_park_a_webhook(fresh: &Fresh) {
+    let mut stage = Stage::new(fresh, Other::default());
+    stage.park_after = Some(Duration::from_millis(400));
+    stage.happen(&["a"]).await;
+    stage.other.script.lock().push_back(Script::Closed);
+    let pump = stage.start();
+    let failing = async || {
+        let object = stage.store.object(&bus::store::key("orders")).await.unwrap();
+        object.is_some_and(|object| object.phase == Phase::Failing.label())
+    };
+    stage.until("it is failing", failing).await;
+    pump.kill().await;
+    let since = stage.sink().await.status.since;
+    let long_ago = async || since.is_none_or(|at| stage.ambient.now().0 - at.0 > 400);
+    stage.until("time passes", long_ago).await;
+    stage.other.script.lock().push_back(Script::Closed);
+    let pump = stage.start();
     stage.until_all_are_delivered().await;
     pump.stop().await;
 }

@@ -77,13 +77,13 @@ impl Relay {
         if at.phase == Phase::Parked && !self.is_asked_to_resume(at) {
             return;
         }
-        let (now, reason) = (self.ambient.now(), error.with_causes());
+        let reason = error.with_causes();
         self.state.failures.fetch_add(1, Ordering::Relaxed);
         self.note_lag(at.position).await;
         // What was read is read again, and needs no memory meanwhile.
         self.source.seek(at.position.seq, at.position.epoch).await;
         let fraction = self.ambient.fraction();
-        match at.failures.add(now, self.backoff, self.park_after, fraction) {
+        match at.failures.add(Instant::now(), self.backoff, self.park_after, fraction) {
             Next::Park => self.park(held, at, &reason).await,
             Next::Retry(wait) => {
                 let wait = Failures::wait(wait, error.retry_after(), self.backoff);
@@ -93,8 +93,14 @@ impl Relay {
                 }
                 self.state.set_condition(Phase::Failing, &reason);
                 // A connection that is lost is usually back soon; one that never was may be a mistake.
-                if at.failures.is_lasting(now) || !at.was_open {
+                if at.failures.is_lasting() || !at.was_open {
                     self.set_phase(held, at, Phase::Failing, &reason).await;
+                }
+                if self.park_after.is_some() && at.failures.is_lasting() {
+                    let tried_ms = at.failures.tried.as_millis();
+                    at.cursor.tried_ms = u64::try_from(tried_ms).unwrap_or(u64::MAX);
+                    // What is not saved is tried for longer after a restart.
+                    let _ = self.save(held, at).await;
                 }
                 tokio::select! {
                     biased;
@@ -153,6 +159,7 @@ impl Relay {
             tracing::info!(sink = self.id, failures = at.failures.count, "relaying again");
         }
         at.failures = Failures::default();
+        at.cursor.tried_ms = 0;
         self.set_phase(held, at, Phase::Running, "").await;
     }
 
