@@ -393,7 +393,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends parked events again. Those that are refused again stay parked.
+    /// Sends parked events again. Those that are refused again stay parked, and those that are not sent.
     async fn redeliver(
         &mut self,
         held: &Held,
@@ -415,8 +415,8 @@ impl Relay {
             };
             let sent = tokio::select! {
                 biased;
-                sent = sent => sent,
-                () = held.over() => Err(Error::Transient("the server stops".into())),
+                sent = sent => sent.map_err(End::from),
+                () = held.over() => Err(End::Over),
             };
             match sent {
                 Ok(Delivered { refused, .. }) => {
@@ -424,10 +424,10 @@ impl Relay {
                         self.note_parked(at, event.seq, reason);
                     }
                 }
-                Err(error) => {
+                Err(end) => {
                     at.cursor.parked.push(event);
                     at.cursor.parked.extend(left);
-                    return Err(error.into());
+                    return Err(end);
                 }
             }
         }
