@@ -27,9 +27,10 @@ use crate::store;
 
 /// The position is saved at the latest this long after it moved.
 const SAVE_AFTER: Duration = Duration::from_millis(200);
-/// And this long if it only passed events that are not for the sink: sending begins after them again.
+/// Saves are at least this far apart if it only passed events that are not for the sink: there may be
+/// thousands of sinks, and what is passed again costs little.
 const SAVE_SKIPPED_AFTER: Duration = Duration::from_secs(30);
-/// Or when nothing has happened for this long: `bus status` shows no lag then.
+/// Then it is saved when nothing has happened for this long: `bus status` shows no lag.
 const SAVE_IDLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a stop waits for what is in flight.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -263,8 +264,11 @@ impl Relay {
     /// Waits for events, for people, or until the position is to be saved.
     async fn idle(&mut self, held: &Held, at: &mut Progress) -> Result<(), End> {
         let moved = at.position.seq != at.saved_seq;
-        let save_at =
-            if at.unsaved { at.saved_at + SAVE_AFTER } else { Instant::now() + SAVE_IDLE_AFTER };
+        let save_at = if at.unsaved {
+            at.saved_at + SAVE_AFTER
+        } else {
+            (at.saved_at + SAVE_SKIPPED_AFTER).max(Instant::now() + SAVE_IDLE_AFTER)
+        };
         tokio::select! {
             biased;
             () = self.source.wait() => {}
