@@ -212,9 +212,9 @@ fn identities(consumer: &config::Consumer) -> BTreeMap<String, Principal> {
         (user.clone(), principal(subject, org, roles))
     });
     let topics = consumer.kafka.iter().flat_map(|kafka| &kafka.topics);
-    let topics = topics.filter_map(|(name, topic)| {
-        let KafkaTopic { subject, org, roles, .. } = topic.as_ref()?;
-        Some((name.clone(), principal(subject, org, roles)))
+    let topics = topics.filter(|(_, topic)| !topic.subject.is_empty()).map(|(name, topic)| {
+        let KafkaTopic { subject, org, roles, .. } = topic;
+        (name.clone(), principal(subject, org, roles))
     });
     users.chain(topics).collect()
 }
@@ -254,5 +254,18 @@ async fn consume(
             "consuming failed; will retry"
         );
         stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_without_a_subject_has_no_identity() {
+        let topics = [("in".to_owned(), KafkaTopic::default())].into();
+        let kafka = Some(config::KafkaConsumer { topics, ..config::KafkaConsumer::default() });
+        let consumer = config::Consumer { kafka, ..config::Consumer::default() };
+        assert_eq!(identities(&consumer), BTreeMap::new());
     }
 }

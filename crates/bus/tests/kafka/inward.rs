@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bus::config::KafkaConsumer;
+use bus::config::{KafkaConsumer, KafkaTopic};
 use bus::ports::inward::{DeadLetter, Handler, Incoming, Reply, Settled, kafka};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -91,7 +91,7 @@ impl Inlet {
 pub fn consumer(kafka: &Kafka, topic: &str) -> KafkaConsumer {
     KafkaConsumer {
         brokers: vec![kafka.server.get("").to_owned()],
-        topics: BTreeMap::from([(topic.to_owned(), None)]),
+        topics: BTreeMap::from([(topic.to_owned(), KafkaTopic::default())]),
         group: kafka.name("group"),
         dead_letter_topic: kafka.name("dead"),
         reply_topics: [kafka.name("replies")].into(),

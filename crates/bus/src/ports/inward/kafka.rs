@@ -118,9 +118,7 @@ pub async fn run(
 /// The commands of topics whose records have no envelope.
 fn commands(config: &KafkaConsumer) -> BTreeMap<String, String> {
     let topics = config.topics.iter();
-    topics
-        .filter_map(|(name, topic)| Some((name.clone(), topic.as_ref()?.command.clone()?)))
-        .collect()
+    topics.filter_map(|(name, topic)| Some((name.clone(), topic.command.clone()?))).collect()
 }
 
 async fn start(
