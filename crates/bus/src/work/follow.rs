@@ -48,6 +48,8 @@ pub struct Follower {
     pub presenter: EventPresenter,
     pub to: ReplyTo,
     pub replies: mpsc::Sender<Reply>,
+    /// The newest event of the command that is known. What others did before it supersedes nothing.
+    pub own: Option<i64>,
 }
 
 /// A command in work: what happens to it is kept until its sender has the first answer.
@@ -158,7 +160,13 @@ impl Drop for Pending {
 impl Follower {
     /// Tells what happened to the object. Returns whether more is to come.
     fn tell(&mut self, event: &TailEvent) -> bool {
+        let seq = event.event.seq;
         let same = event.event.cause.command.as_ref() == Some(&self.command);
+        if same {
+            self.own = self.own.max(Some(seq));
+        } else if self.own.is_none_or(|own| seq < own) {
+            return true;
+        }
         let state = match event.event.command_state() {
             None => return true,
             Some(CommandState::Accepted) if same => return true,
@@ -175,12 +183,123 @@ impl Follower {
             None if last => &hidden,
             None => return true,
         };
-        let (id, seq) = (&self.command, Some(event.event.seq));
-        let answer = AnswerBody { id, state, status: None, body, event: seq };
+        let (id, event_seq) = (&self.command, Some(seq));
+        let answer = AnswerBody { id, state, status: None, body, event: event_seq };
         let body = Bytes::from(serde_json::to_vec(&answer).expect("our own types serialise"));
         let traceparent = event.event.cause.trace.map(|trace| trace.to_string());
         // A sender that reads too slowly misses some: nobody waits for it.
         let _ = self.replies.try_send(Reply { to: self.to.clone(), body, traceparent });
         !last && !self.replies.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Timestamp;
+    use kernel::change::{Cause, CommandRecord};
+    use kernel::identity::Principal;
+    use kernel::kind::Kinds;
+    use kernel::log::{Effects, Event};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(seq: i64, command: &str, effects: Effects) -> Arc<TailEvent> {
+        let event = Event {
+            seq,
+            kind: "mainstay.widget.changed".into(),
+            subject: Key::new("widget", "w"),
+            org: "acme".into(),
+            at: Timestamp(seq),
+            data: Json::encode(&json!({"generation": 2, "observed": 1})),
+            cause: Cause { command: Some(command.into()), trace: None },
+            effects: Some(effects),
+        };
+        Arc::new(TailEvent { event, encoded: Default::default(), part: Default::default() })
+    }
+
+    fn accepted(seq: i64, command: &str) -> Arc<TailEvent> {
+        event(
+            seq,
+            command,
+            Effects { command: Some(CommandRecord::default()), ..Effects::default() },
+        )
+    }
+
+    fn progress(seq: i64, command: &str) -> Arc<TailEvent> {
+        event(seq, command, Effects::default())
+    }
+
+    fn done(seq: i64, command: &str) -> Arc<TailEvent> {
+        event(seq, command, Effects { settles: true, ..Effects::default() })
+    }
+
+    fn follower(command: &str, replies: &mpsc::Sender<Reply>) -> Follower {
+        let admin = Principal { roles: ["admin-full".into()].into(), ..Principal::default() };
+        Follower {
+            command: command.into(),
+            presenter: EventPresenter::new(&Kinds::default(), Arc::new(admin)),
+            to: ReplyTo { address: "answers".into(), correlation_id: None },
+            replies: replies.clone(),
+            own: None,
+        }
+    }
+
+    fn sent(answers: &mut mpsc::Receiver<Reply>) -> Vec<String> {
+        let answers = std::iter::from_fn(|| answers.try_recv().ok());
+        let say = |reply: Reply| {
+            let body: Value = serde_json::from_slice(&reply.body).expect("JSON");
+            format!(
+                "{} {}",
+                body["id"].as_str().unwrap_or(""),
+                body["state"].as_str().unwrap_or("")
+            )
+        };
+        answers.map(say).collect()
+    }
+
+    #[test]
+    fn only_a_command_after_ones_own_supersedes_it() {
+        let (followers, (replies, mut answers)) = (Followers::default(), mpsc::channel(9));
+        let key = Key::new("widget", "w");
+        followers.begin("own").follow(key, follower("own", &replies));
+        for before in [accepted(1, "earlier"), done(2, "earlier"), accepted(3, "own")] {
+            followers.see(&before);
+        }
+        followers.see(&progress(4, "earlier"));
+        assert_eq!(sent(&mut answers), [""; 0]);
+        followers.see(&progress(5, "own"));
+        followers.see(&accepted(6, "later"));
+        followers.see(&done(7, "own"));
+        assert_eq!(sent(&mut answers), ["own progress", "own superseded"]);
+    }
+
+    #[test]
+    fn each_of_several_commands_about_an_object_gets_its_own_answers() {
+        let (followers, (replies, mut answers)) = (Followers::default(), mpsc::channel(9));
+        for command in ["a", "b"] {
+            let key = Key::new("widget", "w");
+            followers.begin(command).follow(key, follower(command, &replies));
+        }
+        for event in [accepted(1, "a"), accepted(2, "b"), done(3, "b")] {
+            followers.see(&event);
+        }
+        assert_eq!(sent(&mut answers), ["a superseded", "b done"]);
+        assert!(followers.0.lock().following.is_empty());
+    }
+
+    #[test]
+    fn what_happens_before_the_first_answer_is_sent_after_it() {
+        let (followers, (replies, mut answers)) = (Followers::default(), mpsc::channel(9));
+        let (pending, other) = (followers.begin("a"), followers.begin("a"));
+        for event in [accepted(1, "a"), progress(2, "a"), done(3, "a")] {
+            followers.see(&event);
+        }
+        assert_eq!(sent(&mut answers), [""; 0]);
+        pending.follow(Key::new("widget", "w"), follower("a", &replies));
+        assert_eq!(sent(&mut answers), ["a progress", "a done"]);
+        drop(other);
+        let state = followers.0.lock();
+        assert!(state.following.is_empty() && state.pending.is_empty());
     }
 }

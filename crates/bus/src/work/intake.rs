@@ -308,8 +308,8 @@ impl Intake {
             Some(object) if !(answer.replayed && over) => {
                 let presenter = EventPresenter::new(self.app.kinds(), Arc::new(principal));
                 let (command, to) = (message.id, to.clone());
-                pending
-                    .follow(object, Follower { command, presenter, to, replies: replies.clone() });
+                let (replies, own) = (replies.clone(), event);
+                pending.follow(object, Follower { command, presenter, to, replies, own });
             }
             _ => {
                 let last = AnswerBody { id, state, status: None, body, event };
