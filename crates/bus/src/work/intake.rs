@@ -294,15 +294,16 @@ impl Intake {
     ) -> Result<()> {
         let Executed { message, principal, answer, pending } = executed;
         let (id, body) = (message.id.as_str(), &answer.reply.body);
-        let (status, event) = (Some(answer.reply.status), None);
-        let accepted = AnswerBody { id, state: CommandState::Accepted, status, body, event };
-        self.answer(to, &accepted, trace, replies).await;
-        // It may be over already: it was carried out before, or had nothing to write.
+        // It may be over already: it was carried out before, or had nothing to write. Asked before anything
+        // is answered: an error repeats all of it.
         let (mut state, mut event) = (CommandState::Done, None);
         if answer.replayed {
             let now = kernel::command::status(&self.app, &principal, id).await?;
             (state, event) = (now.state, now.event);
         }
+        let status = Some(answer.reply.status);
+        let accepted = AnswerBody { id, state: CommandState::Accepted, status, body, event: None };
+        self.answer(to, &accepted, trace, replies).await;
         let over = matches!(state, CommandState::Done | CommandState::Superseded);
         match answer.subject {
             Some(object) if !(answer.replayed && over) => {
