@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::AnswerBody;
 use crate::ports::inward::{Reply, ReplyTo};
 
-/// Commands that are followed at most; others get their first answer only.
+/// Commands that are followed at most; beyond them the oldest is not followed any more.
 const FOLLOWED_MAX: usize = 10_000;
 /// Events that are kept for a sender until it has its first answer.
 const EARLY_MAX: usize = 64;
@@ -35,8 +35,8 @@ struct State {
     /// What happened before the first answer, by the id of the command and the number of its sender:
     /// several may have chosen the same id.
     pending: HashMap<String, HashMap<u64, Vec<Arc<TailEvent>>>>,
-    /// By the object that the command has written.
-    following: HashMap<Key, Vec<Follower>>,
+    /// By the object that the command has written, with the number of the sender.
+    following: HashMap<Key, Vec<(u64, Follower)>>,
     count: usize,
 }
 
@@ -112,26 +112,31 @@ impl State {
     }
 
     fn tell(&mut self, event: &TailEvent) {
-        let Some(followers) = self.following.get_mut(&event.event.subject) else { return };
-        let before = followers.len();
-        followers.retain_mut(|follower| follower.tell(event));
-        self.count -= before - followers.len();
-        if followers.is_empty() {
-            self.following.remove(&event.event.subject);
-        }
+        self.retain(&event.event.subject, |_, follower| follower.tell(event));
     }
 
-    fn add(&mut self, key: Key, follower: Follower) {
+    fn add(&mut self, key: Key, number: u64, follower: Follower) {
         if self.count >= FOLLOWED_MAX {
-            self.following.retain(|_, followers| {
-                followers.retain(|follower| !follower.replies.is_closed());
-                !followers.is_empty()
-            });
-            self.count = self.following.values().map(Vec::len).sum();
+            // Those of an object are in order.
+            let first = |(key, followers): (&Key, &Vec<(u64, Follower)>)| {
+                followers.first().map(|(number, _)| (*number, key.clone()))
+            };
+            let oldest = self.following.iter().filter_map(first).min_by_key(|(number, _)| *number);
+            if let Some((number, key)) = oldest {
+                self.retain(&key, |of, _| of != number);
+            }
         }
-        if self.count < FOLLOWED_MAX {
-            self.following.entry(key).or_default().push(follower);
-            self.count += 1;
+        self.following.entry(key).or_default().push((number, follower));
+        self.count += 1;
+    }
+
+    fn retain(&mut self, key: &Key, mut keep: impl FnMut(u64, &mut Follower) -> bool) {
+        let Some(followers) = self.following.get_mut(key) else { return };
+        let before = followers.len();
+        followers.retain_mut(|(number, follower)| keep(*number, follower));
+        self.count -= before - followers.len();
+        if followers.is_empty() {
+            self.following.remove(key);
         }
     }
 }
@@ -144,7 +149,7 @@ impl Pending {
         let early = state.take_early(&self.command, self.number);
         let mut of_object = early.iter().filter(|event| event.event.subject == object);
         if of_object.all(|event| follower.tell(event)) {
-            state.add(object, follower);
+            state.add(object, self.number, follower);
         }
         // Before `self` is dropped, which takes the lock.
         drop(state);
@@ -301,5 +306,17 @@ mod tests {
         drop(other);
         let state = followers.0.lock();
         assert!(state.following.is_empty() && state.pending.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_is_not_followed_any_more_when_there_are_too_many() {
+        let (followers, (replies, _answers)) = (Followers::default(), mpsc::channel(1));
+        for n in 0..=FOLLOWED_MAX {
+            let key = Key::new("widget", &n.to_string());
+            followers.begin("a").follow(key, follower("a", &replies));
+        }
+        let state = followers.0.lock();
+        assert_eq!((state.count, state.following.len()), (FOLLOWED_MAX, FOLLOWED_MAX));
+        assert!(!state.following.contains_key(&Key::new("widget", "0")));
     }
 }
