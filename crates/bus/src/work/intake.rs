@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -14,8 +14,9 @@ use kernel::event_presenter::EventPresenter;
 use kernel::identity::Principal;
 use kernel::log::CommandState;
 use kernel::telemetry::Trace;
-use kernel::{App, Backoff, Class, Error, Json, Result};
+use kernel::{App, Backoff, Class, Error, Json, Refusal, Result};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -30,6 +31,10 @@ pub const ISSUER: &str = "bus";
 /// While the store is away.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+
+/// A command that needs what is away for longer is rejected, so that others are not held up. Not for the
+/// store, without which nothing can be rejected, nor for the issuer of its token.
+const UNAVAILABLE_MAX: Duration = Duration::from_secs(10);
 
 /// The intake of one consumer.
 pub struct Intake {
@@ -55,8 +60,22 @@ struct Executed {
 /// A command that was refused, with what is known of it.
 struct Refused {
     error: Error,
-    /// None: the message could not be understood.
+    /// None: the message could not be understood. The principal is empty if it is not known.
     command: Option<(CommandMessage, Principal)>,
+}
+
+impl Refused {
+    /// Whether it is tried again; one that is not `patient` waits for no system that is away.
+    fn passes(&self, patient: bool) -> bool {
+        let identified =
+            self.command.as_ref().is_some_and(|(_, principal)| !principal.subject.is_empty());
+        match &self.error {
+            // Other commands about the same object were quicker.
+            Error::Refused(Refusal::Stale { .. }) => true,
+            Error::Busy { .. } => false,
+            error => error.class() == Class::Transient && (patient || !identified),
+        }
+    }
 }
 
 #[async_trait]
@@ -99,9 +118,10 @@ impl Intake {
         replies: &mpsc::Sender<Reply>,
     ) -> Settled {
         let begun = Instant::now();
-        let mut tries = 0;
+        let (mut tries, mut failing_since) = (0, begun);
         loop {
-            match self.attempt(&incoming, trace, replies).await {
+            let patient = failing_since.elapsed() < UNAVAILABLE_MAX;
+            match self.attempt(&incoming, trace, replies, patient).await {
                 Ok((settled, outcome)) => {
                     self.counts.add(&self.consumer, outcome, begun.elapsed());
                     return settled;
@@ -116,6 +136,11 @@ impl Intake {
                         );
                     }
                     tries = tries.saturating_add(1);
+                    if !patient {
+                        // The store did not take the rejection. It may be why the command failed, so that
+                        // the command has its time again.
+                        failing_since = Instant::now();
+                    }
                     let waiting = tokio::time::sleep(wait);
                     if self.stop.run_until_cancelled(waiting).await.is_none() {
                         return Settled::Abandoned;
@@ -131,11 +156,12 @@ impl Intake {
         incoming: &Incoming,
         trace: Trace,
         replies: &mpsc::Sender<Reply>,
+        patient: bool,
     ) -> Result<(Settled, &'static str)> {
         let origin = Origin::Bus(self.consumer.clone());
         match self.execute(incoming, &origin, trace).await {
             Ok(executed) => self.tell(incoming.reply_to.as_ref(), executed, trace, replies).await,
-            Err(Refused { error, .. }) if error.class() == Class::Transient => Err(error),
+            Err(refused) if refused.passes(patient) => Err(refused.error),
             Err(Refused { error, command }) => {
                 self.refuse(incoming, &origin, trace, error, command, replies).await
             }
