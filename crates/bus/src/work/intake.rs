@@ -178,7 +178,7 @@ impl Intake {
     ) -> Result<(Settled, &'static str)> {
         let Executed { message, answer, .. } = &executed;
         if answer.reply.status >= 400 {
-            return Ok(self.tell_rejection(to, &message.id, &answer.reply, trace, replies).await);
+            return Ok(self.tell_rejection(to, &message.id, &answer.reply, trace, replies));
         }
         if let Some(to) = to {
             self.tell_progress(to, executed, trace, replies).await?;
@@ -280,12 +280,12 @@ impl Intake {
                 self.tell(to, executed, trace, replies).await
             }
             // It is not known whom an answer would help.
-            None => Ok(self.tell_rejection(None, id, &answer.reply, trace, replies).await),
+            None => Ok(self.tell_rejection(None, id, &answer.reply, trace, replies)),
         }
     }
 
     /// Tells the sender that a command is rejected; without a reply address it becomes a dead letter.
-    async fn tell_rejection(
+    fn tell_rejection(
         &self,
         to: Option<&ReplyTo>,
         id: &str,
@@ -306,7 +306,7 @@ impl Intake {
             return (Settled::Dead(letter), "dead");
         };
         let (state, status, body) = (CommandState::Rejected, Some(reply.status), &reply.body);
-        self.answer(to, &AnswerBody { id, state, status, body, event: None }, trace, replies).await;
+        self.answer(to, &AnswerBody { id, state, status, body, event: None }, trace, replies);
         (Settled::Done, "rejected")
     }
 
@@ -329,7 +329,7 @@ impl Intake {
         }
         let status = Some(answer.reply.status);
         let accepted = AnswerBody { id, state: CommandState::Accepted, status, body, event: None };
-        self.answer(to, &accepted, trace, replies).await;
+        self.answer(to, &accepted, trace, replies);
         let over = matches!(state, CommandState::Done | CommandState::Superseded);
         match answer.subject {
             Some(object) if !(answer.replayed && over) => {
@@ -340,13 +340,14 @@ impl Intake {
             }
             _ => {
                 let last = AnswerBody { id, state, status: None, body, event };
-                self.answer(to, &last, trace, replies).await;
+                self.answer(to, &last, trace, replies);
             }
         }
         Ok(())
     }
 
-    async fn answer(
+    /// A courtesy: nothing waits for it.
+    fn answer(
         &self,
         to: &ReplyTo,
         answer: &AnswerBody<'_>,
@@ -355,8 +356,11 @@ impl Intake {
     ) {
         let to = to.clone();
         let body = Bytes::from(serde_json::to_vec(answer).expect("our own types serialise"));
-        // An error: the connection is gone, and with it the way to the sender. It can ask again.
-        let _ = replies.send(Reply { to, body, traceparent: Some(trace.to_string()) }).await;
+        let answer = Reply { to, body, traceparent: Some(trace.to_string()) };
+        // Its sender can ask how the command went.
+        if let Err(error) = replies.try_send(answer) {
+            tracing::warn!(consumer = self.consumer, %error, "dropped an answer");
+        }
     }
 }
 

@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Errors that pass are tolerated for this long before the connection is replaced.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const CREDENTIALS_CHECK: Duration = Duration::from_secs(1);
-/// Answers that wait to be published. More makes their commands wait.
+/// Answers that wait to be published. More are dropped.
 const REPLIES_MAX: usize = 256;
 const SETTLED_MAX: usize = 256;
 /// For tasks and the last commit when the server stops.
