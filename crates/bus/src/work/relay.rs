@@ -336,16 +336,17 @@ impl Relay {
             let blocked = self.watch_blocked(held);
             let send = send_in_order(self.outlet.as_mut(), &messages, position, after);
             let work = async { tokio::join!(send, save) };
-            let (sent, saved) = tokio::select! {
+            let done = tokio::select! {
                 biased;
                 () = held.lost.cancelled() => return Err(End::Over),
-                done = work => done,
-                () = blocked.wait() => return Err(End::Over),
+                done = work => Ok(done),
+                () = blocked.wait() => Err(End::Asked),
                 () = stopped(held) => return Err(End::Over),
             };
             if let Some(reported) = blocked.reported() {
                 (at.phase, at.reported) = (Phase::Failing, Some(reported));
             }
+            let (sent, saved) = done?;
             if due {
                 saved?;
                 (at.saved_at, at.saved_seq, at.unsaved) = (Instant::now(), position.seq, false);

@@ -26,6 +26,7 @@ on_every_store!(
     a_restored_log_that_has_overtaken_the_sink_is_noticed,
     the_position_of_the_other_side_counts_in_the_same_log,
     a_broker_that_takes_nothing_is_reported_until_it_does,
+    a_person_is_obeyed_while_the_broker_takes_nothing,
 );
 
 async fn a_new_sink_begins_with_the_next_event_unless_it_is_to_have_all(fresh: &Fresh) {
@@ -187,4 +188,18 @@ async fn a_broker_that_takes_nothing_is_reported_until_it_does(fresh: &Fresh) {
     stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;
     assert_eq!(stage.state.condition().0, Phase::Running);
     pump.stop().await;
+}
+
+async fn a_person_is_obeyed_while_the_broker_takes_nothing(fresh: &Fresh) {
+    let stage = Stage::new(fresh, Other::default());
+    stage.happen(&["a"]).await;
+    stage.other.script.lock().push_back(Script::Block);
+    let pump = stage.start();
+    let failing = async || stage.state.condition().0 == Phase::Failing;
+    stage.until("it says so", failing).await;
+    stage.tell.send_modify(|spec| (spec.epoch, spec.from) = (1, Some(1)));
+    stage.until_all_are_delivered().await;
+    stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;
+    pump.stop().await;
+    assert_eq!(stage.cursor().await.unwrap().0.epoch, 1);
 }

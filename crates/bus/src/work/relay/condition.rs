@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Held, Progress, Relay};
 use crate::decide::pace::{Failures, Next};
-use crate::model::{Phase, Position};
+use crate::model::{Phase, Position, Spec};
 use crate::store;
 use crate::work::state::SinkState;
 
@@ -31,20 +31,22 @@ pub(super) struct Blocked {
     ambient: Ambient,
     state: Arc<SinkState>,
     fence: LeaseFence,
+    spec: watch::Receiver<Spec>,
     /// The reason that the store may have, and since when.
     reported: Mutex<Option<(String, Instant)>>,
 }
 
 impl Blocked {
-    /// Never returns.
+    /// Returns when a person asks for something meanwhile.
     pub async fn wait(&self) {
-        if let Some(why) = self.why.clone() {
-            self.follow(why).await;
+        match self.why.clone() {
+            Some(why) => self.follow(why).await,
+            None => std::future::pending().await,
         }
-        std::future::pending().await
     }
 
     async fn follow(&self, mut why: watch::Receiver<Option<String>>) {
+        let mut spec = self.spec.clone();
         while why.wait_for(Option::is_some).await.is_ok() {
             tokio::time::sleep(BLOCKED_MAX).await;
             let Some(alarm) = why.borrow_and_update().clone() else { continue };
@@ -59,10 +61,12 @@ impl Blocked {
             {
                 tracing::warn!(sink = self.id, %error, "writing the phase failed");
             }
-            if why.wait_for(Option::is_none).await.is_err() {
-                return;
+            tokio::select! {
+                freed = why.wait_for(Option::is_none) => if freed.is_err() { break },
+                Ok(()) = spec.changed() => return,
             }
         }
+        std::future::pending().await
     }
 
     /// What may have been written of it.
@@ -121,6 +125,7 @@ impl Relay {
             ambient: self.ambient.clone(),
             state: self.state.clone(),
             fence: held.fence(),
+            spec: self.spec.clone(),
             reported: Mutex::default(),
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::model::without_token;
 use crate::ports::inward::DeadLetter;
-use crate::ports::rabbitmq::{Link, PERSISTENT, short};
+use crate::ports::rabbitmq::{CONFIRM_TIMEOUT, Link, PERSISTENT, short};
 
 /// Requests that wait. Those who ask wait for the answer anyway.
 const WAITING_MAX: usize = 16;
@@ -153,7 +153,16 @@ async fn one(
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let key = short("the name of the dead-letter queue", queue)?;
     let sent = on.basic_publish("".into(), key, options, body, properties);
-    let confirmed = async { sent.await?.await };
+    let confirmed = async {
+        let mut confirmed = std::pin::pin!(async { sent.await?.await });
+        match tokio::time::timeout(CONFIRM_TIMEOUT, &mut confirmed).await {
+            Ok(confirmed) => confirmed,
+            Err(_) => {
+                tracing::warn!(queue, "the broker has not confirmed a dead letter; waiting for it");
+                confirmed.await
+            }
+        }
+    };
     let confirmation = tokio::select! {
         biased;
         confirmation = confirmed => confirmation,
