@@ -22,12 +22,13 @@ use tracing::Instrument as _;
 
 use super::follow::{Follower, Followers, Pending};
 use crate::decide::check_age;
-use crate::metrics::CommandCounts;
+use crate::metrics::ConsumerStats;
 use crate::model::{AnswerBody, CommandMessage};
 use crate::ports::inward::{DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 
 /// The issuer of identities that the configuration names.
 pub const ISSUER: &str = "bus";
+const DEAD: &str = "dead";
 /// While the store is away.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
@@ -45,7 +46,7 @@ pub struct Intake {
     pub identities: BTreeMap<String, Principal>,
     pub commands_days: u64,
     pub followers: Followers,
-    pub counts: Arc<CommandCounts>,
+    pub stats: Arc<ConsumerStats>,
     pub stop: CancellationToken,
 }
 
@@ -96,6 +97,14 @@ impl Handler for Intake {
         hasher.finish()
     }
 
+    fn receives(&self) {
+        self.stats.set_up(&self.consumer, true);
+    }
+
+    fn buried(&self) {
+        self.stats.count(&self.consumer, DEAD);
+    }
+
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled {
         let trace = incoming.traceparent.as_deref().and_then(Trace::parse);
         let span =
@@ -123,7 +132,8 @@ impl Intake {
             let patient = failing_since.elapsed() < UNAVAILABLE_MAX;
             match self.attempt(&incoming, trace, replies, patient).await {
                 Ok((settled, outcome)) => {
-                    self.counts.add(&self.consumer, outcome, begun.elapsed());
+                    self.stats.count(&self.consumer, outcome);
+                    self.stats.took(&self.consumer, begun.elapsed());
                     return settled;
                 }
                 Err(error) => {
@@ -303,7 +313,7 @@ impl Intake {
                 Ok(Rejection { message, field }) => DeadLetter { reason: message, field },
                 Err(_) => DeadLetter { reason: reply.body.text().into(), field: None },
             };
-            return (Settled::Dead(letter), "dead");
+            return (Settled::Dead(letter), DEAD);
         };
         let (state, status, body) = (CommandState::Rejected, Some(reply.status), &reply.body);
         self.answer(to, &AnswerBody { id, state, status, body, event: None }, trace, replies);

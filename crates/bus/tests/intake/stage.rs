@@ -86,7 +86,7 @@ impl Stage {
             identities: [("orders".to_owned(), orders)].into(),
             commands_days: 7,
             followers: Default::default(),
-            counts: Default::default(),
+            stats: Default::default(),
             stop: Default::default(),
         };
         Stage { app, clock, script, intake }

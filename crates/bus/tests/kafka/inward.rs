@@ -30,10 +30,6 @@ pub struct Script {
 
 #[async_trait]
 impl Handler for Script {
-    fn lane(&self, _: &Incoming) -> u64 {
-        0
-    }
-
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled {
         let body = String::from_utf8(incoming.body.to_vec()).unwrap();
         if body == "hangs" {

@@ -29,10 +29,6 @@ struct Counting {
 
 #[async_trait]
 impl Handler for Counting {
-    fn lane(&self, _: &Incoming) -> u64 {
-        0
-    }
-
     async fn handle(&self, incoming: Incoming, _: &mpsc::Sender<Reply>) -> Settled {
         // So that the faults come while commands are in work.
         tokio::time::sleep(Duration::from_millis(5)).await;

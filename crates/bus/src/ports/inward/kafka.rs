@@ -59,7 +59,7 @@ pub async fn run(
     let (settled, mut to_commit) = mpsc::channel::<SettledRecord>(SETTLED_MAX);
     let publisher = Arc::new(publisher);
     let work = Work {
-        handler,
+        handler: handler.clone(),
         replies,
         publisher: publisher.clone(),
         reply_topics: config.reply_topics.clone(),
@@ -69,6 +69,7 @@ pub async fn run(
     };
     let partitions = Arc::new(Partitions::new(work));
     let consumer = subscribe(config, &connection, partitions.clone()).await?;
+    handler.receives();
 
     let polling = poll(&consumer, &partitions, &config.group);
     let committing = commit(&consumer, &partitions, &mut to_commit);

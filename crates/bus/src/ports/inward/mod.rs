@@ -93,8 +93,16 @@ impl DeadLetter {
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Messages with equal numbers are to be handled in the order in which they came; others may be
-    /// handled at the same time.
-    fn lane(&self, incoming: &Incoming) -> u64;
+    /// handled at the same time. Not asked if a partition has the order.
+    fn lane(&self, _: &Incoming) -> u64 {
+        0
+    }
+
+    /// Messages are received from now on.
+    fn receives(&self) {}
+
+    /// A message becomes a dead letter that this has not decided on.
+    fn buried(&self) {}
 
     /// Repeats what fails for a while, until it is done or the server stops. Answers go to `replies`,
     /// now and later, which the inlet publishes as long as its connection lives.
@@ -113,6 +121,7 @@ async fn handle(
         Ok(Settled::Dead(letter)) => Settled::Dead(letter.bounded()),
         Ok(settled) => settled,
         Err(_) => {
+            handler.buried();
             let reason = "the server panicked while it handled the message".into();
             Settled::Dead(DeadLetter { reason, field: None })
         }

@@ -45,6 +45,9 @@ impl Publisher {
         with_body: bool,
     ) -> Result<()> {
         let topic = &self.dead_letter_topic;
+        let ConsumerRecord { partition, offset, .. } = original;
+        let (reason, field) = (&why.reason, why.field.as_deref().unwrap_or_default());
+        tracing::warn!(topic = &*original.topic, partition, offset, reason, field, "dead letter");
         let mut sent = self.producer.send(dead_letter(topic, original, why, with_body)).await;
         if sent.as_ref().is_err_and(is_too_large) {
             sent = self.producer.send(about(Record::new(topic.as_str(), ""), original, why)).await;

@@ -178,7 +178,10 @@ impl Intake {
         let Waiting { acker, original, next, .. } = waiting;
         let settled = match next {
             Ok(incoming) => inward::handle(&*self.handler, incoming, &self.replies).await,
-            Err(letter) => Settled::Dead(letter),
+            Err(letter) => {
+                self.handler.buried();
+                Settled::Dead(letter)
+            }
         };
         match settled {
             Settled::Done => {}

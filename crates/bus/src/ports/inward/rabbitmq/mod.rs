@@ -129,6 +129,7 @@ impl RabbitMqInlet {
             }
         };
         tracing::info!(consumer = self.name, queue = self.config.queue, "consuming commands");
+        handler.receives();
 
         let mut publishers = JoinSet::new();
         let (replies, waiting) = mpsc::channel(REPLIES_MAX);

@@ -134,9 +134,7 @@ impl Publisher {
             self.ensure_exchange(&message.to.name).await?;
             let size = message.body.len();
             while !in_flight.is_empty()
-                && (message.after_all
-                    || in_flight.len() >= IN_FLIGHT_MAX
-                    || bytes + size > IN_FLIGHT_BYTES_MAX)
+                && (in_flight.len() >= IN_FLIGHT_MAX || bytes + size > IN_FLIGHT_BYTES_MAX)
             {
                 bytes -= self.settle(&mut in_flight, messages, &mut refused).await?;
             }
