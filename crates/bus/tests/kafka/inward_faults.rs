@@ -24,7 +24,7 @@ const PARTITIONS: i32 = 3;
 /// Counts how often each command is handled.
 struct Counting {
     handled: Mutex<BTreeMap<i64, u32>>,
-    progress: watch::Sender<i64>,
+    progress: watch::Sender<Progress>,
 }
 
 #[async_trait]
@@ -41,7 +41,7 @@ impl Handler for Counting {
         }
         *handled.entry(number).or_default() += 1;
         let there = i64::try_from(handled.len()).unwrap();
-        self.progress.send_replace(there);
+        self.progress.send_modify(|progress| progress.next = there);
         Settled::Done
     }
 }
@@ -69,6 +69,7 @@ async fn receive(config: KafkaConsumer, handler: Arc<Counting>, stop: Cancellati
         if let Err(error) = ended {
             eprintln!("{error}");
             errors += 1;
+            handler.progress.send_modify(|progress| progress.errors = errors);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -85,7 +86,7 @@ async fn no_command_is_missed_when_the_network_fails_or_the_broker_dies() {
     produce(&kafka, &topic).await;
     let config =
         KafkaConsumer { brokers: vec![proxy.address().to_string()], ..consumer(&kafka, &topic) };
-    let (progress, mut now) = watch::channel(0);
+    let (progress, mut now) = watch::channel(Progress::default());
     let handler = Arc::new(Counting { handled: Mutex::default(), progress });
     let stop = CancellationToken::new();
     let receiving = tokio::spawn(receive(config.clone(), handler.clone(), stop.clone()));
@@ -94,9 +95,9 @@ async fn no_command_is_missed_when_the_network_fails_or_the_broker_dies() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.mend();
     reached(&mut now, 300).await;
-    // Half open, for longer than a request may take.
+    // Half open, until it is given up.
     proxy.silence();
-    tokio::time::sleep(Duration::from_millis(8_500)).await;
+    fails(&mut now).await;
     proxy.mend();
     reached(&mut now, 600).await;
     kafka.server.kill().await;
