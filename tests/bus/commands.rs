@@ -1,4 +1,4 @@
-//! Commands in: over RabbitMQ and Kafka, with the same outcome as over REST.
+//! Commands in: over RabbitMQ, with the same outcome as over REST.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,19 +12,14 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Consumer, ExchangeKind};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::message::{Headers as _, Message as _};
-use rdkafka::producer::{FutureProducer, FutureRecord};
-use rdkafka::{Offset, TopicPartitionList};
 use serde_json::{Value, json};
 use support::{Client, Plan, wait_for};
-use testkit::kafka::{Kafka, Listener};
 use testkit::rabbitmq::VHost;
 
 const QUEUE: &str = "mainstay.commands";
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-fn plan(dir: &Path) -> Plan {
+pub fn plan(dir: &Path) -> Plan {
     let plan = Plan::new(env!("CARGO_BIN_EXE_e2e"), dir);
     plan.set("http.rate_per_s", 0).set("telemetry.level", "info")
 }
@@ -39,12 +34,12 @@ fn from_rabbitmq(plan: Plan, vhost: &VHost) -> Plan {
         .set(&set(&format!("users.{}.org", vhost.name)), "acme")
 }
 
-fn command(id: &str, name: &str, subject: Option<&str>, body: Value) -> Value {
+pub fn command(id: &str, name: &str, subject: Option<&str>, body: Value) -> Value {
     let now = kernel::Ambient::system().now();
     json!({"id": id, "type": name, "subject": subject, "issued_at": now, "body": body})
 }
 
-fn create(id: &str, name: &str) -> Value {
+pub fn create(id: &str, name: &str) -> Value {
     command(id, "widget.create", None, json!({"name": name}))
 }
 
@@ -105,7 +100,7 @@ async fn queue_is_there(plan: &Plan) {
 }
 
 /// How a command went, as the server tells an admin.
-async fn state(client: &Client, id: &str) -> Option<Value> {
+pub async fn state(client: &Client, id: &str) -> Option<Value> {
     let path = format!("/api/v1/command/{id}?subject=orders&issuer=bus");
     let answer = client.get(&path).await.ok()?;
     (answer.status == 200).then_some(answer.body)
@@ -199,6 +194,35 @@ async fn a_command_over_rabbitmq_is_accepted_done_and_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_comes_while_the_server_starts_is_not_rejected() {
+    let Some(rabbitmq) = testkit::rabbitmq() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let vhost = rabbitmq.vhost().await;
+    let plan = from_rabbitmq(plan(dir.path()), &vhost);
+    let server = plan.start().await;
+    queue_is_there(&plan).await;
+    server.stop();
+    let connection = vhost.connect().await;
+    let channel = connection.create_channel().await.unwrap();
+    let user = Some(vhost.name.as_str());
+    publish(&channel, user, false, create("early", "a").to_string().as_bytes()).await;
+    // The start waits for secrets after the domains have started.
+    let plan = plan
+        .set("vault.address", "http://127.0.0.1:9")
+        .set("vault.token", "root")
+        .set("fleet.prometheus.token.vault", "kv/data/a#b");
+    let _server = plan.start().await;
+    let client = plan.client();
+    wait_for("its end", async || {
+        let found = state(&client, "early").await;
+        let state = found.map(|found| found["state"].as_str().unwrap_or_default().to_owned());
+        assert_ne!(state.as_deref(), Some("rejected"));
+        state.is_some_and(|state| state == "done")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_far_a_command_is_comes_as_an_answer_and_over_the_notification_exchange() {
     let Some(rabbitmq) = testkit::rabbitmq() else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -230,21 +254,27 @@ async fn how_far_a_command_is_comes_as_an_answer_and_over_the_notification_excha
     }
     assert_eq!(states[0], "accepted");
     assert!(states.contains(&"building".to_owned()), "{states:?}");
+    let bad = command("bad", "widget.create", None, json!({"name": ""}));
+    publish(&channel, Some(&vhost.name), true, bad.to_string().as_bytes()).await;
+    assert_eq!(next_answer(&mut answers).await["state"], "rejected");
     // The same over the notification exchange, in the trace of the sender.
     let mut noticed = Vec::new();
-    while noticed.last().is_none_or(|state| state != "done") {
+    while noticed.last().is_none_or(|state| state != "rejected") {
         let notice = next_delivery(&mut notices).await;
         let headers = notice.properties.headers().clone().unwrap_or_default();
         let header = |name: &str| match headers.inner().get(name) {
             Some(AMQPValue::LongString(text)) => text.to_string(),
             other => panic!("{name} is {other:?}"),
         };
-        assert_eq!(header("cloudEvents:commandid"), "slow");
+        let rejected = header("cloudEvents:type") == "mainstay.command.rejected";
+        assert_eq!(header("cloudEvents:commandid"), if rejected { "bad" } else { "slow" });
         assert!(header("traceparent").contains("4bf92f3577b34da6a3ce929d0e0e4736"));
         noticed.push(header("cloudEvents:commandstate"));
     }
     assert_eq!(noticed[0], "accepted");
-    assert!(noticed.contains(&"progress".to_owned()), "{noticed:?}");
+    for state in ["progress", "done"] {
+        assert!(noticed.contains(&state.to_owned()), "{noticed:?}");
+    }
 }
 
 /// The reply to a repetition is the first one, and so is the end: also of one that is long done.
@@ -384,7 +414,7 @@ async fn commands_over_rabbitmq_are_carried_out_once_when_the_server_is_killed()
 }
 
 /// Waits until all commands are done, and checks that each made one widget.
-async fn each_once(client: &Client, count: usize, prefix: &str) {
+pub async fn each_once(client: &Client, count: usize, prefix: &str) {
     for n in 0..count {
         wait_for(&format!("command {prefix}{n}"), async || {
             state(client, &format!("{prefix}{n}"))
@@ -401,72 +431,4 @@ async fn each_once(client: &Client, count: usize, prefix: &str) {
         .await;
     assert_eq!(names.len(), count);
     assert!(names.values().all(|made| *made == 1), "{names:?}");
-}
-
-fn from_kafka(plan: Plan, kafka: &Kafka, topic: &str) -> Plan {
-    let set = |key: &str| format!("bus.consumers.orders.kafka.{key}");
-    plan.set(&set("brokers"), format!("[\"{}\"]", kafka.server.get("")))
-        .set(&set(&format!("topics.{topic}.subject")), "orders")
-        .set(&set(&format!("topics.{topic}.org")), "acme")
-        .set(&set("group"), kafka.name("group"))
-        .set(&set("dead_letter_topic"), kafka.name("dead"))
-}
-
-async fn produce(producer: &FutureProducer, topic: &str, key: &str, payload: &str) {
-    let record = FutureRecord::to(topic).key(key).payload(payload);
-    let sent = producer.send(record, Duration::from_secs(30)).await;
-    sent.map_err(|(error, _)| error).expect("produced");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_over_kafka_are_carried_out_once_when_the_server_is_killed() {
-    let Some(kafka) = testkit::kafka() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let topic = kafka.topic("commands", 3).await;
-    let plan = from_kafka(plan(dir.path()), &kafka, &topic);
-    let mut server = plan.start().await;
-    let producer: FutureProducer = kafka.config(Listener::Plain).create().unwrap();
-    let count = 300;
-    for n in 0..count {
-        let message = create(&format!("f{n}"), &format!("w{n}")).to_string();
-        produce(&producer, &topic, &n.to_string(), &message).await;
-        if n % 10 == 0 {
-            produce(&producer, &topic, "again", &message).await;
-        }
-        if n == 100 {
-            produce(&producer, &topic, "bad", "{\"type\": 7}").await;
-        }
-        if n % 100 == 50 {
-            server.kill();
-            server = plan.start().await;
-        }
-    }
-    let client = plan.client();
-    each_once(&client, count, "f").await;
-    let dead = one_dead_letter(&kafka).await;
-    assert!(dead.contains_key("reason"), "{dead:?}");
-    drop(server);
-}
-
-/// The headers of the first dead letter.
-async fn one_dead_letter(kafka: &Kafka) -> BTreeMap<String, String> {
-    let mut config = kafka.config(Listener::Plain);
-    config.set("group.id", "none").set("enable.auto.commit", "false");
-    let consumer: BaseConsumer = config.create().unwrap();
-    let mut assigned = TopicPartitionList::new();
-    assigned.add_partition_offset(&kafka.name("dead"), 0, Offset::Beginning).unwrap();
-    consumer.assign(&assigned).unwrap();
-    let mut found = None;
-    wait_for("a dead letter", async || {
-        if let Some(Ok(message)) = consumer.poll(Duration::from_millis(200)) {
-            let headers = message.headers().expect("it has headers");
-            let text =
-                |value: Option<&[u8]>| String::from_utf8_lossy(value.unwrap_or_default()).into();
-            let pairs = headers.iter().map(|one| (one.key.to_owned(), text(one.value)));
-            found = Some(pairs.collect());
-        }
-        found.is_some()
-    })
-    .await;
-    found.expect("just found")
 }

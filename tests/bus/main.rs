@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod commands;
+mod commands_kafka;
 mod readers;
 mod relay;
 mod verbs;

@@ -51,6 +51,11 @@ impl Reader {
         self.0.lock().unwrap().last().map_or(0, |one| one.seq)
     }
 
+    fn has(&self, body: &[u8]) -> bool {
+        let seq = Received::of(body).seq;
+        self.0.lock().unwrap().iter().any(|one| one.seq == seq)
+    }
+
     pub fn push(&self, body: &[u8]) {
         self.0.lock().unwrap().push(Received::of(body));
     }
@@ -129,8 +134,8 @@ async fn read_queue(connection: &Connection, into: &Reader) -> lapin::Result<()>
         channel.basic_consume(QUEUE.into(), "".into(), options, FieldTable::default()).await?;
     while let Some(delivery) = deliveries.next().await {
         let delivery = delivery?;
-        // A redelivery is the consumer's own, not the relay's.
-        if !delivery.redelivered {
+        // A redelivery is the consumer's own, not the relay's. It may not have got that far before.
+        if !(delivery.redelivered && into.has(&delivery.data)) {
             into.push(&delivery.data);
         }
         delivery.ack(Default::default()).await?;

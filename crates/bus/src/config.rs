@@ -68,7 +68,7 @@ impl Config {
                     let consumed = |topic: &String| kafka.topics.contains_key(topic);
                     let (dead, replies) = (&kafka.dead_letter_topic, &kafka.reply_topics);
                     check_loops(&key, "topic", dead, replies, consumed)?;
-                    check_bare(&key, kafka)?;
+                    check_topics(&key, kafka)?;
                 }
                 (None, Some(rabbitmq)) => {
                     let key = format!("{key}.rabbitmq");
@@ -76,6 +76,10 @@ impl Config {
                     let consumed = |queue: &String| *queue == rabbitmq.queue;
                     let (dead, replies) = (&rabbitmq.dead_letter_queue, &rabbitmq.reply_queues);
                     check_loops(&key, "queue", dead, replies, consumed)?;
+                    for (user, identity) in &rabbitmq.users {
+                        let Identity { subject, org, .. } = identity;
+                        check_identity(&format!("{key}.users.{user}"), subject, org)?;
+                    }
                 }
                 _ => {
                     let why = "must have exactly one of kafka and rabbitmq";
@@ -112,14 +116,29 @@ fn check_kafka(key: &str, brokers: &[String], sasl: Option<&Sasl>) -> Result<()>
     Err(Error::invalid(format!("{key}.sasl.{missing}"), "must be given for this mechanism"))
 }
 
-/// A record without an envelope has no token, so its topic says who sent it.
-fn check_bare(key: &str, kafka: &KafkaConsumer) -> Result<()> {
+/// A topic without an identity is one whose commands have tokens; a record without an envelope has none.
+fn check_topics(key: &str, kafka: &KafkaConsumer) -> Result<()> {
     for (name, topic) in &kafka.topics {
-        let Some(topic) = topic else { continue };
-        if topic.command.is_some() && topic.subject.is_empty() {
+        let KafkaTopic { subject, org, roles, command } = topic;
+        let key = format!("{key}.topics.{name}");
+        if command.is_some() && subject.is_empty() {
             let why =
                 "must be given: with `command`, records have no token that says who sent them";
-            return Err(Error::invalid(format!("{key}.topics.{name}.subject"), why));
+            return Err(Error::invalid(format!("{key}.subject"), why));
+        }
+        if !(subject.is_empty() && org.is_empty() && roles.is_empty()) {
+            check_identity(&key, subject, org)?;
+        }
+    }
+    Ok(())
+}
+
+/// Commands of nobody, or of no organisation, must not pass for somebody's.
+fn check_identity(key: &str, subject: &str, org: &str) -> Result<()> {
+    for (field, value) in [("subject", subject), ("org", org)] {
+        if value.is_empty() {
+            let why = "must be given: commands are carried out in this name";
+            return Err(Error::invalid(format!("{key}.{field}"), why));
         }
     }
     Ok(())
@@ -196,6 +215,26 @@ mod tests {
             "[consumers.a.rabbitmq]\nurl = \"amqp://a\"\nqueue = \"q\"\nreply_queues = [\"q\"]",
         );
         assert!(error.starts_with("bus.consumers.a.rabbitmq.reply_queues: must be"), "{error}");
+    }
+
+    #[test]
+    fn an_identity_is_whole_or_not_there() {
+        let topic = |more: &str| {
+            let text = "[consumers.a.kafka]\nbrokers = [\"a:1\"]\n[consumers.a.kafka.topics.in]\n";
+            toml::from_str::<Config>(&format!("{text}{more}")).unwrap().check()
+        };
+        assert!(topic("").is_ok(), "each of its commands needs a token");
+        for (more, field) in
+            [("subject = \"a\"", "org"), ("org = \"a\"", "subject"), ("roles = [\"a\"]", "subject")]
+        {
+            let error = topic(more).unwrap_err().to_string();
+            let expected = format!("bus.consumers.a.kafka.topics.in.{field}: must be given");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let error = refusal(
+            "[consumers.a.rabbitmq]\nurl = \"amqp://a\"\n[consumers.a.rabbitmq.users.shop]\norg = \"a\"",
+        );
+        assert!(error.starts_with("bus.consumers.a.rabbitmq.users.shop.subject: must"), "{error}");
     }
 
     #[test]

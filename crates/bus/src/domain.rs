@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api;
 use crate::config::{self, CLOUDEVENTS, Config, Identity, KafkaTopic, MESSAGE_BYTES_MAX};
-use crate::metrics::{CommandCounts, Scrape};
+use crate::metrics::{ConsumerStats, Scrape};
 use crate::model::{KIND, Phase};
 use crate::ports::inward::{self, Handler};
 use crate::ports::out::Outlet;
@@ -60,8 +60,8 @@ impl Domain for BusDomain {
         self.config.check()?;
         let terms =
             if self.embedded { Terms::embedded() } else { Terms::replica(app.ambient.id()) };
-        let (states, counts) = (States::default(), Arc::new(CommandCounts::default()));
-        self.observe(app, &states, &counts);
+        let (states, stats) = (States::default(), Arc::new(ConsumerStats::default()));
+        self.observe(app, &states, &stats);
         let sinks = Arc::new(Sinks {
             app: app.clone(),
             config: self.config.clone(),
@@ -78,7 +78,7 @@ impl Domain for BusDomain {
         }
         tasks.spawn(sinks.clone().watch_specs(stop.clone()));
         tasks.spawn(sinks.relay_webhooks(stop.clone()));
-        self.start_consumers(app, &counts, tasks, stop);
+        self.start_consumers(app, &stats, tasks, stop);
         Ok(Running { routes: api::routes(&self.config), ..Running::default() })
     }
 }
@@ -95,15 +95,17 @@ impl BusDomain {
         Err(Error::invalid(format!("bus.sinks.{name}.renderer"), why))
     }
 
-    /// Metrics, and the health of sinks. No probe fails because a sink lags.
-    fn observe(&self, app: &App, states: &States, counts: &Arc<CommandCounts>) {
+    /// Metrics, and the health of sinks and consumers. No probe fails because a sink lags.
+    fn observe(&self, app: &App, states: &States, stats: &Arc<ConsumerStats>) {
         let scrape = Scrape {
             states: states.clone(),
-            commands: counts.clone(),
+            consumers: stats.clone(),
             store: app.store.clone(),
             ambient: app.ambient.clone(),
         };
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
+        let of_consumers = stats.clone();
+        app.checks().add_source(Arc::new(move || of_consumers.checks()));
         let (states, ambient) = (states.clone(), app.ambient.clone());
         // A user's webhook is not the operators' concern.
         let configured: BTreeSet<String> = self.config.sinks.keys().cloned().collect();
@@ -129,7 +131,7 @@ impl BusDomain {
     fn start_consumers(
         &self,
         app: &App,
-        counts: &Arc<CommandCounts>,
+        stats: &Arc<ConsumerStats>,
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) {
@@ -146,16 +148,24 @@ impl BusDomain {
                 identities: identities(consumer),
                 commands_days: self.commands_days,
                 followers: followers.clone(),
-                counts: counts.clone(),
+                stats: stats.clone(),
                 stop: stop.clone(),
             });
-            tasks.spawn(consume(
+            let consuming = consume(
                 app.outbound.clone(),
                 name.clone(),
                 consumer.clone(),
                 intake,
+                stats.clone(),
                 stop.clone(),
-            ));
+            );
+            let (commands, stop) = (app.commands().clone(), stop.clone());
+            tasks.spawn(async move {
+                // A command that is not registered yet would be rejected for good.
+                if stop.run_until_cancelled(commands.complete()).await.is_some() {
+                    consuming.await;
+                }
+            });
         }
     }
 }
@@ -210,9 +220,9 @@ fn identities(consumer: &config::Consumer) -> BTreeMap<String, Principal> {
         (user.clone(), principal(subject, org, roles))
     });
     let topics = consumer.kafka.iter().flat_map(|kafka| &kafka.topics);
-    let topics = topics.filter_map(|(name, topic)| {
-        let KafkaTopic { subject, org, roles, .. } = topic.as_ref()?;
-        Some((name.clone(), principal(subject, org, roles)))
+    let topics = topics.filter(|(_, topic)| !topic.subject.is_empty()).map(|(name, topic)| {
+        let KafkaTopic { subject, org, roles, .. } = topic;
+        (name.clone(), principal(subject, org, roles))
     });
     users.chain(topics).collect()
 }
@@ -223,6 +233,7 @@ async fn consume(
     name: String,
     consumer: config::Consumer,
     intake: Arc<dyn Handler>,
+    stats: Arc<ConsumerStats>,
     stop: CancellationToken,
 ) {
     let bytes_max = consumer.message_bytes_max.unwrap_or(MESSAGE_BYTES_MAX);
@@ -240,6 +251,7 @@ async fn consume(
             (None, None) => return,
         };
         let Err(error) = ended else { continue };
+        stats.set_up(&name, false);
         if begun.elapsed() > BACKOFF.longest {
             failures = 0;
         }
@@ -252,5 +264,18 @@ async fn consume(
             "consuming failed; will retry"
         );
         stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_without_a_subject_has_no_identity() {
+        let topics = [("in".to_owned(), KafkaTopic::default())].into();
+        let kafka = Some(config::KafkaConsumer { topics, ..config::KafkaConsumer::default() });
+        let consumer = config::Consumer { kafka, ..config::Consumer::default() };
+        assert_eq!(identities(&consumer), BTreeMap::new());
     }
 }

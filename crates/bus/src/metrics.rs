@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kernel::health::Check;
 use kernel::{Ambient, Store};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -22,32 +23,59 @@ use crate::work::state::{SinkState, States};
 /// From a command of a fast store to one that waited for it.
 const COMMAND_BOUNDS_S: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.25, 2.5];
 
-/// Commands that came in, by consumer.
+/// What consumers do, by name.
 #[derive(Debug, Default)]
-pub struct CommandCounts(Mutex<BTreeMap<String, CommandStats>>);
+pub struct ConsumerStats(Mutex<BTreeMap<String, Consumer>>);
 
 #[derive(Debug, Clone)]
-struct CommandStats {
+struct Consumer {
+    /// Whether it receives commands; none before the first attempt has ended.
+    up: Option<bool>,
     outcomes: BTreeMap<&'static str, u64>,
     seconds: Histogram,
 }
 
-impl CommandCounts {
-    pub fn add(&self, consumer: &str, outcome: &'static str, took: Duration) {
+impl ConsumerStats {
+    pub fn set_up(&self, consumer: &str, up: bool) {
+        self.of(consumer, |stats| stats.up = Some(up));
+    }
+
+    pub fn count(&self, consumer: &str, outcome: &'static str) {
+        self.of(consumer, |stats| *stats.outcomes.entry(outcome).or_default() += 1);
+    }
+
+    pub fn took(&self, consumer: &str, took: Duration) {
+        self.of(consumer, |stats| stats.seconds.observe(took.as_secs_f64()));
+    }
+
+    fn of(&self, consumer: &str, change: impl FnOnce(&mut Consumer)) {
         let mut all = self.0.lock();
-        let stats = all.entry(consumer.to_owned()).or_insert_with(|| CommandStats {
+        change(all.entry(consumer.to_owned()).or_insert_with(|| Consumer {
+            up: None,
             outcomes: BTreeMap::new(),
             seconds: Histogram::new(COMMAND_BOUNDS_S),
-        });
-        *stats.outcomes.entry(outcome).or_default() += 1;
-        stats.seconds.observe(took.as_secs_f64());
+        }));
+    }
+
+    /// The health of each.
+    pub fn checks(&self) -> Vec<Check> {
+        let all = self.0.lock();
+        let check = |(name, stats): (&String, &Consumer)| Check {
+            name: format!("consumer {name}"),
+            result: match stats.up {
+                Some(false) => Err("it receives no commands; the log says why".into()),
+                None => Ok("it is being connected".into()),
+                Some(true) => Ok("commands are received".into()),
+            },
+        };
+        all.iter().map(check).collect()
     }
 }
 
 /// Reads the states of sinks when it is scraped.
 pub struct Scrape {
     pub states: States,
-    pub commands: Arc<CommandCounts>,
+    pub consumers: Arc<ConsumerStats>,
     pub store: Arc<dyn Store>,
     pub ambient: Ambient,
 }
@@ -87,16 +115,22 @@ impl Collector for Scrape {
         counter(&mut encoder, "mainstay_bus_failures", "Failed deliveries", &sinks, |state| {
             state.failures.load(Ordering::Relaxed)
         })?;
-        self.encode_commands(&mut encoder)
+        self.encode_consumers(&mut encoder)
     }
 }
 
 impl Scrape {
-    fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Unwritable> {
-        let commands = self.commands.0.lock();
+    fn encode_consumers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Unwritable> {
+        let consumers = self.consumers.0.lock();
+        let (name, help) = ("mainstay_bus_consumer_up", "Whether the consumer receives commands");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (consumer, stats) in consumers.iter() {
+            let labels = [("consumer", consumer.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&i64::from(stats.up == Some(true)))?;
+        }
         let (name, help) = ("mainstay_bus_commands", "Commands that came in");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (consumer, stats) in commands.iter() {
+        for (consumer, stats) in consumers.iter() {
             for (outcome, count) in &stats.outcomes {
                 let labels = [("consumer", consumer.as_str()), ("outcome", outcome)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
@@ -104,7 +138,7 @@ impl Scrape {
         }
         let (name, help) = ("mainstay_bus_command_seconds", "Time to carry out a command");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for (consumer, stats) in commands.iter() {
+        for (consumer, stats) in consumers.iter() {
             let labels = [("consumer", consumer.as_str())];
             stats.seconds.encode(family.encode_family(&labels)?)?;
         }

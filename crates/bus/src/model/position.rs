@@ -26,12 +26,19 @@ pub struct Cursor {
     pub epoch: i64,
     /// How many of the requests to resume were carried out.
     pub resumed: i64,
+    /// For how long a failing sink has been tried in vain.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tried_ms: u64,
     /// Events that could not be delivered and were skipped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<ParkedEvent>,
     /// Events that were purged before they were delivered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Cursor {

@@ -187,7 +187,7 @@ pub struct KafkaConsumer {
     /// Whom to trust, and who we are. Empty: the system's authorities. Left out: no TLS.
     pub tls: Option<Tls>,
     pub sasl: Option<Sasl>,
-    pub topics: BTreeMap<String, Option<KafkaTopic>>,
+    pub topics: BTreeMap<String, KafkaTopic>,
     pub group: String,
     pub dead_letter_topic: String,
     /// Topics that answers may go to: the header `reply-to` names one.
@@ -196,7 +196,7 @@ pub struct KafkaConsumer {
 }
 
 /// A topic with commands, and the identity in whose name they are carried out unless they have a token:
-/// who may write to the topic may do what that identity may.
+/// who may write to the topic may do what that identity may. Without a subject each needs a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaTopic {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -14,22 +14,28 @@ use kernel::event_presenter::EventPresenter;
 use kernel::identity::Principal;
 use kernel::log::CommandState;
 use kernel::telemetry::Trace;
-use kernel::{App, Backoff, Class, Error, Json, Result};
+use kernel::{App, Backoff, Class, Error, Json, Refusal, Result};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::follow::{Follower, Followers, Pending};
 use crate::decide::check_age;
-use crate::metrics::CommandCounts;
+use crate::metrics::ConsumerStats;
 use crate::model::{AnswerBody, CommandMessage};
 use crate::ports::inward::{DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 
 /// The issuer of identities that the configuration names.
 pub const ISSUER: &str = "bus";
+const DEAD: &str = "dead";
 /// While the store is away.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+
+/// A command that needs what is away for longer is rejected, so that others are not held up. Not for the
+/// store, without which nothing can be rejected, nor for the issuer of its token.
+const UNAVAILABLE_MAX: Duration = Duration::from_secs(10);
 
 /// The intake of one consumer.
 pub struct Intake {
@@ -40,7 +46,7 @@ pub struct Intake {
     pub identities: BTreeMap<String, Principal>,
     pub commands_days: u64,
     pub followers: Followers,
-    pub counts: Arc<CommandCounts>,
+    pub stats: Arc<ConsumerStats>,
     pub stop: CancellationToken,
 }
 
@@ -55,8 +61,22 @@ struct Executed {
 /// A command that was refused, with what is known of it.
 struct Refused {
     error: Error,
-    /// None: the message could not be understood.
+    /// None: the message could not be understood. The principal is empty if it is not known.
     command: Option<(CommandMessage, Principal)>,
+}
+
+impl Refused {
+    /// Whether it is tried again; one that is not `patient` waits for no system that is away.
+    fn passes(&self, patient: bool) -> bool {
+        let identified =
+            self.command.as_ref().is_some_and(|(_, principal)| !principal.subject.is_empty());
+        match &self.error {
+            // Other commands about the same object were quicker.
+            Error::Refused(Refusal::Stale { .. }) => true,
+            Error::Busy { .. } => false,
+            error => error.class() == Class::Transient && (patient || !identified),
+        }
+    }
 }
 
 #[async_trait]
@@ -75,6 +95,14 @@ impl Handler for Intake {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         hasher.finish()
+    }
+
+    fn receives(&self) {
+        self.stats.set_up(&self.consumer, true);
+    }
+
+    fn buried(&self) {
+        self.stats.count(&self.consumer, DEAD);
     }
 
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled {
@@ -99,11 +127,13 @@ impl Intake {
         replies: &mpsc::Sender<Reply>,
     ) -> Settled {
         let begun = Instant::now();
-        let mut tries = 0;
+        let (mut tries, mut failing_since) = (0, begun);
         loop {
-            match self.attempt(&incoming, trace, replies).await {
+            let patient = failing_since.elapsed() < UNAVAILABLE_MAX;
+            match self.attempt(&incoming, trace, replies, patient).await {
                 Ok((settled, outcome)) => {
-                    self.counts.add(&self.consumer, outcome, begun.elapsed());
+                    self.stats.count(&self.consumer, outcome);
+                    self.stats.took(&self.consumer, begun.elapsed());
                     return settled;
                 }
                 Err(error) => {
@@ -116,6 +146,11 @@ impl Intake {
                         );
                     }
                     tries = tries.saturating_add(1);
+                    if !patient {
+                        // The store did not take the rejection. It may be why the command failed, so that
+                        // the command has its time again.
+                        failing_since = Instant::now();
+                    }
                     let waiting = tokio::time::sleep(wait);
                     if self.stop.run_until_cancelled(waiting).await.is_none() {
                         return Settled::Abandoned;
@@ -131,11 +166,12 @@ impl Intake {
         incoming: &Incoming,
         trace: Trace,
         replies: &mpsc::Sender<Reply>,
+        patient: bool,
     ) -> Result<(Settled, &'static str)> {
         let origin = Origin::Bus(self.consumer.clone());
         match self.execute(incoming, &origin, trace).await {
             Ok(executed) => self.tell(incoming.reply_to.as_ref(), executed, trace, replies).await,
-            Err(Refused { error, .. }) if error.class() == Class::Transient => Err(error),
+            Err(refused) if refused.passes(patient) => Err(refused.error),
             Err(Refused { error, command }) => {
                 self.refuse(incoming, &origin, trace, error, command, replies).await
             }
@@ -152,7 +188,7 @@ impl Intake {
     ) -> Result<(Settled, &'static str)> {
         let Executed { message, answer, .. } = &executed;
         if answer.reply.status >= 400 {
-            return Ok(self.tell_rejection(to, &message.id, &answer.reply, trace, replies).await);
+            return Ok(self.tell_rejection(to, &message.id, &answer.reply, trace, replies));
         }
         if let Some(to) = to {
             self.tell_progress(to, executed, trace, replies).await?;
@@ -254,12 +290,12 @@ impl Intake {
                 self.tell(to, executed, trace, replies).await
             }
             // It is not known whom an answer would help.
-            None => Ok(self.tell_rejection(None, id, &answer.reply, trace, replies).await),
+            None => Ok(self.tell_rejection(None, id, &answer.reply, trace, replies)),
         }
     }
 
     /// Tells the sender that a command is rejected; without a reply address it becomes a dead letter.
-    async fn tell_rejection(
+    fn tell_rejection(
         &self,
         to: Option<&ReplyTo>,
         id: &str,
@@ -277,10 +313,10 @@ impl Intake {
                 Ok(Rejection { message, field }) => DeadLetter { reason: message, field },
                 Err(_) => DeadLetter { reason: reply.body.text().into(), field: None },
             };
-            return (Settled::Dead(letter), "dead");
+            return (Settled::Dead(letter), DEAD);
         };
         let (state, status, body) = (CommandState::Rejected, Some(reply.status), &reply.body);
-        self.answer(to, &AnswerBody { id, state, status, body, event: None }, trace, replies).await;
+        self.answer(to, &AnswerBody { id, state, status, body, event: None }, trace, replies);
         (Settled::Done, "rejected")
     }
 
@@ -294,32 +330,34 @@ impl Intake {
     ) -> Result<()> {
         let Executed { message, principal, answer, pending } = executed;
         let (id, body) = (message.id.as_str(), &answer.reply.body);
-        let (status, event) = (Some(answer.reply.status), None);
-        let accepted = AnswerBody { id, state: CommandState::Accepted, status, body, event };
-        self.answer(to, &accepted, trace, replies).await;
-        // It may be over already: it was carried out before, or had nothing to write.
+        // It may be over already: it was carried out before, or had nothing to write. Asked before anything
+        // is answered: an error repeats all of it.
         let (mut state, mut event) = (CommandState::Done, None);
         if answer.replayed {
             let now = kernel::command::status(&self.app, &principal, id).await?;
             (state, event) = (now.state, now.event);
         }
+        let status = Some(answer.reply.status);
+        let accepted = AnswerBody { id, state: CommandState::Accepted, status, body, event: None };
+        self.answer(to, &accepted, trace, replies);
         let over = matches!(state, CommandState::Done | CommandState::Superseded);
         match answer.subject {
             Some(object) if !(answer.replayed && over) => {
                 let presenter = EventPresenter::new(self.app.kinds(), Arc::new(principal));
                 let (command, to) = (message.id, to.clone());
-                pending
-                    .follow(object, Follower { command, presenter, to, replies: replies.clone() });
+                let (replies, own) = (replies.clone(), event);
+                pending.follow(object, Follower { command, presenter, to, replies, own });
             }
             _ => {
                 let last = AnswerBody { id, state, status: None, body, event };
-                self.answer(to, &last, trace, replies).await;
+                self.answer(to, &last, trace, replies);
             }
         }
         Ok(())
     }
 
-    async fn answer(
+    /// A courtesy: nothing waits for it.
+    fn answer(
         &self,
         to: &ReplyTo,
         answer: &AnswerBody<'_>,
@@ -328,8 +366,11 @@ impl Intake {
     ) {
         let to = to.clone();
         let body = Bytes::from(serde_json::to_vec(answer).expect("our own types serialise"));
-        // An error: the connection is gone, and with it the way to the sender. It can ask again.
-        let _ = replies.send(Reply { to, body, traceparent: Some(trace.to_string()) }).await;
+        let answer = Reply { to, body, traceparent: Some(trace.to_string()) };
+        // Its sender can ask how the command went.
+        if let Err(error) = replies.try_send(answer) {
+            tracing::warn!(consumer = self.consumer, %error, "dropped an answer");
+        }
     }
 }
 

@@ -9,6 +9,9 @@ use kernel::change::LeaseFence;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// While the lease is not held, or could not be renewed, it is asked for at least this often.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How a process takes part.
 #[derive(Debug, Clone)]
 pub struct Terms {
@@ -28,9 +31,14 @@ impl Terms {
         Terms { holder: name, ttl: Duration::from_secs(3) }
     }
 
-    /// How often a lease is asked for and renewed.
+    /// How often a lease is renewed.
     fn every(&self) -> Duration {
-        (self.ttl / 6).min(Duration::from_secs(600))
+        self.ttl / 6
+    }
+
+    /// How often it is asked for.
+    fn retry(&self) -> Duration {
+        self.every().min(RETRY)
     }
 }
 
@@ -113,22 +121,24 @@ pub async fn lead<F>(
             Ok(None) => {}
             Err(error) => tracing::debug!(lease = name, %error, "asking for the lease failed"),
         }
-        stop.run_until_cancelled(tokio::time::sleep(terms.every())).await;
+        stop.run_until_cancelled(tokio::time::sleep(terms.retry())).await;
     }
 }
 
 /// Returns when the lease is lost: another has it, or the store has not renewed it in time.
 async fn renew(store: &Arc<dyn Store>, held: &Held, terms: &Terms, asked: Instant) {
-    let mut renewed = asked;
+    let (mut renewed, mut wait) = (asked, terms.every());
     loop {
-        tokio::time::sleep(terms.every()).await;
+        tokio::time::sleep(wait).await;
         let asked = Instant::now();
         let until = renewed + terms.ttl;
         let renewing = store.lease(&held.name, &terms.holder, terms.ttl);
         match tokio::time::timeout_at(until, renewing).await {
-            Ok(Ok(Some(lease))) if lease.fence == held.fence => renewed = asked,
+            Ok(Ok(Some(lease))) if lease.fence == held.fence => {
+                (renewed, wait) = (asked, terms.every());
+            }
             Ok(Ok(_)) => return,
-            Ok(Err(_)) if Instant::now() < until => {}
+            Ok(Err(_)) if Instant::now() < until => wait = terms.retry(),
             Ok(Err(_)) | Err(_) => return,
         }
     }

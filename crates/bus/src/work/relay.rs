@@ -27,9 +27,10 @@ use crate::store;
 
 /// The position is saved at the latest this long after it moved.
 const SAVE_AFTER: Duration = Duration::from_millis(200);
-/// And this long if it only passed events that are not for the sink: sending begins after them again.
+/// Saves are at least this far apart if it only passed events that are not for the sink: there may be
+/// thousands of sinks, and what is passed again costs little.
 const SAVE_SKIPPED_AFTER: Duration = Duration::from_secs(30);
-/// Or when nothing has happened for this long: `bus status` shows no lag then.
+/// Then it is saved when nothing has happened for this long: `bus status` shows no lag.
 const SAVE_IDLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a stop waits for what is in flight.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -148,22 +149,24 @@ impl Relay {
         };
         let object = store.object(&store::key(&self.id)).await?;
         let sink = object.map(|object| Sink::from_object(&object)).transpose()?;
-        let (phase, since) = match sink {
-            Some(sink) if sink.phase == Phase::Failing => (sink.phase, sink.status.since),
-            Some(sink) if sink.phase == Phase::Parked => (sink.phase, None),
-            _ => (Phase::Running, None),
-        };
+        let sink = sink.filter(|sink| matches!(sink.phase, Phase::Failing | Phase::Parked));
+        let (phase, reason) =
+            sink.map_or((Phase::Running, String::new()), |sink| (sink.phase, sink.status.reason));
         self.state.parked.store(cursor.parked.len() as u64, Ordering::Relaxed);
         self.state.seq.store(position.seq, Ordering::Relaxed);
+        self.state.set_condition(phase, &reason);
+        if phase != Phase::Running {
+            self.note_lag(position).await;
+        }
         // A restart does not give a failing sink another day.
-        let failures = Failures { count: 0, since };
+        let tried_ms = if phase == Phase::Failing { cursor.tried_ms } else { 0 };
         Ok(Progress {
             position,
             cursor,
             saved_at: Instant::now(),
             saved_seq: position.seq,
             unsaved: false,
-            failures,
+            failures: Failures::after(Duration::from_millis(tried_ms)),
             was_open: false,
             phase,
             reported: None,
@@ -261,8 +264,11 @@ impl Relay {
     /// Waits for events, for people, or until the position is to be saved.
     async fn idle(&mut self, held: &Held, at: &mut Progress) -> Result<(), End> {
         let moved = at.position.seq != at.saved_seq;
-        let save_at =
-            if at.unsaved { at.saved_at + SAVE_AFTER } else { Instant::now() + SAVE_IDLE_AFTER };
+        let save_at = if at.unsaved {
+            at.saved_at + SAVE_AFTER
+        } else {
+            (at.saved_at + SAVE_SKIPPED_AFTER).max(Instant::now() + SAVE_IDLE_AFTER)
+        };
         tokio::select! {
             biased;
             () = self.source.wait() => {}
@@ -330,16 +336,17 @@ impl Relay {
             let blocked = self.watch_blocked(held);
             let send = send_in_order(self.outlet.as_mut(), &messages, position, after);
             let work = async { tokio::join!(send, save) };
-            let (sent, saved) = tokio::select! {
+            let done = tokio::select! {
                 biased;
                 () = held.lost.cancelled() => return Err(End::Over),
-                done = work => done,
-                () = blocked.wait() => return Err(End::Over),
+                done = work => Ok(done),
+                () = blocked.wait() => Err(End::Asked),
                 () = stopped(held) => return Err(End::Over),
             };
             if let Some(reported) = blocked.reported() {
                 (at.phase, at.reported) = (Phase::Failing, Some(reported));
             }
+            let (sent, saved) = done?;
             if due {
                 saved?;
                 (at.saved_at, at.saved_seq, at.unsaved) = (Instant::now(), position.seq, false);
@@ -375,6 +382,8 @@ impl Relay {
             at.cursor.epoch = spec.epoch;
             self.source.seek(seq, spec.epoch).await;
             self.save(held, at).await?;
+            // Also one that was parked: the next failure is tried again.
+            self.set_phase(held, at, Phase::Running, "").await;
         }
         if spec.resumes > at.cursor.resumed {
             let parked = std::mem::take(&mut at.cursor.parked);
@@ -389,7 +398,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends parked events again. Those that are refused again stay parked.
+    /// Sends parked events again. Those that are refused again stay parked, and those that are not sent.
     async fn redeliver(
         &mut self,
         held: &Held,
@@ -411,8 +420,8 @@ impl Relay {
             };
             let sent = tokio::select! {
                 biased;
-                sent = sent => sent,
-                () = held.over() => Err(Error::Transient("the server stops".into())),
+                sent = sent => sent.map_err(End::from),
+                () = held.over() => Err(End::Over),
             };
             match sent {
                 Ok(Delivered { refused, .. }) => {
@@ -420,10 +429,10 @@ impl Relay {
                         self.note_parked(at, event.seq, reason);
                     }
                 }
-                Err(error) => {
+                Err(end) => {
                     at.cursor.parked.push(event);
                     at.cursor.parked.extend(left);
-                    return Err(error.into());
+                    return Err(end);
                 }
             }
         }

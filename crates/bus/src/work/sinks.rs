@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::change::LeaseFence;
 use kernel::event_presenter::EventPresenter;
 use kernel::event_tail::{EventReader, Page};
 use kernel::identity::Principal;
@@ -177,12 +178,11 @@ impl Sinks {
         while pumps.tasks.join_next().await.is_some() {}
     }
 
-    /// Lets go of the events that were kept for a sink.
-    async fn retire(&self, held: &Held, id: &str) -> Result<()> {
+    /// Lets go of the events that were kept for a webhook.
+    async fn retire(&self, id: &str, fence: LeaseFence) -> Result<()> {
         let (app, seq) = (&self.app, store::RETIRED);
         let now = app.ambient.now();
-        match store::save(app.store.as_ref(), id, held.fence(), seq, &Cursor::default(), now).await
-        {
+        match store::save(app.store.as_ref(), id, fence, seq, &Cursor::default(), now).await {
             // It was moved under another lease, later than ours began: the next holder does it.
             Err(Error::Refused(refusal)) => {
                 tracing::debug!(sink = id, %refusal, "the cursor stays for now");
@@ -190,6 +190,22 @@ impl Sinks {
             }
             done => done,
         }
+    }
+
+    /// Lets go of the events that were kept for a sink that was configured. Under the lease of the sink:
+    /// the cursor remembers the fence, and who relays to a sink of this name later has that lease.
+    async fn retire_configured(&self, id: &str) -> Result<()> {
+        if self.config.sinks.contains_key(id) {
+            return Ok(());
+        }
+        let (store, name, terms) = (&self.app.store, cursor_name(id), &self.terms);
+        let lease = store.lease(&name, &terms.holder, terms.ttl).await?;
+        // Another replica relays to it.
+        let Some(lease) = lease else { return Ok(()) };
+        let fence = LeaseFence { name: name.clone(), fence: lease.fence };
+        let retired = self.retire(id, fence).await;
+        store.unlease(&name, lease.fence).await?;
+        retired
     }
 
     /// Passes on what people ask of sinks, until `stop`.
@@ -336,7 +352,12 @@ impl Pumps {
         for (id, (position, _)) in store::cursors(app.store.as_ref()).await? {
             let gone = !sinks.iter().any(|sink| sink.id == id) && !config.sinks.contains_key(&id);
             if gone && position.seq != store::RETIRED {
-                self.sinks.retire(held, &id).await?;
+                let object = app.store.object(&store::key(&id)).await?;
+                if object.is_none_or(|object| object.org.is_empty()) {
+                    self.sinks.retire_configured(&id).await?;
+                } else {
+                    self.sinks.retire(&id, held.fence()).await?;
+                }
             }
         }
         Ok(())
@@ -345,11 +366,14 @@ impl Pumps {
     async fn apply(&mut self, held: &Held, sink: &Sink) -> Result<()> {
         if sink.phase == Phase::Deleted {
             self.sinks.specs.forget(&sink.id);
-            let Some(pump) = self.running.remove(&sink.id) else {
-                return self.sinks.retire(held, &sink.id).await;
+            return match self.running.remove(&sink.id) {
+                Some(pump) => {
+                    pump.end();
+                    Ok(())
+                }
+                None if sink.org.is_empty() => self.sinks.retire_configured(&sink.id).await,
+                None => self.sinks.retire(&sink.id, held.fence()).await,
             };
-            pump.end();
-            return Ok(());
         }
         let Some(url) = &sink.spec.url else { return Ok(()) };
         if self.running.contains_key(&sink.id) {
@@ -368,7 +392,7 @@ impl Pumps {
             relay.run(&held).await;
             // After the pump's last write of the cursor.
             if deleted.is_cancelled()
-                && let Err(error) = sinks.retire(&held, &id).await
+                && let Err(error) = sinks.retire(&id, held.fence()).await
             {
                 tracing::warn!(sink = id, %error, "retiring the cursor failed");
             }

@@ -16,7 +16,7 @@ async fn a_record_without_an_envelope_is_named_by_its_place_the_same_at_each_del
         command: Some("note.add".into()),
         ..KafkaTopic::default()
     };
-    let topics = BTreeMap::from([(topic.clone(), Some(named))]);
+    let topics = BTreeMap::from([(topic.clone(), named)]);
     let config = KafkaConsumer { topics, ..consumer(&kafka, &topic) };
     let begun = Ambient::system().now();
     let mut first = Inlet::start(&config, 1);

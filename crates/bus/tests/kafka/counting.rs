@@ -69,6 +69,13 @@ pub fn batch(topic: &str, seqs: std::ops::Range<i64>) -> Vec<Message> {
     seqs.map(|seq| message(topic, seq)).collect()
 }
 
+/// How far a test is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    pub next: i64,
+    pub errors: u32,
+}
+
 /// Sends `total` messages as the relay does: after an error it opens the outlet again, and goes on
 /// where the broker says. Returns how many errors there were.
 pub async fn pump(
@@ -76,7 +83,7 @@ pub async fn pump(
     topic: String,
     total: i64,
     size: i64,
-    progress: watch::Sender<i64>,
+    progress: watch::Sender<Progress>,
 ) -> u32 {
     let deadline = Instant::now() + TIMEOUT;
     let (mut next, mut errors, mut open) = (0, 0, false);
@@ -100,7 +107,7 @@ pub async fn pump(
             (errors, open) = (errors + 1, false);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        progress.send_replace(next);
+        progress.send_replace(Progress { next, errors });
     }
     outlet.close().await;
     errors
@@ -128,9 +135,16 @@ pub async fn send_but(
     }
 }
 
-pub async fn reached(progress: &mut watch::Receiver<i64>, seq: i64) {
-    let wait = progress.wait_for(|now| *now >= seq);
+pub async fn reached(progress: &mut watch::Receiver<Progress>, seq: i64) {
+    let wait = progress.wait_for(|now| now.next >= seq);
     tokio::time::timeout(TIMEOUT, wait).await.expect("it gets that far").unwrap();
+}
+
+/// Waits until one more thing has failed.
+pub async fn fails(progress: &mut watch::Receiver<Progress>) {
+    let before = progress.borrow().errors;
+    let wait = progress.wait_for(|now| now.errors > before);
+    tokio::time::timeout(TIMEOUT, wait).await.expect("it is noticed").unwrap();
 }
 
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bus::config::KafkaConsumer;
+use bus::config::{KafkaConsumer, KafkaTopic};
 use bus::ports::inward::{DeadLetter, Handler, Incoming, Reply, Settled, kafka};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -30,10 +30,6 @@ pub struct Script {
 
 #[async_trait]
 impl Handler for Script {
-    fn lane(&self, _: &Incoming) -> u64 {
-        0
-    }
-
     async fn handle(&self, incoming: Incoming, replies: &mpsc::Sender<Reply>) -> Settled {
         let body = String::from_utf8(incoming.body.to_vec()).unwrap();
         if body == "hangs" {
@@ -49,6 +45,10 @@ impl Handler for Script {
         if body == "poison" {
             let (reason, field) = ("it is poison".into(), Some("spec.size".into()));
             return Settled::Dead(DeadLetter { reason, field });
+        }
+        if body == "quoted" {
+            let long = "é".repeat(1 << 20);
+            return Settled::Dead(DeadLetter { reason: long.clone(), field: Some(long) });
         }
         Settled::Done
     }
@@ -87,7 +87,7 @@ impl Inlet {
 pub fn consumer(kafka: &Kafka, topic: &str) -> KafkaConsumer {
     KafkaConsumer {
         brokers: vec![kafka.server.get("").to_owned()],
-        topics: BTreeMap::from([(topic.to_owned(), None)]),
+        topics: BTreeMap::from([(topic.to_owned(), KafkaTopic::default())]),
         group: kafka.name("group"),
         dead_letter_topic: kafka.name("dead"),
         reply_topics: [kafka.name("replies")].into(),
@@ -183,14 +183,15 @@ async fn poison_panics_and_what_is_too_large_become_dead_letters_and_the_next_is
     produce(&kafka, &topic, b"poison", &[("traceparent", "00-1-2-01")]).await;
     produce(&kafka, &topic, &noise(BYTES_MAX + 1), &[]).await;
     produce(&kafka, &topic, b"panic", &[]).await;
+    produce(&kafka, &topic, b"quoted", &[]).await;
     produce(&kafka, &topic, b"good", &[]).await;
-    for body in ["poison", "panic", "good"] {
+    for body in ["poison", "panic", "quoted", "good"] {
         assert_eq!(inlet.next().await.body, body);
     }
-    until_committed(&kafka, &config, &topic, 4).await;
+    until_committed(&kafka, &config, &topic, 5).await;
     inlet.stop().await;
     let dead = read(&kafka, &config.dead_letter_topic).await;
-    assert_eq!(dead.len(), 3);
+    assert_eq!(dead.len(), 4);
     let header = |index: usize, name: &str| dead[index].headers.get(name).map(String::as_str);
     assert_eq!(header(0, "reason"), Some("it is poison"));
     assert_eq!(header(0, "field"), Some("spec.size"));
@@ -202,6 +203,8 @@ async fn poison_panics_and_what_is_too_large_become_dead_letters_and_the_next_is
     assert_eq!(header(1, "original-offset"), Some("1"));
     assert!(dead[1].body.is_empty());
     assert!(header(2, "reason").is_some_and(|reason| reason.contains("panicked")));
+    let long = |name: &str| header(3, name).map(str::len);
+    assert_eq!((long("reason"), long("field")), (Some(4096), Some(256)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

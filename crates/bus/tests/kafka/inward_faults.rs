@@ -24,15 +24,11 @@ const PARTITIONS: i32 = 3;
 /// Counts how often each command is handled.
 struct Counting {
     handled: Mutex<BTreeMap<i64, u32>>,
-    progress: watch::Sender<i64>,
+    progress: watch::Sender<Progress>,
 }
 
 #[async_trait]
 impl Handler for Counting {
-    fn lane(&self, _: &Incoming) -> u64 {
-        0
-    }
-
     async fn handle(&self, incoming: Incoming, _: &mpsc::Sender<Reply>) -> Settled {
         // So that the faults come while commands are in work.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -45,7 +41,7 @@ impl Handler for Counting {
         }
         *handled.entry(number).or_default() += 1;
         let there = i64::try_from(handled.len()).unwrap();
-        self.progress.send_replace(there);
+        self.progress.send_modify(|progress| progress.next = there);
         Settled::Done
     }
 }
@@ -73,6 +69,7 @@ async fn receive(config: KafkaConsumer, handler: Arc<Counting>, stop: Cancellati
         if let Err(error) = ended {
             eprintln!("{error}");
             errors += 1;
+            handler.progress.send_modify(|progress| progress.errors = errors);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -89,7 +86,7 @@ async fn no_command_is_missed_when_the_network_fails_or_the_broker_dies() {
     produce(&kafka, &topic).await;
     let config =
         KafkaConsumer { brokers: vec![proxy.address().to_string()], ..consumer(&kafka, &topic) };
-    let (progress, mut now) = watch::channel(0);
+    let (progress, mut now) = watch::channel(Progress::default());
     let handler = Arc::new(Counting { handled: Mutex::default(), progress });
     let stop = CancellationToken::new();
     let receiving = tokio::spawn(receive(config.clone(), handler.clone(), stop.clone()));
@@ -98,9 +95,9 @@ async fn no_command_is_missed_when_the_network_fails_or_the_broker_dies() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.mend();
     reached(&mut now, 300).await;
-    // Half open, for longer than a request may take.
+    // Half open, until it is given up.
     proxy.silence();
-    tokio::time::sleep(Duration::from_millis(8_500)).await;
+    fails(&mut now).await;
     proxy.mend();
     reached(&mut now, 600).await;
     kafka.server.kill().await;

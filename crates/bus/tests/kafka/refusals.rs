@@ -76,7 +76,7 @@ async fn a_topic_that_is_missing_is_named_unless_it_may_be_created() {
 async fn a_topic_that_is_deleted_under_us_is_created_again() {
     let Some(kafka) = testkit::kafka() else { return };
     let topic = kafka.name("deleted");
-    let (progress, mut reached_now) = tokio::sync::watch::channel(0);
+    let (progress, mut reached_now) = tokio::sync::watch::channel(Progress::default());
     let mut first = outlet(&topic, &sink(&kafka));
     first.open().await.unwrap();
     first.send(&batch(&topic, 0..100), at(99)).await.unwrap();

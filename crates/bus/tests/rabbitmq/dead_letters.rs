@@ -101,24 +101,27 @@ async fn a_message_that_always_comes_back_ends_as_a_dead_letter() {
     let vhost = rabbitmq.vhost().await;
     let (requester, mut letters) = (requester(&vhost).await, letters(&vhost).await);
     command(&requester, "boomerang", BasicProperties::default()).await;
+    command(&requester, "bystander", BasicProperties::default()).await;
     // As a server that ends each time would give it back.
     let options = BasicConsumeOptions::default();
     let mut consumer = requester
         .basic_consume("commands".into(), "crashing".into(), options, FieldTable::default())
         .await
         .unwrap();
-    for _ in 0..20 {
+    for _ in 0..40 {
         let delivery = futures::StreamExt::next(&mut consumer).await.unwrap().unwrap();
         let again = lapin::options::BasicRejectOptions { requeue: true };
         delivery.reject(again).await.unwrap();
     }
     requester.basic_cancel("crashing".into(), Default::default()).await.unwrap();
     requester.close(200, "done".into()).await.unwrap();
-    let running = run(consumer_at(&host(&vhost), &vhost), 1_000, |_, _| done());
+    let mut running = run(consumer_at(&host(&vhost), &vhost), 1_000, |_, _| done());
     let letter = next(&mut letters).await;
     assert_eq!(letter.data, b"boomerang");
     let reason = header(&letter, "reason").unwrap();
     assert!(reason.contains("never settled"), "{reason}");
+    // It came back as often, and was never the first.
+    assert_eq!(running.next().await.body, "bystander");
     running.stop().await;
 }
 

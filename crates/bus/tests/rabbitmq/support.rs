@@ -19,6 +19,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Consumer, ExchangeKind};
+use parking_lot::Mutex;
 use testkit::rabbitmq::VHost;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -236,8 +237,9 @@ where
 pub struct Running {
     pub seen: mpsc::Receiver<Incoming>,
     pub stop: CancellationToken,
-    /// The errors that it ended with.
-    pub task: JoinHandle<Vec<String>>,
+    /// Those that it ended with and began again after.
+    errors: Arc<Mutex<Vec<String>>>,
+    pub task: JoinHandle<()>,
 }
 
 impl Running {
@@ -246,9 +248,16 @@ impl Running {
         next.expect("a command comes").expect("it runs")
     }
 
+    /// Waits until it has ended with an error.
+    pub async fn fails(&self) {
+        until("it fails", async || (!self.errors.lock().is_empty()).then_some(())).await;
+    }
+
+    /// Waits for what is in work, and returns the errors that it ended with.
     pub async fn stop(self) -> Vec<String> {
         self.stop.cancel();
-        tokio::time::timeout(TIMEOUT, self.task).await.expect("it stops").unwrap()
+        tokio::time::timeout(TIMEOUT, self.task).await.expect("it stops").unwrap();
+        self.errors.lock().clone()
     }
 }
 
@@ -261,8 +270,9 @@ pub fn run(
     let handler: Arc<dyn Handler> = Arc::new(Script { seen: sender, answer });
     let stop = CancellationToken::new();
     let stopping = stop.clone();
+    let errors = Arc::<Mutex<Vec<String>>>::default();
+    let ended = errors.clone();
     let task = tokio::spawn(async move {
-        let mut errors = Vec::new();
         let outbound = outbound();
         while let Err(error) = bus::ports::inward::rabbitmq::run(
             "inbox",
@@ -274,12 +284,11 @@ pub fn run(
         )
         .await
         {
-            errors.push(error.to_string());
+            ended.lock().push(error.to_string());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        errors
     });
-    Running { seen, stop, task }
+    Running { seen, stop, errors, task }
 }
 
 /// A requester: a channel whose publishing is confirmed, and the queue `commands`, as the inlet

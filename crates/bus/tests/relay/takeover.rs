@@ -19,12 +19,14 @@ on_every_store!(
     a_new_sink_begins_with_the_next_event_unless_it_is_to_have_all,
     a_sink_that_cannot_be_opened_says_so_at_once,
     a_holder_that_loses_its_lease_lets_the_broker_go,
+    a_lease_that_nobody_else_has_is_taken_again_soon,
     what_is_skipped_is_known_before_the_other_side_moves_past_it,
     a_gap_that_is_found_twice_is_shown_once,
     a_sink_ahead_of_a_restored_log_gets_everything_in_a_new_epoch,
     a_restored_log_that_has_overtaken_the_sink_is_noticed,
     the_position_of_the_other_side_counts_in_the_same_log,
     a_broker_that_takes_nothing_is_reported_until_it_does,
+    a_person_is_obeyed_while_the_broker_takes_nothing,
 );
 
 async fn a_new_sink_begins_with_the_next_event_unless_it_is_to_have_all(fresh: &Fresh) {
@@ -60,10 +62,32 @@ async fn a_holder_that_loses_its_lease_lets_the_broker_go(fresh: &Fresh) {
     stage.until("it is connected", async || stage.other.open.load(SeqCst)).await;
     // As if it had been paused: another has the lease now, and keeps it.
     let ttl = Duration::from_secs(60);
-    let lease = stage.store.lease(LEASE, "first", ttl).await.unwrap().unwrap();
-    stage.store.unlease(LEASE, lease.fence).await.unwrap();
-    stage.store.lease(LEASE, "second", ttl).await.unwrap().expect("it is free");
+    let taken = async || {
+        let lease = stage.store.lease(LEASE, "first", ttl).await.unwrap();
+        if let Some(lease) = lease {
+            stage.store.unlease(LEASE, lease.fence).await.unwrap();
+        }
+        // The first may have been quicker.
+        stage.store.lease(LEASE, "second", ttl).await.unwrap().is_some()
+    };
+    stage.until("another has the lease", taken).await;
     stage.until("it has let go", async || !stage.other.open.load(SeqCst)).await;
+    pump.stop().await;
+}
+
+/// As after a suspend that outlasted it.
+async fn a_lease_that_nobody_else_has_is_taken_again_soon(fresh: &Fresh) {
+    let stage = Stage::new(fresh, Other::default());
+    let pump = stage.start();
+    stage.happen(&["a"]).await;
+    stage.until_delivered("a").await;
+    let Terms { holder, ttl } = Terms::embedded();
+    let lease = stage.store.lease(LEASE, &holder, ttl).await.unwrap().unwrap();
+    stage.store.unlease(LEASE, lease.fence).await.unwrap();
+    stage.happen(&["b"]).await;
+    let newest = *stage.widgets().await.last().unwrap();
+    let saved = async || stage.cursor().await.is_some_and(|(there, _)| there.seq >= newest);
+    stage.until("it goes on", saved).await;
     pump.stop().await;
 }
 
@@ -164,4 +188,18 @@ async fn a_broker_that_takes_nothing_is_reported_until_it_does(fresh: &Fresh) {
     stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;
     assert_eq!(stage.state.condition().0, Phase::Running);
     pump.stop().await;
+}
+
+async fn a_person_is_obeyed_while_the_broker_takes_nothing(fresh: &Fresh) {
+    let stage = Stage::new(fresh, Other::default());
+    stage.happen(&["a"]).await;
+    stage.other.script.lock().push_back(Script::Block);
+    let pump = stage.start();
+    let failing = async || stage.state.condition().0 == Phase::Failing;
+    stage.until("it says so", failing).await;
+    stage.tell.send_modify(|spec| (spec.epoch, spec.from) = (1, Some(1)));
+    stage.until_all_are_delivered().await;
+    stage.until("it runs", async || stage.sink().await.phase == Phase::Running).await;
+    pump.stop().await;
+    assert_eq!(stage.cursor().await.unwrap().0.epoch, 1);
 }

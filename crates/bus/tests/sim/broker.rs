@@ -28,11 +28,21 @@ pub struct Broker {
     pub state: Mutex<State>,
 }
 
+/// A message, and how it came.
+pub struct Stored {
+    pub connection: u64,
+    pub send: u64,
+    pub key: String,
+    pub seq: i64,
+}
+
 #[derive(Default)]
 pub struct State {
-    /// What consumers read: the connection, the key and the event of each message.
-    pub log: Vec<(u64, String, i64)>,
+    /// What consumers read.
+    pub log: Vec<Stored>,
     pub position: Option<Position>,
+    /// Counts what came together.
+    sends: u64,
     /// The newest connection.
     connection: u64,
 }
@@ -55,7 +65,9 @@ impl Broker {
         let whole = self.keeps_position || !world.unlucky(0.1);
         let stored = if whole { messages.len() } else { messages.len() / 2 };
         let taken = messages.into_iter().take(stored).filter(|_| !lost);
-        state.log.extend(taken.map(|(key, seq)| (connection, key, seq)));
+        state.sends += 1;
+        let send = state.sends;
+        state.log.extend(taken.map(|(key, seq)| Stored { connection, send, key, seq }));
         if self.bug != Some(Bug::ForgetsPosition) {
             state.position = Some(position);
         }

@@ -230,7 +230,7 @@ fn intake(world: &Arc<World>, store: Arc<Flaky>, ambient: Ambient) -> Intake {
         identities: [("orders".to_owned(), orders)].into(),
         commands_days: 7,
         followers: Default::default(),
-        counts: Default::default(),
+        stats: Default::default(),
         stop: Default::default(),
     }
 }

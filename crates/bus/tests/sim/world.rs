@@ -24,11 +24,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::{Broker, Bug, SimOutlet, State};
+use crate::broker::{Broker, Bug, SimOutlet, State, Stored};
 
 const REPLICAS: usize = 3;
 const OBJECTS: usize = 5;
 const SINK: &str = "sim";
+/// What a connection sends between two saves of the position, in which a few events happen.
+const UNSAVED_SENDS_MAX: u64 = 10;
 /// How long the world has to come to rest.
 const REST: Duration = Duration::from_secs(600);
 
@@ -74,7 +76,7 @@ async fn simulate(
             tokio::time::sleep(Duration::from_secs(5)).await;
             let there: BTreeSet<i64> = {
                 let state = broker.state.lock();
-                state.log.iter().map(|(_, _, seq)| *seq).collect()
+                state.log.iter().map(|one| one.seq).collect()
             };
             if expected().iter().all(|(seq, _)| there.contains(seq)) {
                 break;
@@ -180,21 +182,39 @@ fn check(
     arrived: bool,
 ) -> Result<(usize, usize), String> {
     if !arrived {
-        let there: BTreeSet<i64> = state.log.iter().map(|(_, _, seq)| *seq).collect();
+        let there: BTreeSet<i64> = state.log.iter().map(|one| one.seq).collect();
         let lost: Vec<i64> =
             expected.iter().map(|(seq, _)| *seq).filter(|seq| !there.contains(seq)).collect();
         return Err(format!("events that never arrived: {lost:?}"));
     }
     let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
-    let mut last = 0;
-    for (connection, key, seq) in &state.log {
-        if *connection < last {
+    let (mut last_connection, mut last_send) = (0, BTreeMap::new());
+    for Stored { connection, send, seq, .. } in &state.log {
+        if *connection < last_connection {
             return Err(format!("event {seq} came over a connection that was replaced"));
         }
-        last = *connection;
-        let before = newest.insert(key, *seq).unwrap_or(0);
-        if guarantee == Guarantee::ExactlyOnce && *seq <= before {
-            return Err(format!("event {seq} of {key} came after {before}"));
+        last_connection = *connection;
+        last_send.insert(*connection, *send);
+    }
+    // By event: the newest delivery.
+    let mut delivered: BTreeMap<i64, &Stored> = BTreeMap::new();
+    let mut newest_first: BTreeMap<&str, i64> = BTreeMap::new();
+    for one in &state.log {
+        let Stored { key, seq, .. } = one;
+        newest.insert(key, *seq);
+        let Some(before) = delivered.insert(*seq, one) else {
+            let before = newest_first.insert(key, *seq).unwrap_or(0);
+            if *seq <= before {
+                return Err(format!("event {seq} of {key} came first after {before}"));
+            }
+            continue;
+        };
+        if guarantee == Guarantee::ExactlyOnce || before.connection == one.connection {
+            return Err(format!("event {seq} of {key} came twice"));
+        }
+        let later = last_send[&before.connection] - before.send;
+        if later > UNSAVED_SENDS_MAX {
+            return Err(format!("event {seq} came again though {later} sends came after it"));
         }
     }
     let wanted: BTreeMap<&str, i64> = expected.iter().map(|(seq, key)| (&**key, *seq)).collect();

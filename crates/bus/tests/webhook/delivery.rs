@@ -1,13 +1,15 @@
 //! What a receiver gets.
 
 use bus::config::{Config, Sink, WebhookSink};
+use bus::store;
 use kernel::Timestamp;
 use kernel::change::Cause;
 use kernel::telemetry::Trace;
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use crate::receiver::{Receiver, Reply};
-use crate::server::Setup;
+use crate::server::{Server, Setup, until};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -111,23 +113,24 @@ async fn a_repetition_has_the_same_id_and_another_time() {
     assert!(tries[2].sent_at() >= asked.as_second(), "{} < {asked}", tries[2].sent_at());
 }
 
-/// The operators decide where it goes: no address is refused.
-#[tokio::test]
-async fn a_sink_of_the_configuration_may_be_on_loopback() {
-    let receiver = Receiver::start().await;
+fn to(receiver: &Receiver) -> Sink {
     let webhook =
         WebhookSink { url: receiver.url(), secret: SECRET.into(), ..WebhookSink::default() };
     let mut sink = Sink { webhook: Some(webhook), ..Sink::default() };
     sink.filter.kinds = vec!["widget".into()];
+    sink
+}
+
+/// The operators decide where it goes: no address is refused.
+#[tokio::test]
+async fn a_sink_of_the_configuration_may_be_on_loopback() {
+    let receiver = Receiver::start().await;
     let mut setup = Setup { allow: Vec::new(), ..Setup::default() };
-    setup.bus.sinks.insert("all".into(), sink);
+    setup.bus.sinks.insert("all".into(), to(&receiver));
     let server = setup.start().await;
     // It begins with the next event, once it has begun.
     server.until_phase("all", "running").await;
-    crate::server::until("a position", async || {
-        server.store().cursor("sink/all").await.unwrap().is_some()
-    })
-    .await;
+    until("a position", async || server.store().cursor("sink/all").await.unwrap().is_some()).await;
     let seqs = [server.happen("acme", "a").await, server.happen("globex", "b").await];
     receiver.wait_for(&seqs).await;
     for (delivery, seq) in receiver.all().iter().zip(seqs) {
@@ -151,4 +154,35 @@ fn a_webhook_of_the_configuration_needs_a_url_and_a_secret() {
         let why = check(bad, SECRET).unwrap_err().to_string();
         assert!(why.starts_with("bus.sinks.all.webhook.url: must be http"), "{bad}: {why}");
     }
+}
+
+/// The fence of one lease says nothing about that of another.
+#[tokio::test]
+async fn a_sink_that_was_deleted_and_is_configured_again_gets_events() {
+    let receiver = Receiver::start().await;
+    let without = Setup::default();
+    // The lease of who cleans up changes hands more often than that of the sink.
+    for _ in 0..3 {
+        without.start().await.stop().await;
+    }
+    let mut with = without.clone();
+    with.bus.sinks.insert("audit".into(), to(&receiver));
+    let server = with.start().await;
+    let begins = async |server: &Server| {
+        let has_position = async || store::cursor(server.store(), "audit").await.unwrap().is_some();
+        until("a position", has_position).await;
+    };
+    begins(&server).await;
+    server.stop().await;
+    let server = without.start().await;
+    server.until_phase("audit", "off").await;
+    let path = "/api/v1/sinks/audit";
+    let (status, body) = server.call("admin", Method::DELETE, path, Value::Null).await;
+    assert_eq!(status, 200, "{body}");
+    until("it is retired", async || server.is_retired("audit").await).await;
+    server.stop().await;
+    let server = with.start().await;
+    begins(&server).await;
+    let seq = server.happen("acme", "a").await;
+    receiver.wait_for(&[seq]).await;
 }

@@ -109,3 +109,20 @@ async fn a_webhook_that_failed_before_a_restart_runs_when_it_works() {
     let sink = again.until_phase(&hook.id, "running").await;
     assert_eq!(sink["reason"], "");
 }
+
+#[tokio::test]
+async fn a_receiver_that_is_away_affects_no_other() {
+    let (server, receiver) = (Setup::default().start().await, Receiver::start().await);
+    let away = Receiver::start().await;
+    let url = away.url();
+    drop(away);
+    let hook = server.webhook("alice", "away", &url, json!({})).await;
+    server.webhook("alice", "here", &receiver.url(), json!({})).await;
+    let mut seqs = vec![server.happen("acme", "a").await];
+    let lags = async || server.sink(&hook.id).await["lag_events"].as_i64() >= Some(1);
+    until("the one lags", lags).await;
+    for object in ["b", "a", "c"] {
+        seqs.push(server.happen("acme", object).await);
+    }
+    receiver.wait_for(&seqs).await;
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use super::{AnyCommand, AuditFields, CommandContext, Decided, Envelope, OnRefused, Sender};
 use crate::change::{Cause, Change, CommandRecord, CommandReply, EventDraft, Refusal};
@@ -12,6 +13,10 @@ use crate::{App, Error, Json, Key, Result};
 
 /// How often a command is decided when what it read becomes stale.
 const TRIES: usize = 5;
+/// A rejection may quote what the sender sent, which may be large: it is recorded, audited, an event and
+/// an answer.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+const FIELD_BYTES_MAX: usize = 256;
 
 /// Commands that a domain computes: their kinds come and go while the server runs.
 pub trait CommandSource: Send + Sync {
@@ -21,7 +26,13 @@ pub trait CommandSource: Send + Sync {
 
 /// The commands of all domains. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Commands(Arc<RwLock<Registry>>);
+pub struct Commands(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    registry: RwLock<Registry>,
+    complete: watch::Sender<bool>,
+}
 
 #[derive(Default)]
 struct Registry {
@@ -44,7 +55,7 @@ impl Commands {
     pub fn add(&self, command: Arc<dyn AnyCommand>) -> Result<()> {
         let name = command.name().to_owned();
         if self.find(&name).is_some()
-            || self.0.write().commands.insert(name.clone(), command).is_some()
+            || self.0.registry.write().commands.insert(name.clone(), command).is_some()
         {
             return Err(Error::internal(format!("command {name}"), "it is registered twice"));
         }
@@ -52,18 +63,30 @@ impl Commands {
     }
 
     pub fn add_source(&self, source: Arc<dyn CommandSource>) {
-        self.0.write().sources.push(source);
+        self.0.registry.write().sources.push(source);
+    }
+
+    /// Says that those of all domains are registered.
+    pub fn set_complete(&self) {
+        self.0.complete.send_replace(true);
+    }
+
+    /// Waits until those of all domains are registered: before, one that is not found may come yet.
+    pub async fn complete(&self) {
+        let mut complete = self.0.complete.subscribe();
+        let all = complete.wait_for(|complete| *complete).await;
+        all.expect("the sender lives as long as this");
     }
 
     pub fn find(&self, name: &str) -> Option<Arc<dyn AnyCommand>> {
-        let registry = self.0.read();
+        let registry = self.0.registry.read();
         let computed = || registry.sources.iter().find_map(|source| source.find(name));
         registry.commands.get(name).cloned().or_else(computed)
     }
 
     /// The names of all commands, in order.
     pub fn names(&self) -> Vec<String> {
-        let registry = self.0.read();
+        let registry = self.0.registry.read();
         let computed = registry.sources.iter().flat_map(|source| source.names());
         let mut names: Vec<String> = registry.commands.keys().cloned().chain(computed).collect();
         names.sort();
@@ -148,10 +171,11 @@ impl Commands {
 
 /// The recorded reply to a command that was refused.
 pub fn rejection(why: &Error) -> CommandReply {
-    let mut body =
-        serde_json::json!({ "error": why.class().label(), "message": why.public_message() });
+    let message = why.public_message();
+    let message = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    let mut body = serde_json::json!({ "error": why.class().label(), "message": message });
     if let Error::Invalid { field, .. } = why {
-        body["field"] = field.as_str().into();
+        body["field"] = field[..field.floor_char_boundary(FIELD_BYTES_MAX)].into();
     }
     CommandReply { status: crate::http::status(why).as_u16(), body: Json::encode(&body) }
 }
@@ -275,4 +299,18 @@ fn nearest(name: &str, names: &[String]) -> String {
     let near = names.iter().map(|known| (strsim::jaro_winkler(name, known), known));
     let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.8);
     near.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_is_short_however_long_what_it_quotes_is() {
+        let long = "é".repeat(350_000);
+        let body = rejection(&Error::invalid(long.as_str(), long.as_str())).body;
+        let body: serde_json::Value = body.parse().expect("JSON");
+        let len = |name: &str| body[name].as_str().map(str::len);
+        assert_eq!((len("field"), len("message")), (Some(256), Some(4096)));
+    }
 }

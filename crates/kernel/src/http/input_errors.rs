@@ -7,6 +7,9 @@ use serde_json::error::Category;
 
 use crate::{Error, Result};
 
+/// Of a name or a message that quotes the input, which may be large.
+const TEXT_BYTES_MAX: usize = 1 << 10;
+
 /// Parses a JSON body.
 pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let body = |message: String| Error::invalid("body", message);
@@ -50,16 +53,21 @@ pub(super) fn query(rejection: &QueryRejection) -> Error {
     }
 }
 
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
 fn field_error(path: &str, whole: &str, message: &str) -> Error {
     // serde_json appends line and column; the path says more.
     let message = match message.rfind(" at line ") {
         Some(at) => &message[..at],
         None => message,
     };
-    let path = if path == "." || path.is_empty() { whole } else { path };
+    let path = if path == "." || path.is_empty() { whole } else { cut(path) };
     for (start, what) in [("unknown field `", "field"), ("unknown variant `", "value")] {
         if let Some(rest) = message.strip_prefix(start) {
             let (unknown, rest) = rest.split_once('`').unwrap_or((rest, ""));
+            let unknown = cut(unknown);
             let field = match (what, path == whole) {
                 ("field", true) => unknown.to_owned(),
                 ("field", false) if !path.ends_with(unknown) => format!("{path}.{unknown}"),
@@ -77,7 +85,7 @@ fn field_error(path: &str, whole: &str, message: &str) -> Error {
             return Error::invalid(field, problem);
         }
     }
-    Error::invalid(path, plain(message))
+    Error::invalid(path, plain(cut(message)))
 }
 
 /// "is not a field; did you mean `name`? There are: name, size".
@@ -181,6 +189,19 @@ mod tests {
             assert_eq!(refused(body), expected);
         }
         json::<Widget>(br#"{"name":"a \\u0000"}"#).expect("a backslash before the u makes it text");
+    }
+
+    #[test]
+    fn an_error_is_short_however_long_the_input_is() {
+        let long = "é".repeat(350_000);
+        for body in [
+            format!(r#"{{"{long}":1}}"#),
+            format!(r#"{{"name":"a","parts":[{{"{long}":1}}]}}"#),
+            format!(r#"{{"name":"a","parts":"{long}"}}"#),
+        ] {
+            let message = refused(body.as_bytes());
+            assert!(message.len() < 4_000, "{} bytes", message.len());
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(super) fn closable_router(
     config.check()?;
     let mut routes = api::routes(config).merge(routes);
     routes.register_missing_commands(&app)?;
+    app.commands().set_complete();
     let document = serde_json::to_vec(&routes.document())
         .map_err(|e| Error::internal("the OpenAPI document", e))?;
     let server = Server {

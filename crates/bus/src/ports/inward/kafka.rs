@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Errors that pass are tolerated for this long before the connection is replaced.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const CREDENTIALS_CHECK: Duration = Duration::from_secs(1);
-/// Answers that wait to be published. More makes their commands wait.
+/// Answers that wait to be published. More are dropped.
 const REPLIES_MAX: usize = 256;
 const SETTLED_MAX: usize = 256;
 /// For tasks and the last commit when the server stops.
@@ -59,7 +59,7 @@ pub async fn run(
     let (settled, mut to_commit) = mpsc::channel::<SettledRecord>(SETTLED_MAX);
     let publisher = Arc::new(publisher);
     let work = Work {
-        handler,
+        handler: handler.clone(),
         replies,
         publisher: publisher.clone(),
         reply_topics: config.reply_topics.clone(),
@@ -69,6 +69,7 @@ pub async fn run(
     };
     let partitions = Arc::new(Partitions::new(work));
     let consumer = subscribe(config, &connection, partitions.clone()).await?;
+    handler.receives();
 
     let polling = poll(&consumer, &partitions, &config.group);
     let committing = commit(&consumer, &partitions, &mut to_commit);
@@ -118,9 +119,7 @@ pub async fn run(
 /// The commands of topics whose records have no envelope.
 fn commands(config: &KafkaConsumer) -> BTreeMap<String, String> {
     let topics = config.topics.iter();
-    topics
-        .filter_map(|(name, topic)| Some((name.clone(), topic.as_ref()?.command.clone()?)))
-        .collect()
+    topics.filter_map(|(name, topic)| Some((name.clone(), topic.command.clone()?))).collect()
 }
 
 async fn start(

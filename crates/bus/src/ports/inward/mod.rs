@@ -74,12 +74,35 @@ pub struct DeadLetter {
     pub field: Option<String>,
 }
 
+impl DeadLetter {
+    /// A reason is for a person to read.
+    const REASON_BYTES_MAX: usize = 4 << 10;
+    const FIELD_BYTES_MAX: usize = 256;
+
+    /// Headers must fit into what the broker takes, whatever they quote.
+    fn bounded(mut self) -> DeadLetter {
+        self.reason.truncate(self.reason.floor_char_boundary(DeadLetter::REASON_BYTES_MAX));
+        if let Some(field) = &mut self.field {
+            field.truncate(field.floor_char_boundary(DeadLetter::FIELD_BYTES_MAX));
+        }
+        self
+    }
+}
+
 /// Carries out the command of a message.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Messages with equal numbers are to be handled in the order in which they came; others may be
-    /// handled at the same time.
-    fn lane(&self, incoming: &Incoming) -> u64;
+    /// handled at the same time. Not asked if a partition has the order.
+    fn lane(&self, _: &Incoming) -> u64 {
+        0
+    }
+
+    /// Messages are received from now on.
+    fn receives(&self) {}
+
+    /// A message becomes a dead letter that this has not decided on.
+    fn buried(&self) {}
 
     /// Repeats what fails for a while, until it is done or the server stops. Answers go to `replies`,
     /// now and later, which the inlet publishes as long as its connection lives.
@@ -94,8 +117,13 @@ async fn handle(
     replies: &mpsc::Sender<Reply>,
 ) -> Settled {
     let handling = AssertUnwindSafe(handler.handle(incoming, replies));
-    handling.catch_unwind().await.unwrap_or_else(|_| {
-        let reason = "the server panicked while it handled the message".into();
-        Settled::Dead(DeadLetter { reason, field: None })
-    })
+    match handling.catch_unwind().await {
+        Ok(Settled::Dead(letter)) => Settled::Dead(letter.bounded()),
+        Ok(settled) => settled,
+        Err(_) => {
+            handler.buried();
+            let reason = "the server panicked while it handled the message".into();
+            Settled::Dead(DeadLetter { reason, field: None })
+        }
+    }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kernel::outbound::{Delivery, Outbound};
 use kernel::{Error, Result};
-use krafka::CloseOptions;
 use tracing::instrument::WithSubscriber as _;
 use tracing::subscriber::NoSubscriber;
 
@@ -20,7 +19,7 @@ use self::position::Last;
 use super::{Outlet, Refused, Sent};
 use crate::model::settings::KafkaSink;
 use crate::model::{Message, Position};
-use crate::ports::kafka::{Access, CALL_TIMEOUT, Connection, Topics, failed, producer};
+use crate::ports::kafka::{Access, Connection, Topics, failed, producer};
 
 /// The broker aborts a transaction that is open for longer, so that readers are not held up by a sink
 /// that has died.
@@ -76,11 +75,6 @@ impl KafkaOutlet {
         KafkaOutlet { installation, ..self }
     }
 
-    fn cursor(&self, position: Position) -> Cursor<'_> {
-        let (topic, key, installation) = (&self.cursor_topic, &self.id, &self.installation);
-        Cursor { topic, key, position, installation }
-    }
-
     async fn connect(&mut self) -> Result<(Open, Option<Position>)> {
         let connection = self.access.connect(&self.id).await?;
         let kafka = &connection.kafka;
@@ -105,7 +99,8 @@ impl KafkaOutlet {
                 Last::Committed(position) => position,
                 Last::Hanging(position) => {
                     tracing::warn!(topic, "ended a transaction that the broker had left hanging");
-                    producer.send(&[], self.cursor(position)).await?;
+                    let (key, installation) = (id, &self.installation);
+                    producer.send(&[], Cursor { topic, key, position, installation }).await?;
                     Some(position)
                 }
             };
@@ -119,14 +114,16 @@ impl KafkaOutlet {
         };
         Ok((Open { connection, producer, known: HashSet::new() }, position))
     }
+}
 
-    async fn ensure_topics(&self, open: &mut Open, messages: &[Message]) -> Result<()> {
+impl Open {
+    async fn ensure_topics(&mut self, topics: &Topics, messages: &[Message]) -> Result<()> {
         for message in messages {
             let topic = &message.to.name;
-            if !open.known.contains(topic) {
+            if !self.known.contains(topic) {
                 let acl = format!("WRITE and DESCRIBE on topic {topic}");
-                self.topics.ensure(&open.connection.kafka, topic, &acl).await?;
-                open.known.insert(topic.clone());
+                topics.ensure(&self.connection.kafka, topic, &acl).await?;
+                self.known.insert(topic.clone());
             }
         }
         Ok(())
@@ -144,35 +141,35 @@ impl Outlet for KafkaOutlet {
     }
 
     async fn send(&mut self, messages: &[Message], position: Position) -> Result<Sent> {
-        // Put back only on success: after an error, and if this future is dropped, it is closed.
-        let Some(mut open) = self.open.take() else {
+        let KafkaOutlet { id, cursor_topic, access, topics, installation, .. } = self;
+        // It stays there after an error, and if this future is dropped: a producer that is dropped sends
+        // what it has, one that is closed does not.
+        let Some(open) = &mut self.open else {
             let why = "the connection is not open";
-            return Err(Error::unavailable(format!("sending to Kafka as {}", self.id), why));
+            return Err(Error::unavailable(format!("sending to Kafka as {id}"), why));
         };
         // Not reconnected here: that would shut out a successor that has opened the sink meanwhile.
-        if self.access.changed(&open.connection) {
-            let what = format!("the connection to Kafka of {}", self.id);
+        if access.changed(&open.connection) {
+            let what = format!("the connection to Kafka of {id}");
             let why = "its credentials or certificates have changed; opening it with the new ones";
             return Err(Error::unavailable(what, why).with_delivery(Delivery::NotSent));
         }
         let never = never_taken(messages);
         if !never.is_empty() {
-            self.open = Some(open);
             return Ok(Sent::None(never));
         }
-        self.ensure_topics(&mut open, messages).await?;
-        let send = open.producer.send(messages, self.cursor(position));
+        open.ensure_topics(topics, messages).await?;
+        let cursor = Cursor { topic: cursor_topic, key: id, position, installation };
+        let send = open.producer.send(messages, cursor);
         // The client logs each transaction and opens a span for each record; the relay has its own.
         let send = send.with_subscriber(NoSubscriber::new());
         let sent = tokio::time::timeout(SEND_TIMEOUT, send).await;
-        let sent = sent.unwrap_or_else(|_| Err(too_late("sending", &self.id)))?;
-        self.open = Some(open);
-        Ok(sent)
+        sent.unwrap_or_else(|_| Err(too_late("sending", id)))
     }
 
     async fn close(&mut self) {
         if let Some(open) = self.open.take() {
-            open.producer.close(CloseOptions::new().timeout(CALL_TIMEOUT)).await;
+            open.producer.close().await;
         }
     }
 }

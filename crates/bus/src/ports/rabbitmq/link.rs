@@ -117,6 +117,17 @@ impl Link {
         self.blocked.borrow().clone()
     }
 
+    /// Says that the broker does not answer, or that it does again. It has not said so itself.
+    pub fn set_blocked(&self, why: Option<&str>) {
+        self.blocked.send_if_modified(|there| {
+            let changed = there.is_some() != why.is_some();
+            if changed {
+                *there = why.map(Into::into);
+            }
+            changed
+        });
+    }
+
     /// Waits until the connection is lost; returns why.
     pub async fn lost(&self) -> Error {
         let mut lost = self.lost.clone();

@@ -24,6 +24,9 @@ use url::Url;
 /// From the first packet to an open connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A broker that confirms nothing for this long is reported.
+pub(super) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The delivery mode of a message that survives a restart of the broker.
 pub(super) const PERSISTENT: u8 = 2;
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Held, Progress, Relay};
 use crate::decide::pace::{Failures, Next};
-use crate::model::Phase;
+use crate::model::{Phase, Position, Spec};
 use crate::store;
 use crate::work::state::SinkState;
 
@@ -31,20 +31,22 @@ pub(super) struct Blocked {
     ambient: Ambient,
     state: Arc<SinkState>,
     fence: LeaseFence,
+    spec: watch::Receiver<Spec>,
     /// The reason that the store may have, and since when.
     reported: Mutex<Option<(String, Instant)>>,
 }
 
 impl Blocked {
-    /// Never returns.
+    /// Returns when a person asks for something meanwhile.
     pub async fn wait(&self) {
-        if let Some(why) = self.why.clone() {
-            self.follow(why).await;
+        match self.why.clone() {
+            Some(why) => self.follow(why).await,
+            None => std::future::pending().await,
         }
-        std::future::pending().await
     }
 
     async fn follow(&self, mut why: watch::Receiver<Option<String>>) {
+        let mut spec = self.spec.clone();
         while why.wait_for(Option::is_some).await.is_ok() {
             tokio::time::sleep(BLOCKED_MAX).await;
             let Some(alarm) = why.borrow_and_update().clone() else { continue };
@@ -59,10 +61,12 @@ impl Blocked {
             {
                 tracing::warn!(sink = self.id, %error, "writing the phase failed");
             }
-            if why.wait_for(Option::is_none).await.is_err() {
-                return;
+            tokio::select! {
+                freed = why.wait_for(Option::is_none) => if freed.is_err() { break },
+                Ok(()) = spec.changed() => return,
             }
         }
+        std::future::pending().await
     }
 
     /// What may have been written of it.
@@ -77,13 +81,13 @@ impl Relay {
         if at.phase == Phase::Parked && !self.is_asked_to_resume(at) {
             return;
         }
-        let (now, reason) = (self.ambient.now(), error.with_causes());
+        let reason = error.with_causes();
         self.state.failures.fetch_add(1, Ordering::Relaxed);
-        self.note_lag(at).await;
+        self.note_lag(at.position).await;
         // What was read is read again, and needs no memory meanwhile.
         self.source.seek(at.position.seq, at.position.epoch).await;
         let fraction = self.ambient.fraction();
-        match at.failures.add(now, self.backoff, self.park_after, fraction) {
+        match at.failures.add(Instant::now(), self.backoff, self.park_after, fraction) {
             Next::Park => self.park(held, at, &reason).await,
             Next::Retry(wait) => {
                 let wait = Failures::wait(wait, error.retry_after(), self.backoff);
@@ -93,8 +97,14 @@ impl Relay {
                 }
                 self.state.set_condition(Phase::Failing, &reason);
                 // A connection that is lost is usually back soon; one that never was may be a mistake.
-                if at.failures.is_lasting(now) || !at.was_open {
+                if at.failures.is_lasting() || !at.was_open {
                     self.set_phase(held, at, Phase::Failing, &reason).await;
+                }
+                if self.park_after.is_some() && at.failures.is_lasting() {
+                    let tried_ms = at.failures.tried.as_millis();
+                    at.cursor.tried_ms = u64::try_from(tried_ms).unwrap_or(u64::MAX);
+                    // What is not saved is tried for longer after a restart.
+                    let _ = self.save(held, at).await;
                 }
                 tokio::select! {
                     biased;
@@ -115,13 +125,14 @@ impl Relay {
             ambient: self.ambient.clone(),
             state: self.state.clone(),
             fence: held.fence(),
+            spec: self.spec.clone(),
             reported: Mutex::default(),
         }
     }
 
     /// Finds out since when events wait that nobody could send.
-    async fn note_lag(&mut self, at: &Progress) {
-        let next = self.store.events(at.position.seq, &EventFilter::default(), 1).await;
+    pub(super) async fn note_lag(&mut self, position: Position) {
+        let next = self.store.events(position.seq, &EventFilter::default(), 1).await;
         if let Ok(Some(event)) = next.map(|events| events.into_iter().next()) {
             self.state.waiting_since.store(event.at.0, Ordering::Relaxed);
         }
@@ -153,6 +164,7 @@ impl Relay {
             tracing::info!(sink = self.id, failures = at.failures.count, "relaying again");
         }
         at.failures = Failures::default();
+        at.cursor.tried_ms = 0;
         self.set_phase(held, at, Phase::Running, "").await;
     }
 

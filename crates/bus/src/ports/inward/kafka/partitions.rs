@@ -253,6 +253,7 @@ impl Task {
         if bytes > *bytes_max {
             let reason = format!("{bytes} bytes are more than the {bytes_max} that are allowed");
             let why = DeadLetter { reason, field: None };
+            handler.buried();
             publisher.dead_letter(record, &why, false).await?;
             return Ok(true);
         }

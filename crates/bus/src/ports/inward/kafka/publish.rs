@@ -1,12 +1,14 @@
 //! What the inlet publishes: dead letters, which must arrive, and answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kernel::Result;
 use krafka::consumer::ConsumerRecord;
+use krafka::error::KrafkaError;
 use krafka::producer::Producer;
 use krafka::{Kafka, Record};
 use tokio::sync::mpsc;
@@ -17,6 +19,8 @@ use crate::ports::kafka::{failed, is_too_large, producer};
 
 /// Answers that are not acknowledged yet.
 const SENDING_MAX: usize = 256;
+/// For a place in the producer's buffer. A topic that is gone must not hold up answers to others.
+const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Publisher {
     producer: Producer,
@@ -41,6 +45,9 @@ impl Publisher {
         with_body: bool,
     ) -> Result<()> {
         let topic = &self.dead_letter_topic;
+        let ConsumerRecord { partition, offset, .. } = original;
+        let (reason, field) = (&why.reason, why.field.as_deref().unwrap_or_default());
+        tracing::warn!(topic = &*original.topic, partition, offset, reason, field, "dead letter");
         let mut sent = self.producer.send(dead_letter(topic, original, why, with_body)).await;
         if sent.as_ref().is_err_and(is_too_large) {
             sent = self.producer.send(about(Record::new(topic.as_str(), ""), original, why)).await;
@@ -62,12 +69,14 @@ impl Publisher {
                 reply = waiting.recv(), if sending.len() < SENDING_MAX => {
                     let Some(reply) = reply else { return };
                     busy.store(true, Ordering::Release);
-                    match self.producer.enqueue(record(reply)).await {
-                        Ok(handle) => {
+                    let enqueued = self.producer.enqueue(record(reply));
+                    match tokio::time::timeout(ENQUEUE_TIMEOUT, enqueued).await {
+                        Ok(Ok(handle)) => {
                             sending.push(handle);
                             continue;
                         }
-                        Err(error) => Err(error),
+                        Ok(Err(error)) => Err(error),
+                        Err(_) => Err(KrafkaError::timeout("a place in the buffer")),
                     }
                 }
                 Some(sent) = sending.next() => sent.map(drop),

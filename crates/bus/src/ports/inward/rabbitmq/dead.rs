@@ -12,13 +12,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::model::without_token;
 use crate::ports::inward::DeadLetter;
-use crate::ports::rabbitmq::{Link, PERSISTENT, short};
+use crate::ports::rabbitmq::{CONFIRM_TIMEOUT, Link, PERSISTENT, short};
 
 /// Requests that wait. Those who ask wait for the answer anyway.
 const WAITING_MAX: usize = 16;
-
-/// A reason is for a person to read.
-const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// All headers are in one frame, of 128 KiB by default. Those of the original may fill it.
 const HEADERS_BYTES_MAX: usize = 64 << 10;
@@ -78,10 +75,8 @@ impl DeadLetters {
     }
 
     fn headers(&self, original: &Original, letter: &DeadLetter) -> Vec<(&'static str, String)> {
-        let mut reason = letter.reason.clone();
-        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
         let mut headers = vec![
-            ("reason", reason),
+            ("reason", letter.reason.clone()),
             ("mainstay-consumer", self.consumer.clone()),
             ("mainstay-exchange", original.exchange.to_string()),
             ("mainstay-routing-key", original.routing_key.to_string()),
@@ -158,7 +153,16 @@ async fn one(
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let key = short("the name of the dead-letter queue", queue)?;
     let sent = on.basic_publish("".into(), key, options, body, properties);
-    let confirmed = async { sent.await?.await };
+    let confirmed = async {
+        let mut confirmed = std::pin::pin!(async { sent.await?.await });
+        match tokio::time::timeout(CONFIRM_TIMEOUT, &mut confirmed).await {
+            Ok(confirmed) => confirmed,
+            Err(_) => {
+                tracing::warn!(queue, "the broker has not confirmed a dead letter; waiting for it");
+                confirmed.await
+            }
+        }
+    };
     let confirmation = tokio::select! {
         biased;
         confirmation = confirmed => confirmation,

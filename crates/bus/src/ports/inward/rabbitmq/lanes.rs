@@ -17,9 +17,15 @@ use tokio::task::JoinSet;
 use super::dead::{DeadLetters, Original};
 use crate::ports::inward::{self, DeadLetter, Handler, Incoming, Reply, ReplyTo, Settled};
 
-/// A message that came back this often has ended the server or its connection each time. Fewer than the 20
-/// after which RabbitMQ 4 drops it.
-const DELIVERIES_MAX: i64 = 10;
+/// A message that came back this often may be what ends the server or its connection each time: such are
+/// handled one after the other, so that the guilty one is the first of the next connection.
+const DELIVERIES_SUSPECT: i64 = 10;
+/// The first of a connection that came back this often is buried. Others may have been in work by chance
+/// whenever a connection was lost. Fewer than the 20 after which RabbitMQ 4 drops it.
+const DELIVERIES_MAX: i64 = 18;
+
+/// The lane of suspects, and of what comes while there are some.
+const SUSPECTS: u64 = u64::MAX;
 
 /// What the broker makes of `amq.rabbitmq.reply-to`: the address of one waiting requester.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to.";
@@ -37,6 +43,7 @@ pub struct Intake {
 struct Waiting {
     acker: Acker,
     original: Original,
+    suspect: bool,
     /// The message for the handler; or why it does not get it.
     next: std::result::Result<Incoming, DeadLetter>,
 }
@@ -55,18 +62,21 @@ pub struct Lanes {
     working: JoinSet<(u64, Result<Next>)>,
     /// The lanes in work, and what came for them since.
     waiting: HashMap<u64, VecDeque<Waiting>>,
+    /// Nothing has come over this connection.
+    is_new: bool,
 }
 
 impl Lanes {
     pub fn new(intake: Arc<Intake>) -> Lanes {
-        Lanes { intake, working: JoinSet::new(), waiting: HashMap::new() }
+        Lanes { intake, working: JoinSet::new(), waiting: HashMap::new(), is_new: true }
     }
 
     pub fn add(&mut self, delivery: Delivery) {
         // A lane of its own for what no handler sees.
         let own = delivery.delivery_tag;
-        let waiting = self.intake.take(delivery);
+        let waiting = self.intake.take(delivery, std::mem::take(&mut self.is_new));
         let lane = match &waiting.next {
+            Ok(_) if waiting.suspect || self.waiting.contains_key(&SUSPECTS) => SUSPECTS,
             Ok(incoming) => {
                 let lane = || self.intake.handler.lane(incoming);
                 std::panic::catch_unwind(AssertUnwindSafe(lane)).unwrap_or(own)
@@ -121,10 +131,16 @@ impl Lanes {
 }
 
 impl Intake {
-    fn take(&self, delivery: Delivery) -> Waiting {
+    fn take(&self, delivery: Delivery, is_first: bool) -> Waiting {
         let Delivery { acker, data, properties, exchange, routing_key, .. } = delivery;
         let body = Bytes::from(data);
-        let next = self.refusal(&body, &properties).map_or_else(
+        let deliveries = header(&properties, "x-delivery-count").and_then(number).unwrap_or(0);
+        let suspect = deliveries >= DELIVERIES_SUSPECT;
+        let buried = (is_first && deliveries >= DELIVERIES_MAX)
+            .then(|| format!("the message was delivered {deliveries} times and never settled"));
+        let reason = self.too_large(&body).or(buried);
+        let refusal = reason.map(|reason| DeadLetter { reason, field: None });
+        let next = refusal.map_or_else(
             || {
                 Ok(Incoming {
                     body: body.clone(),
@@ -136,21 +152,15 @@ impl Intake {
             },
             Err,
         );
-        Waiting { acker, original: Original { body, properties, exchange, routing_key }, next }
+        let original = Original { body, properties, exchange, routing_key };
+        Waiting { acker, original, suspect, next }
     }
 
-    /// Why the handler does not get a message.
-    fn refusal(&self, body: &Bytes, properties: &lapin::BasicProperties) -> Option<DeadLetter> {
+    fn too_large(&self, body: &Bytes) -> Option<String> {
         let (size, limit) = (body.len(), self.bytes_max);
-        let deliveries = header(properties, "x-delivery-count").and_then(number).unwrap_or(0);
-        let reason = if size > limit {
-            format!("the message has {size} bytes; the limit is {limit} (message_bytes_max)")
-        } else if deliveries >= DELIVERIES_MAX {
-            format!("the message was delivered {deliveries} times and never settled")
-        } else {
-            return None;
-        };
-        Some(DeadLetter { reason, field: None })
+        let why =
+            || format!("the message has {size} bytes; the limit is {limit} (message_bytes_max)");
+        (size > limit).then(why)
     }
 
     fn reply_to(&self, properties: &lapin::BasicProperties) -> Option<ReplyTo> {
@@ -165,10 +175,13 @@ impl Intake {
 
     /// Handles a message and acknowledges it, unless the server stops.
     async fn settle(&self, waiting: Waiting) -> Result<Next> {
-        let Waiting { acker, original, next } = waiting;
+        let Waiting { acker, original, next, .. } = waiting;
         let settled = match next {
             Ok(incoming) => inward::handle(&*self.handler, incoming, &self.replies).await,
-            Err(letter) => Settled::Dead(letter),
+            Err(letter) => {
+                self.handler.buried();
+                Settled::Dead(letter)
+            }
         };
         match settled {
             Settled::Done => {}

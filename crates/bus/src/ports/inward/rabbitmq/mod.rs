@@ -37,8 +37,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// For commands in work when the inlet stops. What is not settled by then is delivered again.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Replies that wait to be published: some for each command in work. A handler waits when it is full;
-/// that is short, because replies that cannot be sent are dropped.
+/// Replies that wait to be published: some for each command in work. More are dropped.
 const REPLIES_MAX: usize = 256;
 
 /// Receives and settles commands until `stop`; an error says that a connection is lost, and that it is
@@ -130,6 +129,7 @@ impl RabbitMqInlet {
             }
         };
         tracing::info!(consumer = self.name, queue = self.config.queue, "consuming commands");
+        handler.receives();
 
         let mut publishers = JoinSet::new();
         let (replies, waiting) = mpsc::channel(REPLIES_MAX);

@@ -13,6 +13,8 @@ use crate::model::{Message, Position};
 use crate::ports::kafka::{failed, is_too_large, is_too_large_for_us};
 
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A broker that is away must not hold up the next try.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) enum Producer {
     Transactional(Box<TransactionalProducer>),
@@ -49,10 +51,13 @@ impl Producer {
         })
     }
 
-    pub async fn close(self, options: CloseOptions) {
+    /// Fails what is still queued: the holder of the sink sends it again.
+    pub async fn close(self) {
+        let within = |timeout| CloseOptions::new().timeout(timeout);
         let closed = match self {
-            Producer::Transactional(producer) => producer.close_with(options).await,
-            Producer::Idempotent(producer) => producer.close_with(options).await,
+            // Aborts the open transaction, which readers would wait for.
+            Producer::Transactional(producer) => producer.close_with(within(CLOSE_TIMEOUT)).await,
+            Producer::Idempotent(producer) => producer.close_with(within(Duration::ZERO)).await,
         };
         if let Err(error) = closed {
             tracing::debug!(%error, "closing a producer of Kafka failed");

@@ -15,7 +15,7 @@ use lapin::{BasicProperties, Channel, Confirmation, ExchangeKind};
 use super::Refused;
 use crate::model::Message;
 use crate::model::settings::{RabbitMqSink, Unroutable};
-use crate::ports::rabbitmq::{Link, NOT_FOUND, PERSISTENT, reply_code, short};
+use crate::ports::rabbitmq::{CONFIRM_TIMEOUT, Link, NOT_FOUND, PERSISTENT, reply_code, short};
 
 /// Enough to fill the time of a confirmation; more only adds to what is sent twice after a loss.
 const IN_FLIGHT_MAX: usize = 1_024;
@@ -134,9 +134,7 @@ impl Publisher {
             self.ensure_exchange(&message.to.name).await?;
             let size = message.body.len();
             while !in_flight.is_empty()
-                && (message.after_all
-                    || in_flight.len() >= IN_FLIGHT_MAX
-                    || bytes + size > IN_FLIGHT_BYTES_MAX)
+                && (in_flight.len() >= IN_FLIGHT_MAX || bytes + size > IN_FLIGHT_BYTES_MAX)
             {
                 bytes -= self.settle(&mut in_flight, messages, &mut refused).await?;
             }
@@ -173,6 +171,16 @@ impl Publisher {
         }))
     }
 
+    async fn next_confirmed(&self, in_flight: &mut InFlight) -> Option<Confirmed> {
+        if let Ok(confirmed) = tokio::time::timeout(CONFIRM_TIMEOUT, in_flight.next()).await {
+            return confirmed;
+        }
+        self.link.set_blocked(Some("it confirms nothing"));
+        let confirmed = in_flight.next().await;
+        self.link.set_blocked(None);
+        confirmed
+    }
+
     /// Waits for one confirmation; returns the size of its message.
     async fn settle(
         &mut self,
@@ -183,7 +191,7 @@ impl Publisher {
         let confirmed = tokio::select! {
             // The error of a message says more than that of the connection.
             biased;
-            confirmed = in_flight.next() => confirmed,
+            confirmed = self.next_confirmed(in_flight) => confirmed,
             error = self.link.lost() => return Err(error),
         };
         let Some((index, confirmation)) = confirmed else { return Ok(0) };
