@@ -304,3 +304,34 @@ fn an_answer_beyond_its_limits_is_an_error() {
         assert!(error.contains(message), "{error}");
     }
 }
+
+/// What is kept of a token is read again with each chunk.
+#[test]
+fn whitespace_within_a_token_is_not_kept_for_ever() {
+    let sample =
+        r#"{"status":"success","data":{"resultType":"matrix","result":[{"values":[[1,"1"]"#;
+    for before in [
+        r#"{"status":"success","#.to_owned(),
+        r#"{"status""#.to_owned(),
+        r#"{"data":{"result":["#.to_owned(),
+        format!("{sample},"),
+        format!("{sample},["),
+    ] {
+        let mut scanner = Scanner::new(Limits::default());
+        scanner.feed(before.as_bytes()).unwrap();
+        let mut fed = 0;
+        let error = loop {
+            fed += 4096;
+            assert!(fed < 100_000, "{before}: {fed} bytes of whitespace are kept");
+            if let Err(error) = scanner.feed(&[b' '; 4096]) {
+                break error;
+            }
+        };
+        assert!(error.to_string().contains("less whitespace"), "{before}: {error}");
+    }
+    // Between tokens there may be as much as one likes.
+    let mut scanner = Scanner::new(Limits::default());
+    scanner.feed(br#"{"status":"error""#).unwrap();
+    (0..100).for_each(|_| scanner.feed(&[b'\n'; 4096]).unwrap());
+    scanner.feed(b"}").unwrap();
+}

@@ -13,6 +13,9 @@ pub use answer::{Answer, Labels, Limits, ResultType, ScanError};
 use answer::Columns;
 use token::{Fault, Token, fault};
 
+/// What a token may have besides its text, such as whitespace around a comma.
+const AROUND_BYTES_MAX: usize = 1024;
+
 /// Where the scanner is in the document. Every state begins between two tokens, except `Skip`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
@@ -148,17 +151,24 @@ impl Scanner {
             }
             match self.step(&input[used..]) {
                 Ok(Some(more)) => used += more,
-                Ok(None) => break,
-                Err(error) => {
-                    let error = error.at(self.offset + used as u64);
-                    self.state = State::Failed;
-                    self.error = Some(error.clone());
-                    return Err(error);
+                // What is kept is read again with each chunk, so it must be little.
+                Ok(None) if input.len() - used > self.limits.text_bytes_max + AROUND_BYTES_MAX => {
+                    let fault = Fault { at: 0, expected: "less whitespace" };
+                    return Err(self.fail(fault.into(), used));
                 }
+                Ok(None) => break,
+                Err(error) => return Err(self.fail(error, used)),
             }
         }
         self.offset += used as u64;
         Ok(used)
+    }
+
+    fn fail(&mut self, error: StepError, used: usize) -> ScanError {
+        let error = error.at(self.offset + used as u64);
+        self.state = State::Failed;
+        self.error = Some(error.clone());
+        error
     }
 
     /// Reads one token, and says how long it was.
