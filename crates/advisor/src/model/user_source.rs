@@ -21,6 +21,8 @@ const URL_CHARS_MAX: usize = 2_000;
 const TIMEOUT_S_MAX: u64 = 600;
 /// A user's data source takes connections of all.
 const CONCURRENCY_MAX: u64 = 32;
+/// A discovery of 100,000 containers. More than a shard's largest answer, 12 MB, is of no use.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Headers that say how a request is sent, not who sends it.
 const NOT_FOR_KEYS: [&str; 9] = [
     "connection",
@@ -94,6 +96,7 @@ impl TryFrom<Value> for UserSource {
             authentication: authentication.unwrap_or_default(),
             query_timeout_s: timeout.unwrap_or(defaults.query_timeout_s),
             concurrency_max: concurrency.unwrap_or(defaults.concurrency_max),
+            answer_bytes_max: ANSWER_BYTES_MAX,
             ..defaults
         };
         let provider = provider.unwrap_or_else(|| "prometheus".to_owned());
@@ -231,7 +234,9 @@ mod tests {
         }
         let minimal = read(json!({ "name": "a.b-c_1", "url": "https://p.example" })).unwrap();
         assert_eq!((minimal.provider.as_str(), minimal.spec().tls), ("prometheus", false));
-        assert_eq!(minimal.datasource, Datasource::at("https://p.example"));
+        let default = Datasource::at("https://p.example");
+        let answer_bytes_max = ANSWER_BYTES_MAX;
+        assert_eq!(minimal.datasource, Datasource { answer_bytes_max, ..default });
         let tls = json!({ "ca": "A", "client_cert": "B", "client_key": "hunter2" });
         let source = read(json!({ "name": "p", "url": "https://p", "tls": tls })).unwrap();
         assert!(source.spec().tls && !format!("{source:?}").contains("hunter2"));

@@ -16,7 +16,7 @@ use crate::model::time::Window;
 use crate::ports::prometheus::pace::Class;
 use crate::ports::prometheus::profile::{Profile, ProfileError};
 use crate::ports::prometheus::queries::{Queries, Range};
-use crate::ports::prometheus::scan::Answer;
+use crate::ports::prometheus::scan::{self, Answer};
 use crate::ports::prometheus::{QueryError, When, discover};
 
 /// More than requests and scrapes take.
@@ -138,7 +138,7 @@ impl Discovery<'_> {
         };
         let ask = |text, number| async move {
             let class = Class::new(DISCOVERY + number, 0);
-            let answer = self.reader.read(text, when, class).await;
+            let answer = self.reader.read(text, when, scan::Limits::default(), class).await;
             (self.answered)();
             answer
         };
@@ -205,7 +205,8 @@ impl Discovery<'_> {
     }
 
     async fn has_answer(&self, query: &str, at: Timestamp) -> Result<bool, Stop> {
-        let answer = self.reader.read(query, When::At(at), Class::new(PROBE, 0)).await;
+        let limits = scan::Limits::default();
+        let answer = self.reader.read(query, When::At(at), limits, Class::new(PROBE, 0)).await;
         (self.answered)();
         answer
             .map(|answer| answer.series_count() > 0)

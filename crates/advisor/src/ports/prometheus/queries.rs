@@ -92,6 +92,11 @@ impl Range {
         Self { start_s: second(start), end_s: second(end), step_s: STEP_S }
     }
 
+    /// How many samples a series has at most.
+    pub fn points(&self) -> usize {
+        usize::try_from((self.end_s - self.start_s) / self.step_s).map_or(0, |steps| steps + 1)
+    }
+
     /// The form of a range query. It is too long for an address: send it as the body of a POST.
     pub fn form(&self, query: &str) -> [(&'static str, String); 4] {
         [
