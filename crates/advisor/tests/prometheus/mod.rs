@@ -7,6 +7,7 @@ mod direct;
 mod discovery;
 mod faults;
 mod history;
+mod large;
 mod queries;
 mod recorded;
 mod scan;
