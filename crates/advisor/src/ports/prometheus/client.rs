@@ -91,6 +91,10 @@ impl Prometheus {
         if guarded && !matches!(base.host(), Some(Host::Domain(_))) {
             outbound.user_url("url", base.as_str()).await?;
         }
+        if tls.insecure_skip_verify {
+            let name = &source.name;
+            tracing::warn!(datasource = name, "the certificates of a data source are not verified");
+        }
         let tls = outbound.user_tls("tls", tls, guarded)?;
         let authentication = &datasource.authentication;
         let authenticator =
