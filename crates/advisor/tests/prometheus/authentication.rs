@@ -14,7 +14,7 @@ use super::{checked, client, outbound, request};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, StandIn};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn source(url: &str, authentication: Authentication) -> Datasource {
     Datasource { authentication, ..Datasource::at(url) }
