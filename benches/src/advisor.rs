@@ -27,20 +27,20 @@ pub async fn run(figures: &mut Figures, part: &str) -> anyhow::Result<()> {
         part.is_empty() || parts.contains(&part),
         "no part {part}: there are maths, real, large"
     );
-    let wanted = |name: &str| {
-        let wanted = part.is_empty() || part == name;
-        if wanted {
+    let is_asked_for = |name: &str| {
+        let asked = part.is_empty() || part == name;
+        if asked {
             crate::bus::show_load(name);
         }
-        wanted
+        asked
     };
-    if wanted("maths") {
+    if is_asked_for("maths") {
         advisor_maths::run(figures)?;
     }
-    if wanted("real") {
+    if is_asked_for("real") {
         advisor_real::run(figures).await?;
     }
-    if wanted("large") {
+    if is_asked_for("large") {
         advisor_large::run(figures).await?;
     }
     crate::bus::show_load("end");
@@ -157,10 +157,11 @@ pub struct Consumed {
     pub bytes: u64,
     /// From the first message to the last.
     pub took: Duration,
+    pub last: Instant,
 }
 
 /// Reads messages with different keys until so many have come, and then until nothing more comes.
-pub async fn consume(kafka: &Kafka, topic: &str, wanted: usize) -> anyhow::Result<Consumed> {
+pub async fn consume(kafka: &Kafka, topic: &str, count: usize) -> anyhow::Result<Consumed> {
     let mut config = kafka.config(Listener::Plain);
     config.set("group.id", "none").set("isolation.level", "read_committed");
     config.set("enable.auto.commit", "false");
@@ -183,12 +184,12 @@ pub async fn consume(kafka: &Kafka, topic: &str, wanted: usize) -> anyhow::Resul
                 bytes += message.payload_len() as u64;
                 keys.insert(message.key().unwrap_or_default().to_vec());
             }
-            let done = keys.len() >= wanted && last.elapsed() > Duration::from_secs(2);
+            let done = keys.len() >= count && last.elapsed() > Duration::from_secs(2);
             if done {
                 let took = last - first.unwrap_or(last);
-                return Ok(Consumed { messages, distinct: keys.len(), bytes, took });
+                return Ok(Consumed { messages, distinct: keys.len(), bytes, took, last });
             }
-            anyhow::ensure!(waiting.elapsed() < DEADLINE, "only {} of {wanted} came", keys.len());
+            anyhow::ensure!(waiting.elapsed() < DEADLINE, "only {} of {count} came", keys.len());
         }
     });
     read.await?

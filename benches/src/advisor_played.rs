@@ -81,11 +81,11 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, body: Bytes) -> Res
         (0..namespaces).for_each(|n| add(&format!(r#""namespace":"n{n}""#)));
     } else if query.contains("jvm_info") || query.contains("DCGM") {
     } else {
-        let wanted = Wanted::of(query);
+        let named = Named::of(query);
         for number in 0..shared.containers {
             let namespace = format!("n{}", number / OF_NAMESPACE);
             let container = format!("c{number}");
-            if !wanted.has(&namespace, &container) {
+            if !named.has(&namespace, &container) {
                 continue;
             }
             let owner = format!(
@@ -122,24 +122,24 @@ impl Shared {
 }
 
 /// The names that a query lists; none of a dimension means all.
-struct Wanted {
+struct Named {
     namespaces: Option<Vec<String>>,
     containers: Option<Vec<String>>,
 }
 
-impl Wanted {
-    fn of(query: &str) -> Wanted {
+impl Named {
+    fn of(query: &str) -> Named {
         let names = |label: &str| {
             let (_, rest) = query.split_once(&format!("{label}=~\""))?;
             let (names, _) = rest.split_once('"')?;
             Some(names.split('|').map(str::to_owned).collect())
         };
-        Wanted { namespaces: names("namespace"), containers: names("container") }
+        Named { namespaces: names("namespace"), containers: names("container") }
     }
 
     fn has(&self, namespace: &str, container: &str) -> bool {
         let among = |names: &Option<Vec<String>>, name: &str| {
-            names.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name))
+            names.as_ref().is_none_or(|names| names.iter().any(|other| other == name))
         };
         among(&self.namespaces, namespace) && among(&self.containers, container)
     }

@@ -55,35 +55,35 @@ pub fn split(all: &[Member], narrowed: bool, limits: Limits) -> Vec<Shard> {
     shards
 }
 
-/// Splits a shard in two, for a Prometheus that refuses it as too large. None if it has one member.
-pub fn halve(shard: &Shard, all: &[Member]) -> Option<[Shard; 2]> {
+/// The parts of a shard that a Prometheus refuses as too large: two, or for a single member one that
+/// names it. Parts name their containers, because what is too large may be of others in the
+/// namespaces. None if there is nothing smaller.
+pub fn smaller(shard: &Shard, all: &[Member]) -> Vec<Shard> {
     if shard.members.len() < 2 {
-        return None;
+        let wide = !shard.narrow && shard.attribution != Attribution::Namespace;
+        return Vec::from_iter(wide.then(|| Shard { narrow: true, ..shard.clone() }));
     }
     let pods = |index: &usize| all.get(*index).map_or(1, |member| u64::from(member.pods));
+    let namespace = |at: usize| all.get(shard.members[at]).map(|member| &member.namespace);
     let total: u64 = shard.members.iter().map(pods).sum();
     // How far a cut before a member is from halves of equal pods, and whether it cuts a namespace.
     let mut before = 0;
     let mut best = (true, u64::MAX, 1);
     for at in 1..shard.members.len() {
         before += pods(&shard.members[at - 1]);
-        let namespace = |at: usize| all.get(shard.members[at]).map(|member| &member.namespace);
         let uneven = before.abs_diff(total - before);
         let within = namespace(at - 1) == namespace(at);
         // A cut between namespaces is better unless it is far from the middle.
         let cut = (within || uneven > total / 2, uneven, at);
         best = best.min(cut);
     }
-    let at = best.2;
-    let namespace = |at: usize| all.get(shard.members[at]).map(|member| &member.namespace);
-    let narrow = shard.narrow || namespace(at - 1) == namespace(at);
-    let (first, second) = shard.members.split_at(at);
+    let (first, second) = shard.members.split_at(best.2);
     let half = |members: &[usize]| Shard {
         attribution: shard.attribution,
-        narrow,
+        narrow: true,
         members: members.to_vec(),
     };
-    Some([half(first), half(second)])
+    vec![half(first), half(second)]
 }
 
 /// Containers of one namespace in shards of their own.
@@ -201,11 +201,21 @@ mod tests {
     fn half_a_shard_is_half_of_its_pods() {
         let all = [namespace("a", 3, 1), namespace("b", 3, 1)].concat();
         let shard = &split(&all, false, LIMITS)[0];
-        let halves = halve(shard, &all).unwrap();
-        assert_eq!(sizes(&halves), [(3, false), (3, false)]);
-        let quarters = halve(&halves[0], &all).unwrap();
+        let halves = smaller(shard, &all);
+        assert_eq!(sizes(&halves), [(3, true), (3, true)]);
+        let quarters = smaller(&halves[0], &all);
         assert_eq!(sizes(&quarters), [(1, true), (2, true)]);
-        assert_eq!(halve(&quarters[0], &all), None);
+        assert_eq!(smaller(&quarters[0], &all), []);
+    }
+
+    #[test]
+    fn a_single_container_is_named_before_it_fails() {
+        let all = namespace("a", 1, 1);
+        let wide = &split(&all, false, LIMITS)[0];
+        assert_eq!(sizes(std::slice::from_ref(wide)), [(1, false)]);
+        let narrow = smaller(wide, &all);
+        assert_eq!(sizes(&narrow), [(1, true)]);
+        assert_eq!(smaller(&narrow[0], &all), []);
     }
 
     fn members() -> impl Strategy<Value = Vec<Member>> {
@@ -241,14 +251,17 @@ mod tests {
         }
 
         #[test]
-        fn halves_are_the_whole_and_end_with_single_members(all in members()) {
+        fn parts_are_the_whole_and_end_with_single_members(all in members()) {
             for shard in split(&all, false, Limits::default()) {
                 let mut open = vec![shard.clone()];
                 let mut single = Vec::new();
                 while let Some(shard) = open.pop() {
-                    match halve(&shard, &all) {
-                        Some([first, second]) => open.extend([second, first]),
-                        None => single.extend(shard.members),
+                    let parts = smaller(&shard, &all);
+                    if parts.is_empty() {
+                        prop_assert_eq!(shard.members.len(), 1);
+                        single.extend(shard.members);
+                    } else {
+                        open.extend(parts.into_iter().rev());
                     }
                 }
                 prop_assert_eq!(single, shard.members);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::datasource::{Authentication, Datasource, address};
-use super::fields::{Fields, Invalid, name, text, whole};
+use super::fields::{Fields, Invalid, boolean, name, text, whole};
 use super::tenant::Phase;
 
 pub const DATASOURCE: &str = "datasource";
@@ -21,6 +21,8 @@ const URL_CHARS_MAX: usize = 2_000;
 const TIMEOUT_S_MAX: u64 = 600;
 /// A user's data source takes connections of all.
 const CONCURRENCY_MAX: u64 = 32;
+/// A discovery of 100,000 containers. More than a shard's largest answer, 12 MB, is of no use.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Headers that say how a request is sent, not who sends it.
 const NOT_FOR_KEYS: [&str; 9] = [
     "connection",
@@ -43,6 +45,9 @@ pub struct SourceSpec {
     pub authentication: String,
     /// Whether it has an authority or a certificate of its own.
     pub tls: bool,
+    /// Whether any certificate of it is accepted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure_skip_verify: bool,
     pub query_timeout_s: u64,
     pub concurrency_max: usize,
 }
@@ -68,6 +73,7 @@ impl UserSource {
             url: self.datasource.url.clone(),
             authentication: self.datasource.authentication.label().to_owned(),
             tls: self.tls != TlsValues::default(),
+            insecure_skip_verify: self.tls.insecure_skip_verify,
             query_timeout_s: self.datasource.query_timeout_s,
             concurrency_max: self.datasource.concurrency_max,
         }
@@ -94,6 +100,7 @@ impl TryFrom<Value> for UserSource {
             authentication: authentication.unwrap_or_default(),
             query_timeout_s: timeout.unwrap_or(defaults.query_timeout_s),
             concurrency_max: concurrency.unwrap_or(defaults.concurrency_max),
+            answer_bytes_max: ANSWER_BYTES_MAX,
             ..defaults
         };
         let provider = provider.unwrap_or_else(|| "prometheus".to_owned());
@@ -192,6 +199,7 @@ fn tls(path: &str, value: Value) -> Result<TlsValues, Invalid> {
         ca: fields.read("ca", text)?,
         client_cert: fields.read("client_cert", text)?,
         client_key: fields.read("client_key", text)?.map(Secret::new),
+        insecure_skip_verify: fields.read("insecure_skip_verify", boolean)?.unwrap_or_default(),
     };
     fields.finish()?;
     Ok(tls)
@@ -231,7 +239,9 @@ mod tests {
         }
         let minimal = read(json!({ "name": "a.b-c_1", "url": "https://p.example" })).unwrap();
         assert_eq!((minimal.provider.as_str(), minimal.spec().tls), ("prometheus", false));
-        assert_eq!(minimal.datasource, Datasource::at("https://p.example"));
+        let default = Datasource::at("https://p.example");
+        let answer_bytes_max = ANSWER_BYTES_MAX;
+        assert_eq!(minimal.datasource, Datasource { answer_bytes_max, ..default });
         let tls = json!({ "ca": "A", "client_cert": "B", "client_key": "hunter2" });
         let source = read(json!({ "name": "p", "url": "https://p", "tls": tls })).unwrap();
         assert!(source.spec().tls && !format!("{source:?}").contains("hunter2"));
@@ -261,6 +271,10 @@ mod tests {
             (base("url", json!(format!("https://{}", "x".repeat(2000)))), "`url`: must have"),
             (base("provider", json!("influx")), "`provider`: expected prometheus or thanos"),
             (base("tls", json!({ "ca_file": "/x" })), "`tls.ca_file`: unknown field"),
+            (
+                base("tls", json!({ "insecure_skip_verify": "true" })),
+                "`tls.insecure_skip_verify`: expected true or false, found a text",
+            ),
             (base("query_timeout_s", json!(0)), "`query_timeout_s`: expected a number from 1"),
             (base("concurrency_max", json!(33)), "`concurrency_max`: expected a number from 1"),
             (base("answer_bytes_max", json!(1)), "`answer_bytes_max`: unknown field"),

@@ -20,6 +20,19 @@ pub struct Detected {
 }
 
 impl Detected {
+    /// Whether a metric is not a column of the containers.
+    pub fn has(metric: Metric) -> bool {
+        use Metric::*;
+        matches!(
+            metric,
+            JvmInfo
+                | JvmInfoTotal
+                | AcceleratorMemoryUsage
+                | AcceleratorCoreUsage
+                | AcceleratorFrameBufferUsage
+        )
+    }
+
     /// Keeps an answer, unless its metric is one of the containers' own.
     pub fn take(&mut self, metric: Metric, answer: Answer) -> Option<Answer> {
         match metric {

@@ -16,7 +16,7 @@ use crate::model::time::Window;
 use crate::ports::prometheus::pace::Class;
 use crate::ports::prometheus::profile::{Profile, ProfileError};
 use crate::ports::prometheus::queries::{Queries, Range};
-use crate::ports::prometheus::scan::Answer;
+use crate::ports::prometheus::scan::{self, Answer};
 use crate::ports::prometheus::{QueryError, When, discover};
 
 /// More than requests and scrapes take.
@@ -125,20 +125,45 @@ impl Discovery<'_> {
         })
     }
 
+    /// Asks what ran within a time range in steps of 15 minutes, as the existing service does. Of a
+    /// large cluster that is too much for Prometheus or for us; then in few long windows.
+    ///
+    /// Nothing is missed by that: the expressions of a profile have a value wherever there is one
+    /// sample within the window, and the windows leave no time out. What is less exact is the image
+    /// and the number of pods of a container that was rolled out within the last window.
     async fn discover(
         &self,
         matchers: &Matchers,
         window: Option<Window>,
     ) -> Result<Inventory, Stop> {
-        let minutes = self.bulk.measurement_duration.minutes();
-        let queries = discover::queries(self.metadata, matchers, minutes).map_err(bad_profile)?;
-        let when = match window {
-            Some(Window { start, end }) => When::Over(Range::between(start, end)),
-            None => When::At(self.now),
+        let queries =
+            |minutes| discover::queries(self.metadata, matchers, minutes).map_err(bad_profile);
+        let usual = queries(self.bulk.measurement_duration.minutes())?;
+        let Some(Window { start, end }) = window else {
+            return self.inventory(&usual, When::At(self.now)).await;
         };
+        let found = self.inventory(&usual, When::Over(Range::between(start, end))).await;
+        match (found, Range::in_windows(start, end)) {
+            (Err(Stop::Source(error)), Some(range)) if error.problem.is_of_size() => {
+                let long = queries(u32::try_from(range.step_s / 60).unwrap_or(u32::MAX))?;
+                if !long.differs(&usual) {
+                    return Err(Stop::Source(error));
+                }
+                tracing::debug!(%error, minutes = range.step_s / 60, "discovering in long windows");
+                self.inventory(&long, When::Over(range)).await
+            }
+            (found, _) => found,
+        }
+    }
+
+    async fn inventory(
+        &self,
+        queries: &discover::Discovery,
+        when: When,
+    ) -> Result<Inventory, Stop> {
         let ask = |text, number| async move {
             let class = Class::new(DISCOVERY + number, 0);
-            let answer = self.reader.read(text, when, class).await;
+            let answer = self.reader.read(text, when, scan::Limits::default(), class).await;
             (self.answered)();
             answer
         };
@@ -205,7 +230,8 @@ impl Discovery<'_> {
     }
 
     async fn has_answer(&self, query: &str, at: Timestamp) -> Result<bool, Stop> {
-        let answer = self.reader.read(query, When::At(at), Class::new(PROBE, 0)).await;
+        let limits = scan::Limits::default();
+        let answer = self.reader.read(query, When::At(at), limits, Class::new(PROBE, 0)).await;
         (self.answered)();
         answer
             .map(|answer| answer.series_count() > 0)

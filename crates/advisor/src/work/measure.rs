@@ -59,10 +59,10 @@ async fn read(
     let name = &experiment.performance_profile;
     let metrics = profiles::metrics(store, tenant, name).await?;
     let metrics = metrics.ok_or_else(|| unknown("metric", name))?;
-    let wanted = experiment.members();
+    let asked = experiment.members();
     let discovery = Discovery {
         reader,
-        bulk: &around(experiment, &wanted),
+        bulk: &around(experiment, &asked),
         names: &advisor.names,
         metadata: &metadata,
         metrics: &metrics,
@@ -74,7 +74,7 @@ async fn read(
     };
     let discovered = discovery.run().await?;
     let members: Arc<[Member]> =
-        wanted.into_iter().map(|member| placed(member, &discovered.plan.members)).collect();
+        asked.into_iter().map(|member| placed(member, &discovered.plan.members)).collect();
     let profile = metrics.profile(discovered.with_recording_rules);
     let thresholds: HashMap<usize, f64> =
         (0..members.len()).map(|index| (index, experiment.threshold)).collect();
@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn the_owner_is_asked_only_where_another_workload_has_the_name() {
-        let wanted = || Member { pods: 1, ..member("web", "Deployment") };
+        let asked = || Member { pods: 1, ..member("web", "Deployment") };
         let (own, other) = (member("web", "deployment"), member("job", "deployment"));
-        assert_eq!(placed(wanted(), std::slice::from_ref(&own)), own);
-        let shared = placed(wanted(), &[own.clone(), other.clone()]);
+        assert_eq!(placed(asked(), std::slice::from_ref(&own)), own);
+        let shared = placed(asked(), &[own.clone(), other.clone()]);
         assert_eq!(shared, Member { shared_name: true, ..own });
-        assert_eq!(placed(wanted(), &[]), wanted());
-        assert!(placed(wanted(), &[other]).shared_name, "what is measured is not its own");
+        assert_eq!(placed(asked(), &[]), asked());
+        assert!(placed(asked(), &[other]).shared_name, "what is measured is not its own");
     }
 }

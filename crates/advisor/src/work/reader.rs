@@ -6,7 +6,7 @@ use std::time::Duration;
 use kernel::{Backoff, outbound};
 
 use crate::ports::prometheus::pace::Class;
-use crate::ports::prometheus::scan::Answer;
+use crate::ports::prometheus::scan::{Answer, Limits};
 use crate::ports::prometheus::{Gate, Problem, Prometheus, QueryError, When};
 
 /// A healthy data source that has too many queries is asked this often.
@@ -42,8 +42,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The answer to a query, after retries.
-    pub async fn read(&self, text: &str, when: When, class: Class) -> Result<Answer, QueryError> {
-        self.retry(class, || self.client.query(text, when)).await
+    pub async fn read(
+        &self,
+        text: &str,
+        when: When,
+        limits: Limits,
+        class: Class,
+    ) -> Result<Answer, QueryError> {
+        self.retry(class, || self.client.query_within(text, when, limits)).await
     }
 
     /// Whether the data source answers.

@@ -12,7 +12,7 @@ use super::reader::Reader;
 use crate::decide::maths::buckets::Scope;
 use crate::decide::maths::columns::{Columns, Series};
 use crate::decide::maths::recommend::{Options, Recommender, Workload};
-use crate::decide::split::halve;
+use crate::decide::split::smaller;
 use crate::model::inventory::{Attribution, Member};
 use crate::model::measure::{Aggregate, Metric};
 use crate::model::plan::Shard;
@@ -21,8 +21,16 @@ use crate::ports::prometheus::attribution::Places;
 use crate::ports::prometheus::pace::Class;
 use crate::ports::prometheus::profile::ProfileError;
 use crate::ports::prometheus::queries::{Queries, Query, Range};
-use crate::ports::prometheus::scan::Answer;
+use crate::ports::prometheus::scan::{Answer, Limits};
 use crate::ports::prometheus::{Problem, QueryError, When};
+
+/// Series that an answer may have besides one for each container of the shard: where a shard asks for
+/// whole namespaces, there are those of containers that are gone. With 250 containers, an answer is
+/// at most 12 MB of columns, and 17 answers are 200 MB.
+const OTHER_SERIES_MAX: usize = 250;
+/// The same of the five answers about GPUs and language runtimes, of which a container may have many:
+/// 145 MB more.
+const DETECTED_SERIES_MAX: usize = 1_000;
 
 /// What all shards of a job have in common.
 pub struct Job<'a> {
@@ -94,20 +102,17 @@ impl Job<'_> {
                 // It answers nothing at all, or it takes too long for this shard.
                 self.reader.handshake().await.map_err(Stop::Source)?;
             }
-            let halves =
-                if error.problem.is_of_size() { halve(&shard, &self.members) } else { None };
+            let of_size = error.problem.is_of_size();
+            let parts = if of_size { smaller(&shard, &self.members) } else { Vec::new() };
             let containers = shard.members.len();
             let problem = error.problem.label();
-            match halves {
-                Some(halves) => {
-                    tracing::debug!(containers, problem, %error, "split a shard");
-                    open.extend(halves.into_iter().rev());
-                }
-                None => {
-                    tracing::warn!(containers, problem, %error, "reading a shard failed");
-                    let failed = |index: usize| (index, Err(error.why.clone()));
-                    done(shard.members.into_iter().map(failed).collect());
-                }
+            if parts.is_empty() {
+                tracing::warn!(containers, problem, %error, "reading a shard failed");
+                let failed = |index: usize| (index, Err(error.why.clone()));
+                done(shard.members.into_iter().map(failed).collect());
+            } else {
+                tracing::debug!(containers, problem, %error, "split a shard");
+                open.extend(parts.into_iter().rev());
             }
         }
         Ok(())
@@ -144,7 +149,9 @@ impl Job<'_> {
         let read = |(index, query): (usize, Query)| async move {
             let Query { metric, aggregate, text } = query;
             let class = Class::new(first + index, pods);
-            let answer = self.reader.read(&text, When::Over(self.range), class).await;
+            let others = if Detected::has(metric) { DETECTED_SERIES_MAX } else { OTHER_SERIES_MAX };
+            let limits = Limits::of(shard.members.len() + others, self.range.points());
+            let answer = self.reader.read(&text, When::Over(self.range), limits, class).await;
             (self.answered)();
             Ok((metric, aggregate, answer?))
         };

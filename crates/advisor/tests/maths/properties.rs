@@ -94,6 +94,23 @@ fn plausible() -> impl Strategy<Value = f64> + Clone {
     prop_oneof![Just(0.0), Just(f64::NAN), 0.0..3.0f64, 0.0..5e9f64]
 }
 
+/// Gauges that lie, and counters that decrease.
+fn negative() -> impl Strategy<Value = f64> + Clone {
+    prop_oneof![-5e9..0.0f64, -3.0..0.0f64]
+}
+
+/// Columns of the same times, without gaps: a missing sample counts as 0.
+fn complete(value: impl Strategy<Value = f64> + Clone) -> impl Strategy<Value = Measured> {
+    (scope(), 8..60usize).prop_flat_map(move |(scope, len)| {
+        let column = proptest::collection::vec(value.clone(), len);
+        proptest::collection::vec(column, COLUMNS).prop_map(move |columns| {
+            let times: Vec<i64> = (0..len as i64).map(|i| i * 900_000).collect();
+            let columns = columns.into_iter().map(|values| (times.clone(), values)).collect();
+            Measured { scope, columns }
+        })
+    })
+}
+
 fn recommend(measured: &Measured) -> Recommendation {
     Recommender::new(Options::default()).recommend(&measured.workload())
 }
@@ -147,6 +164,14 @@ proptest! {
         for engine in engines(&found) {
             prop_assert_eq!(engine.config.requests, engine.config.limits);
             prop_assert!(amounts(&engine.config).all(|amount| amount > 0.0));
+        }
+    }
+
+    #[test]
+    fn no_amount_is_negative(measured in complete(negative())) {
+        let found = recommend(&measured);
+        for engine in engines(&found) {
+            prop_assert!(amounts(&engine.config).all(|amount| amount > 0.0), "{:?}", engine);
         }
     }
 

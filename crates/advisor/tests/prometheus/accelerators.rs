@@ -12,7 +12,7 @@ use testkit::prometheus::cluster::{self, Container, Gpu, Jvm, Kind, Load, Worklo
 use testkit::prometheus::{Cluster, History};
 use testkit::stores;
 
-use super::{by_name, checked, client, quick, request};
+use super::{by_name, checked, client, request};
 use crate::support::server::{Server, config};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, Seen, StandIn};
@@ -129,7 +129,8 @@ async fn of_every_model_the_smallest_profile_that_covers_the_use_is_recommended(
     expected.push(None);
 
     let server = cluster(containers, gpus).await;
-    let found = checked(&client(&quick(&server.url)), &request(json!({})), Timestamp::now()).await;
+    let found =
+        checked(&client(&Datasource::at(&server.url)), &request(json!({})), Timestamp::now()).await;
     let found = found.unwrap();
     // What a survey without GPUs takes, and two more for the whole shard.
     assert_eq!(found.queries, 1 + 3 + 1 + 17 + 3 + 2);
@@ -170,7 +171,8 @@ async fn samples_count_within_five_minutes_of_a_bucket_and_the_first_gpu_that_is
         Used::new("c4", a100, 0.0, 0.0),
     ];
     let server = cluster(5, gpus).await;
-    let found = checked(&client(&quick(&server.url)), &request(json!({})), Timestamp::now()).await;
+    let found =
+        checked(&client(&Datasource::at(&server.url)), &request(json!({})), Timestamp::now()).await;
     let found = found.unwrap();
     let profiles: Vec<Option<String>> = found.advice.iter().map(profile).collect();
     let mig = |profile: &str| Some(format!("nvidia.com/mig-{profile}"));
@@ -182,7 +184,8 @@ async fn where_no_gpu_counts_no_more_is_asked() {
     for gpus in [Vec::new(), vec![Used::new("c0", "Tesla T4", 50.0, 50.0)]] {
         let server = cluster(2, gpus).await;
         let now = Timestamp::now();
-        let found = checked(&client(&quick(&server.url)), &request(json!({})), now).await.unwrap();
+        let found =
+            checked(&client(&Datasource::at(&server.url)), &request(json!({})), now).await.unwrap();
         assert_eq!(found.queries, 1 + 3 + 1 + 17 + 3);
         let has = |part: &str| server.seen().iter().any(|seen| seen.query().contains(part));
         assert!(!has("DCGM_FI_DEV_GPU_UTIL") && !has("DCGM_FI_DEV_FB_USED"));
@@ -199,7 +202,7 @@ async fn where_no_gpu_counts_no_more_is_asked() {
     let server = cluster(2, vec![Used::new("c0", "NVIDIA H200", 50.0, 50.0)]).await;
     let mut request = request(json!({}));
     request.bulk.experiment_types = Some([advisor::model::bulk::ExperimentType::Namespace].into());
-    checked(&client(&quick(&server.url)), &request, Timestamp::now()).await.unwrap();
+    checked(&client(&Datasource::at(&server.url)), &request, Timestamp::now()).await.unwrap();
     let detecting = |seen: &Seen| seen.query().contains("DCGM") || seen.query().contains("jvm");
     assert!(!server.seen().iter().any(detecting));
 }

@@ -10,14 +10,14 @@ use kernel::secret::SecretSource;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{checked, client, outbound, quick, request};
+use super::{checked, client, outbound, request};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, StandIn};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn source(url: &str, authentication: Authentication) -> Datasource {
-    Datasource { authentication, ..quick(url) }
+    Datasource { authentication, ..Datasource::at(url) }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use advisor::work::survey::{Survey, SurveyRequest};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{by_name, checked, client, names, quick, reason, request};
+use super::{by_name, checked, client, names, reason, request};
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, Seen, StandIn};
 
@@ -17,7 +17,13 @@ fn now() -> Timestamp {
 }
 
 async fn surveyed(server: &StandIn) -> kernel::Result<Survey> {
-    checked(&client(&quick(&server.url)), &request(json!({})), now()).await
+    checked(&client(&Datasource::at(&server.url)), &request(json!({})), now()).await
+}
+
+/// As [`surveyed`], where the data source hangs.
+async fn impatient(server: &StandIn) -> kernel::Result<Survey> {
+    let source = Datasource { query_timeout_s: 2, ..Datasource::at(&server.url) };
+    checked(&client(&source), &request(json!({})), now()).await
 }
 
 /// Handshake, discovery, the search for the rule, and a shard: what is measured, and whether there are
@@ -47,7 +53,7 @@ async fn a_survey_needs_25_queries_and_ends_at_the_whole_second() {
         let end_s = end.as_second();
         assert_eq!(seen.form["end"], end_s.to_string());
         assert_eq!(seen.form["start"], (end_s - 15 * 86_400).to_string());
-        assert_eq!((seen.form["step"].as_str(), seen.form["timeout"].as_str()), ("900", "1s"));
+        assert_eq!((seen.form["step"].as_str(), seen.form["timeout"].as_str()), ("900", "60s"));
     }
 }
 
@@ -65,6 +71,7 @@ async fn a_data_source_with_too_many_queries_gets_the_pause_that_it_asks_for() {
     .await;
     let begun = Instant::now();
     let found = surveyed(&server).await.unwrap();
+    // At the earliest.
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     all_well(&found, 3);
     assert_eq!(found.queries, QUERIES + 2);
@@ -133,7 +140,7 @@ async fn a_shard_that_is_too_large_is_split_and_one_container_fails_alone() {
 async fn an_answer_of_too_many_bytes_is_asked_for_in_parts() {
     let small = Small::of(8);
     let server = StandIn::new(move |seen| small.reply(seen)).await;
-    let source = Datasource { answer_bytes_max: 2_200, ..quick(&server.url) };
+    let source = Datasource { answer_bytes_max: 2_200, ..Datasource::at(&server.url) };
     let found = checked(&client(&source), &request(json!({})), now()).await.unwrap();
     all_well(&found, 8);
     assert!(server.seen().iter().any(|seen| seen.query().contains("container=~\"c0|c1")));
@@ -173,7 +180,7 @@ async fn a_container_whose_queries_hang_fails_alone() {
         all.reply(seen)
     })
     .await;
-    let found = surveyed(&server).await.unwrap();
+    let found = impatient(&server).await.unwrap();
     assert_eq!(reason(&found, &small.experiment("c0")), None);
     let why = reason(&found, &small.experiment("c1")).unwrap();
     assert!(why.contains("timed out"), "{why}");
@@ -185,14 +192,12 @@ async fn a_survey_ends_by_its_deadline_and_says_how_far_it_was() {
     let server =
         StandIn::new(move |seen| if seen.is_range() { Reply::Hang } else { small.reply(seen) })
             .await;
-    let request =
-        SurveyRequest { deadline: Some(Duration::from_millis(500)), ..request(json!({})) };
+    // Discovery is done long before.
+    let request = SurveyRequest { deadline: Some(Duration::from_secs(4)), ..request(json!({})) };
     let source = Datasource::at(&server.url);
-    let begun = Instant::now();
     let error = checked(&client(&source), &request, now()).await.unwrap_err().to_string();
-    assert!(begun.elapsed() < Duration::from_secs(5));
     let expected = format!(
-        "Prometheus at {}: the survey did not end within 0.5 s: 0 of 2 containers were read",
+        "Prometheus at {}: the survey did not end within 4.0 s: 0 of 2 containers were read",
         server.url
     );
     assert_eq!(error, expected);
@@ -203,13 +208,13 @@ async fn a_data_source_that_is_down_is_named_with_the_cause() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/prometheus", listener.local_addr().unwrap());
     drop(listener);
-    let down = client(&quick(&url));
+    let down = client(&Datasource::at(&url));
     let error = checked(&down, &request(json!({})), now()).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("Prometheus at {url}: ")), "{error}");
     assert!(error.contains("Connection refused"), "{error}");
 
     let server = StandIn::new(|_| Reply::Hang).await;
-    let error = surveyed(&server).await.unwrap_err().to_string();
+    let error = impatient(&server).await.unwrap_err().to_string();
     assert!(error.contains(&server.url) && error.contains("timed out"), "{error}");
 }
 

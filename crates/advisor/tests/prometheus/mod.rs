@@ -3,10 +3,13 @@
 mod accelerators;
 mod attribution;
 mod authentication;
+mod changing;
+mod connections;
 mod direct;
 mod discovery;
 mod faults;
 mod history;
+mod large;
 mod queries;
 mod recorded;
 mod scan;
@@ -33,11 +36,6 @@ fn outbound() -> Outbound {
 
 fn client(datasource: &Datasource) -> Prometheus {
     Prometheus::new("datasource", datasource, &outbound()).unwrap()
-}
-
-/// A data source that does not wait long.
-fn quick(url: &str) -> Datasource {
-    Datasource { query_timeout_s: 1, ..Datasource::at(url) }
 }
 
 fn request(filter: Value) -> SurveyRequest {

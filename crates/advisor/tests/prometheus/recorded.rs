@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::io::Read;
 
+use advisor::model::datasource::Datasource;
 use advisor::model::wire::Element;
 use advisor::work::survey::SurveyRequest;
 use serde_json::{Value, json};
 
-use super::{checked, client, quick, request};
+use super::{checked, client, request};
 use crate::support::stand_in::{Reply, Seen, StandIn};
 
 /// Everything that was asked and answered for one container.
@@ -99,7 +100,7 @@ async fn a_survey_of_recorded_answers_is_what_the_existing_service_recommended()
         let experiment = expected["experiment_name"].as_str().unwrap();
         let datasource = experiment.split('|').next().unwrap().to_owned();
         let request = SurveyRequest { datasource, ..request(filter) };
-        let found = checked(&client(&quick(&server.url)), &request, end).await.unwrap();
+        let found = checked(&client(&Datasource::at(&server.url)), &request, end).await.unwrap();
         let [advice] = &found.advice[..] else { panic!("{name}: {:?}", found.advice) };
         assert_eq!(serde_json::to_value(Element::from(advice)).unwrap(), expected, "{name}");
     }

@@ -19,7 +19,7 @@ use crate::support::server::Server;
 use crate::support::small::Small;
 use crate::support::stand_in::{Reply, StandIn};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_private_address_is_refused_and_never_called() {

@@ -37,6 +37,8 @@ impl Seen {
 pub enum Reply {
     Json(Value),
     Text(u16, Vec<(&'static str, String)>, String),
+    /// However long it is.
+    Body(Body),
     /// Never.
     Hang,
     /// What the server behind says to this query.
@@ -119,6 +121,7 @@ async fn handle(
             }
             response.body(Body::from(text)).unwrap()
         }
+        Reply::Body(body) => Response::new(body),
         Reply::Hang => std::future::pending().await,
         Reply::Ask(query) => {
             let mut form = seen.form.clone();

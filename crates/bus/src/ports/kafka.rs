@@ -53,7 +53,7 @@ impl Access {
         sasl: Option<&Sasl>,
         outbound: &Outbound,
     ) -> Result<Access> {
-        let tls = tls.map(|tls| outbound.tls(&format!("{key}.tls"), tls)).transpose()?;
+        let tls = tls.map(|tls| outbound.verified_tls(&format!("{key}.tls"), tls)).transpose()?;
         let sasl = sasl.map(|sasl| {
             let (name, source) = match sasl.mechanism {
                 SaslMechanism::Oauthbearer => ("token", &sasl.token),

@@ -25,6 +25,9 @@ pub struct Tls {
     /// The certificate (PEM, with its chain) that we show, and its key.
     pub client_cert_file: Option<PathBuf>,
     pub client_key_file: Option<PathBuf>,
+    /// Accepts any certificate of the other side, so that anybody in between can read and change what
+    /// is sent. Only for systems that are called over HTTP.
+    pub insecure_skip_verify: bool,
 }
 
 /// The same as values (PEM), of users: they have no files here.
@@ -33,6 +36,7 @@ pub struct TlsValues {
     pub ca: Option<String>,
     pub client_cert: Option<String>,
     pub client_key: Option<Secret>,
+    pub insecure_skip_verify: bool,
 }
 
 /// The newest content of the files of a [`Tls`] that could be used.
@@ -79,7 +83,9 @@ impl Outbound {
     /// errors. Reads files, so it is for start-up.
     pub fn tls(&self, key: &str, tls: &Tls) -> Result<Option<TlsFiles>> {
         let (paths, shown) = (tls.paths(key)?, (key.to_owned(), tls.clone()));
-        if paths.is_empty() {
+        if tls.insecure_skip_verify {
+            tracing::warn!(setting = key, "the certificates of a target are not verified");
+        } else if paths.is_empty() {
             return Ok(None);
         }
         let connect_timeout = Duration::from_millis(self.0.config.connect_timeout_ms);
@@ -88,6 +94,15 @@ impl Outbound {
             load(key, tls, contents, connect_timeout).map(Arc::new)
         };
         self.secrets().files.add(key, paths, parse).map(|files| Some(TlsFiles(files)))
+    }
+
+    /// The TLS of a system whose client is not ours and always verifies certificates.
+    pub fn verified_tls(&self, key: &str, tls: &Tls) -> Result<Option<TlsFiles>> {
+        if tls.insecure_skip_verify {
+            let why = "certificates are always verified here; set ca_file to trust an authority";
+            return Err(Error::invalid(format!("{key}.insecure_skip_verify"), why));
+        }
+        self.tls(key, tls)
     }
 
     /// The TLS of a system that a user named; `None` if nothing of it is given. With `guarded`, for a
@@ -107,10 +122,14 @@ impl Outbound {
             (None, Some(_)) => return Err(invalid("client_cert", PAIR)),
             (cert, key) => cert.as_deref().zip(key.as_ref().map(Secret::expose)),
         };
+        if values.ca.is_some() && values.insecure_skip_verify {
+            return Err(invalid("insecure_skip_verify", CONTRADICTION));
+        }
         let ca = values.ca.as_deref().map(str::as_bytes);
         let identity = identity.map(|(cert, key)| (cert.as_bytes(), key.as_bytes()));
         let timeout = Duration::from_millis(self.0.config.connect_timeout_ms);
-        let mut builder = http::client_builder(timeout);
+        let mut builder = http::client_builder(timeout)
+            .tls_danger_accept_invalid_certs(values.insecure_skip_verify);
         if guarded {
             builder = builder.dns_resolver(self.0.egress.clone());
         }
@@ -122,6 +141,8 @@ impl Outbound {
 }
 
 const PAIR: &str = "must be given: a client certificate needs its key, and a key its certificate";
+
+const CONTRADICTION: &str = "must not be set together with an authority to trust";
 
 impl Target {
     /// Uses these certificates.
@@ -142,6 +163,9 @@ impl Tls {
         if let Some(name) = missing {
             return Err(Error::invalid(format!("{key}.{name}"), PAIR));
         }
+        if self.ca_file.is_some() && self.insecure_skip_verify {
+            return Err(Error::invalid(format!("{key}.insecure_skip_verify"), CONTRADICTION));
+        }
         let all = [&self.ca_file, &self.client_cert_file, &self.client_key_file];
         Ok(all.into_iter().flatten().cloned().collect())
     }
@@ -161,7 +185,8 @@ fn load(key: &str, tls: &Tls, contents: &[Content], connect_timeout: Duration) -
     let cert = next("client_cert_file", &tls.client_cert_file)?;
     let private = next("client_key_file", &tls.client_key_file)?;
     let identity = cert.zip(private);
-    let builder = http::client_builder(connect_timeout);
+    let builder = http::client_builder(connect_timeout)
+        .tls_danger_accept_invalid_certs(tls.insecure_skip_verify);
     let client = build(builder, ca, identity).map_err(|(name, why)| {
         let (setting, path) = match name {
             "ca" => ("ca_file", &tls.ca_file),

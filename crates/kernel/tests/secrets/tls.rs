@@ -197,6 +197,7 @@ async fn certificates_of_users_are_values_and_lead_to_no_private_address() {
         ca: Some(std::fs::read_to_string(own.certificate()).unwrap()),
         client_cert: Some(text("client.crt")),
         client_key: Some(text("client.key").as_str().into()),
+        insecure_skip_verify: false,
     };
     let outbound = outbound();
     assert!(outbound.user_tls("tls", &TlsValues::default(), true).unwrap().is_none());
@@ -216,6 +217,10 @@ async fn certificates_of_users_are_values_and_lead_to_no_private_address() {
         (TlsValues { client_cert: Some("hunter2".into()), ..good.clone() }, "tls.client_cert: "),
         (TlsValues { client_key: key("hunter2"), ..good.clone() }, "tls.client_key: there is no"),
         (TlsValues { client_key: key(&text("other.key")), ..good.clone() }, "tls.client_key: it"),
+        (
+            TlsValues { insecure_skip_verify: true, ..good.clone() },
+            "tls.insecure_skip_verify: must not",
+        ),
         (TlsValues { client_key: None, ..good.clone() }, "tls.client_key: must be given"),
         (TlsValues { client_cert: None, ..good }, "tls.client_cert: must be given"),
     ] {

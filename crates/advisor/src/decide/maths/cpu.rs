@@ -114,6 +114,7 @@ mod tests {
         let table = [
             (0.0, None, Some(Notice::CpuZero)),
             (0.000_4, None, Some(Notice::CpuIdle)),
+            (-1.0, None, Some(Notice::CpuIdle)),
             (0.001, None, Some(Notice::CpuIdle)),
             (0.001_000_1, Some(0.001_000_1), None),
             (2.5, Some(2.5), None),

@@ -23,9 +23,10 @@ pub(super) fn spike(usage: Sample, rss: Sample) -> f64 {
 }
 
 /// The amount for the largest usage and the largest spike of a window, the same for every engine.
+/// There is none for a gauge that lies, with nothing but negative values.
 pub(super) fn amount(usage: f64, spike: f64, notices: &mut Notices) -> Option<f64> {
     let amount = (usage + usage * BUFFER).min(usage + spike * SPIKE_BUFFER);
-    if amount == 0.0 {
+    if amount <= 0.0 {
         notices.add(Notice::MemoryZero);
         return None;
     }
@@ -63,7 +64,10 @@ mod tests {
         // Constant memory has no room above it.
         assert_eq!(amount(100.0, 0.0, &mut notices), Some(100.0));
         assert!(notices.is_empty());
-        assert_eq!(amount(0.0, 0.0, &mut notices), None);
-        assert!(notices.contains(Notice::MemoryZero));
+        for usage in [0.0, -100.0] {
+            let mut notices = Notices::default();
+            assert_eq!(amount(usage, 0.0, &mut notices), None);
+            assert!(notices.contains(Notice::MemoryZero));
+        }
     }
 }

@@ -91,6 +91,10 @@ impl Prometheus {
         if guarded && !matches!(base.host(), Some(Host::Domain(_))) {
             outbound.user_url("url", base.as_str()).await?;
         }
+        if tls.insecure_skip_verify {
+            let name = &source.name;
+            tracing::warn!(datasource = name, "the certificates of a data source are not verified");
+        }
         let tls = outbound.user_tls("tls", tls, guarded)?;
         let authentication = &datasource.authentication;
         let authenticator =
@@ -136,7 +140,17 @@ impl Prometheus {
 
     /// Sends a query once. An answer that says that a part of the data is missing is an error.
     pub async fn query(&self, text: &str, when: When) -> Result<Answer, QueryError> {
-        let answer = self.send(text, when, self.timeout).await?;
+        self.query_within(text, when, Limits::default()).await
+    }
+
+    /// The same, where an answer beyond the limits is an error.
+    pub async fn query_within(
+        &self,
+        text: &str,
+        when: When,
+        limits: Limits,
+    ) -> Result<Answer, QueryError> {
+        let answer = self.send(text, when, limits, self.timeout).await?;
         match answer.partial() {
             None => Ok(answer),
             Some(warning) => {
@@ -148,10 +162,16 @@ impl Prometheus {
 
     /// Asks whether it answers at all, within a time.
     pub async fn handshake(&self, timeout: Duration) -> Result<Answer, QueryError> {
-        self.send("up", When::Now, timeout.min(self.timeout)).await
+        self.send("up", When::Now, Limits::default(), timeout.min(self.timeout)).await
     }
 
-    async fn send(&self, text: &str, when: When, timeout: Duration) -> Result<Answer, QueryError> {
+    async fn send(
+        &self,
+        text: &str,
+        when: When,
+        limits: Limits,
+        timeout: Duration,
+    ) -> Result<Answer, QueryError> {
         let (operation, mut form) = match when {
             When::Now => ("query", vec![("query", text.to_owned())]),
             When::At(time) => {
@@ -165,7 +185,7 @@ impl Prometheus {
         let target = self.target.clone().with_timeout(timeout + GRACE);
         let called = target
             .call(operation, true, |_| async {
-                let attempt = self.attempt(operation, &form, timeout).await;
+                let attempt = self.attempt(operation, &form, limits, timeout).await;
                 attempt.map_err(|error| {
                     let failure = error.failure(SYSTEM);
                     // There is one attempt.
@@ -190,6 +210,7 @@ impl Prometheus {
         &self,
         operation: &str,
         form: &[(&str, String)],
+        limits: Limits,
         timeout: Duration,
     ) -> Result<Answer, QueryError> {
         let mut credential = self.credential(None).await?;
@@ -201,7 +222,7 @@ impl Prometheus {
                 sent.map_err(|error| QueryError::of_transport(error, Problem::Unreachable))?;
             let status = response.status();
             if status.is_success() {
-                return self.read(response).await;
+                return self.read(response, limits).await;
             }
             // The token expired or the file changed between two looks at it.
             if status == StatusCode::UNAUTHORIZED && !last && credential.is_some() {
@@ -256,8 +277,8 @@ impl Prometheus {
         Ok((client, request))
     }
 
-    async fn read(&self, mut response: Response) -> Result<Answer, QueryError> {
-        let mut scanner = Scanner::new(Limits::default());
+    async fn read(&self, mut response: Response, limits: Limits) -> Result<Answer, QueryError> {
+        let mut scanner = Scanner::new(limits);
         let mut bytes = 0;
         loop {
             let chunk = response.chunk().await;

@@ -17,6 +17,15 @@ pub struct Discovery {
     pub containers: String,
 }
 
+impl Discovery {
+    /// Whether no query is the same, because each has a window that the profile leaves open.
+    pub fn differs(&self, other: &Self) -> bool {
+        self.namespaces != other.namespaces
+            && self.workloads != other.workloads
+            && self.containers != other.containers
+    }
+}
+
 const MINUTES: &str = "$MEASUREMENT_DURATION_IN_MIN$";
 
 /// The workloads that have a pod with the labels asked for.

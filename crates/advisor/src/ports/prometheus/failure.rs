@@ -47,6 +47,18 @@ impl Problem {
         matches!(self, Problem::TooLarge | Problem::TimedOut | Problem::CutOff)
     }
 
+    /// Whether the same query may be answered later, when the data source is well again.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Problem::Unreachable
+            | Problem::CutOff
+            | Problem::TimedOut
+            | Problem::Throttled
+            | Problem::Partial => true,
+            Problem::TooLarge | Problem::Denied | Problem::Rejected | Problem::Unreadable => false,
+        }
+    }
+
     fn delivery(self) -> Delivery {
         match self {
             Problem::Unreachable | Problem::TimedOut => Delivery::Unknown,
@@ -142,5 +154,6 @@ mod tests {
             assert!(error.why.contains(": why"), "{error}");
         }
         assert!(Problem::TooLarge.is_of_size() && !Problem::Partial.is_of_size());
+        assert!(Problem::Partial.is_transient() && !Problem::TooLarge.is_transient());
     }
 }

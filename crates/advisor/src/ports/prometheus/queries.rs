@@ -20,6 +20,9 @@ use crate::model::measure::{Aggregate, Metric};
 /// Recommendations read 15 days in steps of 15 minutes.
 const STEP_S: i64 = 900;
 const RANGE_S: i64 = 15 * 24 * 3600;
+/// The windows of a discovery that would be too large in steps of 15 minutes: 5 million samples, as
+/// many as an answer may have, are 300,000 series.
+const WINDOWS: i64 = 16;
 
 use Aggregate::{Avg, Max, Min, Sum};
 use Metric::*;
@@ -90,6 +93,21 @@ impl Range {
     pub fn between(start: Timestamp, end: Timestamp) -> Self {
         let second = |time: Timestamp| time.as_millisecond().div_euclid(1000);
         Self { start_s: second(start), end_s: second(end), step_s: STEP_S }
+    }
+
+    /// The same in few windows, each as long as a step in whole minutes, that together are the time
+    /// between. The first begins up to 16 minutes early. None if they are not fewer.
+    pub fn in_windows(start: Timestamp, end: Timestamp) -> Option<Self> {
+        let Self { start_s, end_s, .. } = Self::between(start, end);
+        let minutes = (end_s - start_s).unsigned_abs().div_ceil(60 * WINDOWS as u64);
+        let step_s = minutes as i64 * 60;
+        let range = Self { start_s: end_s - (WINDOWS - 1) * step_s, end_s, step_s };
+        (step_s > STEP_S).then_some(range)
+    }
+
+    /// How many samples a series has at most.
+    pub fn points(&self) -> usize {
+        usize::try_from((self.end_s - self.start_s) / self.step_s).map_or(0, |steps| steps + 1)
     }
 
     /// The form of a range query. It is too long for an address: send it as the body of a POST.

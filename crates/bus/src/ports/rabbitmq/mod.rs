@@ -75,7 +75,7 @@ impl Broker {
             owner: settings.owner.into(),
             uri,
             password: outbound.secret(&format!("{key}.password"), settings.password)?,
-            files: outbound.tls(&format!("{key}.tls"), settings.tls)?,
+            files: outbound.verified_tls(&format!("{key}.tls"), settings.tls)?,
             used: None,
         })
     }

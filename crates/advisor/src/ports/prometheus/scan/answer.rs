@@ -3,15 +3,15 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::{Text, Texts, token};
+use super::{Text, token};
 
 /// How much of an answer is taken before it counts as too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub series_max: usize,
     pub samples_max: usize,
-    /// Labels of one series.
-    pub labels_max: usize,
+    /// Bytes of the labels of all series, as they are kept.
+    pub label_bytes_max: usize,
     /// Bytes of a label's name or value, and of a message.
     pub text_bytes_max: usize,
 }
@@ -22,11 +22,27 @@ impl Default for Limits {
         Self {
             series_max: 200_000,
             samples_max: 5_000_000,
-            labels_max: 64,
-            text_bytes_max: 64 << 10,
+            label_bytes_max: 100 << 20,
+            text_bytes_max: TEXT_BYTES_MAX,
         }
     }
 }
+
+impl Limits {
+    /// For an answer of so many series, each of so many samples.
+    pub fn of(series: usize, points: usize) -> Self {
+        /// Half of that is much: queries aggregate by a few labels.
+        const LABEL_BYTES_MAX: usize = 2 << 10;
+        Self {
+            series_max: series,
+            samples_max: series.saturating_mul(points),
+            label_bytes_max: series.saturating_mul(LABEL_BYTES_MAX),
+            text_bytes_max: TEXT_BYTES_MAX,
+        }
+    }
+}
+
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScanError {
@@ -44,13 +60,6 @@ pub enum ScanError {
     DuplicateSeries { labels: String },
     #[error("the times of series {labels} do not increase")]
     Unordered { labels: String },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResultType {
-    Matrix,
-    Vector,
-    Scalar,
 }
 
 /// The labels of a series, by name.
@@ -85,9 +94,7 @@ impl fmt::Debug for Labels {
 /// A complete answer of success.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    pub result_type: ResultType,
-    pub warnings: Vec<String>,
-    pub infos: Vec<String>,
+    partial: Option<String>,
     series: Vec<Series>,
     times_ms: Vec<i64>,
     values: Vec<f64>,
@@ -112,19 +119,15 @@ impl Answer {
         self.series.len()
     }
 
-    pub fn sample_count(&self) -> usize {
-        self.values.len()
-    }
-
     /// The warning that says that data is missing. Thanos and Mimir answer with what they have and
     /// warn of the rest; warnings that begin with `PromQL` are about the query.
     pub fn partial(&self) -> Option<&str> {
-        self.warnings.iter().map(String::as_str).find(|warning| !warning.starts_with("PromQL"))
+        self.partial.as_deref()
     }
 }
 
-/// Warnings that are kept; the first say enough.
-const REMARKS_MAX: usize = 100;
+/// What the allocations of a label take besides its text.
+const LABEL_BYTES: usize = 64;
 
 /// An answer in the making.
 #[derive(Debug, Default)]
@@ -134,8 +137,8 @@ pub(super) struct Columns {
     error: Option<String>,
     result_type: Option<String>,
     has_result: bool,
-    warnings: Vec<String>,
-    infos: Vec<String>,
+    partial: Option<String>,
+    label_bytes: usize,
     series: Vec<Series>,
     times_ms: Vec<i64>,
     values: Vec<f64>,
@@ -156,13 +159,10 @@ impl Columns {
         *slot = Some(value);
     }
 
-    pub fn remark(&mut self, texts: Texts, text: String) {
-        let remarks = match texts {
-            Texts::Warnings => &mut self.warnings,
-            Texts::Infos => &mut self.infos,
-        };
-        if remarks.len() < REMARKS_MAX {
-            remarks.push(text);
+    /// Keeps the first that is not about the query.
+    pub fn warning(&mut self, text: &str) {
+        if self.partial.is_none() && !text.starts_with("PromQL") {
+            self.partial = Some(text.to_owned());
         }
     }
 
@@ -188,18 +188,21 @@ impl Columns {
         Ok(())
     }
 
-    pub fn label_name(&mut self, name: &str, limits: &Limits) -> Result<(), ScanError> {
-        let labels = self.labels.as_ref().map_or(0, |labels| labels.0.len());
-        if labels >= limits.labels_max {
-            return Err(ScanError::TooLarge { what: "labels of a series", max: limits.labels_max });
-        }
+    pub fn label_name(&mut self, name: &str) {
         self.label = name.into();
-        Ok(())
     }
 
-    pub fn label_value(&mut self, value: &str) {
+    pub fn label_value(&mut self, value: &str, limits: &Limits) -> Result<(), ScanError> {
         let name = std::mem::take(&mut self.label);
+        self.label_bytes += name.len() + value.len() + LABEL_BYTES;
+        if self.label_bytes > limits.label_bytes_max {
+            return Err(ScanError::TooLarge {
+                what: "bytes of labels",
+                max: limits.label_bytes_max,
+            });
+        }
         self.labels.get_or_insert_default().0.push((name, value.into()));
+        Ok(())
     }
 
     pub fn begin_samples(&mut self) -> Result<(), ScanError> {
@@ -250,7 +253,7 @@ impl Columns {
         Ok(())
     }
 
-    pub fn finish(self) -> Result<Answer, ScanError> {
+    pub fn finish(mut self) -> Result<Answer, ScanError> {
         match self.status.as_deref() {
             Some("success") => {}
             Some("error") => {
@@ -260,21 +263,19 @@ impl Columns {
             }
             _ => return invalid("it has no status"),
         }
-        let result_type = match self.result_type.as_deref() {
-            Some("matrix") => ResultType::Matrix,
-            Some("vector") => ResultType::Vector,
-            Some("scalar") => ResultType::Scalar,
-            _ => return invalid("its type is not matrix, vector or scalar"),
-        };
+        if !matches!(self.result_type.as_deref(), Some("matrix" | "vector" | "scalar")) {
+            return invalid("its type is not matrix, vector or scalar");
+        }
         let mut sorted: Vec<&Labels> = self.series.iter().map(|series| &series.labels).collect();
         sorted.sort_unstable();
         if let Some(two) = sorted.windows(2).find(|two| two[0] == two[1]) {
             return Err(ScanError::DuplicateSeries { labels: two[0].to_string() });
         }
+        // All answers about a shard are kept until the last has come.
+        self.times_ms.shrink_to_fit();
+        self.values.shrink_to_fit();
         Ok(Answer {
-            result_type,
-            warnings: self.warnings,
-            infos: self.infos,
+            partial: self.partial,
             series: self.series,
             times_ms: self.times_ms,
             values: self.values,

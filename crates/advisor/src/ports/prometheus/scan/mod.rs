@@ -8,10 +8,13 @@ mod answer;
 mod number;
 mod token;
 
-pub use answer::{Answer, Labels, Limits, ResultType, ScanError};
+pub use answer::{Answer, Labels, Limits, ScanError};
 
 use answer::Columns;
 use token::{Fault, Token, fault};
+
+/// What a token may have besides its text, such as whitespace around a comma.
+const AROUND_BYTES_MAX: usize = 1024;
 
 /// Where the scanner is in the document. Every state begins between two tokens, except `Skip`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,13 +53,7 @@ enum Level {
 enum List {
     Series,
     Samples,
-    Texts(Texts),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Texts {
     Warnings,
-    Infos,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +65,7 @@ enum Member {
     Label,
     Samples,
     Sample,
-    Texts(Texts),
+    Warnings,
     Text(Text),
     Other(Level),
 }
@@ -148,17 +145,24 @@ impl Scanner {
             }
             match self.step(&input[used..]) {
                 Ok(Some(more)) => used += more,
-                Ok(None) => break,
-                Err(error) => {
-                    let error = error.at(self.offset + used as u64);
-                    self.state = State::Failed;
-                    self.error = Some(error.clone());
-                    return Err(error);
+                // What is kept is read again with each chunk, so it must be little.
+                Ok(None) if input.len() - used > self.limits.text_bytes_max + AROUND_BYTES_MAX => {
+                    let fault = Fault { at: 0, expected: "less whitespace" };
+                    return Err(self.fail(fault.into(), used));
                 }
+                Ok(None) => break,
+                Err(error) => return Err(self.fail(error, used)),
             }
         }
         self.offset += used as u64;
         Ok(used)
+    }
+
+    fn fail(&mut self, error: StepError, used: usize) -> ScanError {
+        let error = error.at(self.offset + used as u64);
+        self.state = State::Failed;
+        self.error = Some(error.clone());
+        error
     }
 
     /// Reads one token, and says how long it was.
@@ -205,15 +209,14 @@ impl Scanner {
             (Level::Answer, "data") => Member::Data,
             (Level::Answer, "errorType") => Member::Text(Text::ErrorType),
             (Level::Answer, "error") => Member::Text(Text::Error),
-            (Level::Answer, "warnings") => Member::Texts(Texts::Warnings),
-            (Level::Answer, "infos") => Member::Texts(Texts::Infos),
+            (Level::Answer, "warnings") => Member::Warnings,
             (Level::Data, "resultType") => Member::Text(Text::ResultType),
             (Level::Data, "result") => Member::Result,
             (Level::Series, "metric") => Member::Labels,
             (Level::Series, "values") => Member::Samples,
             (Level::Series, "value") => Member::Sample,
             (Level::Labels, name) => {
-                self.columns.label_name(name, &self.limits)?;
+                self.columns.label_name(name);
                 Member::Label
             }
             _ => Member::Other(of),
@@ -238,7 +241,7 @@ impl Scanner {
     fn value(&mut self, input: &[u8], member: Member) -> Result<Option<usize>, StepError> {
         let within = |of| State::Member { of, first: false };
         match member {
-            Member::Data | Member::Result | Member::Texts(_) | Member::Text(_) => {
+            Member::Data | Member::Result | Member::Warnings | Member::Text(_) => {
                 // Go writes an empty pointer, list or object as null.
                 let of = if member == Member::Result { Level::Data } else { Level::Answer };
                 match token::null(input)? {
@@ -263,8 +266,8 @@ impl Scanner {
                 self.columns.begin_samples()?;
                 self.open(input, b'[', State::Element { of: List::Samples, first: true })
             }
-            Member::Texts(texts) => {
-                self.open(input, b'[', State::Element { of: List::Texts(texts), first: true })
+            Member::Warnings => {
+                self.open(input, b'[', State::Element { of: List::Warnings, first: true })
             }
             Member::Other(_) if matches!(input[0], b',' | b':' | b'}' | b']') => {
                 Ok(fault(0, "a value")?)
@@ -277,7 +280,7 @@ impl Scanner {
                 let Some((text, used)) = token::string(input, self.limits.text_bytes_max)? else {
                     return Ok(None);
                 };
-                self.columns.label_value(&text);
+                self.columns.label_value(&text, &self.limits)?;
                 self.state = within(Level::Labels);
                 Ok(Some(used))
             }
@@ -328,7 +331,7 @@ impl Scanner {
                 self.state = match of {
                     List::Series => State::Member { of: Level::Data, first: false },
                     List::Samples => State::Member { of: Level::Series, first: false },
-                    List::Texts(_) => State::Member { of: Level::Answer, first: false },
+                    List::Warnings => State::Member { of: Level::Answer, first: false },
                 };
                 return Ok(Some(1));
             }
@@ -359,10 +362,10 @@ impl Scanner {
                 self.state = State::Element { of, first: false };
                 Ok(Some(used + more + last))
             }
-            List::Texts(texts) => {
+            List::Warnings => {
                 let text = token::string(rest, self.limits.text_bytes_max);
                 let Some((text, more)) = moved(used, text)? else { return Ok(None) };
-                self.columns.remark(texts, text.into_owned());
+                self.columns.warning(&text);
                 self.state = State::Element { of, first: false };
                 Ok(Some(used + more))
             }
