@@ -101,7 +101,7 @@ The first Ctrl-C (or SIGTERM) finishes requests and attempts in flight, a second
     #[command(subcommand)]
     Bus(verb::bus::Verb),
     /// Recommend what containers should request, from what a Prometheus has measured
-    Advise(verb::advise::Advise),
+    Advise(Box<verb::advise::Advise>),
     /// The streams of a Kubernetes cluster; needs no server
     #[command(subcommand)]
     Stream(verb::stream::Verb),

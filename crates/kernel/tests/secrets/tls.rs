@@ -95,6 +95,7 @@ fn files(dir: &Path) -> Tls {
         ca_file: file("trusted.pem"),
         client_cert_file: file("client.crt"),
         client_key_file: file("client.key"),
+        ..Tls::default()
     }
 }
 
