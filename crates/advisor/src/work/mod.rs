@@ -32,7 +32,7 @@ use crate::metrics::Calls;
 use crate::model::experiment_name::NameTemplate;
 use crate::model::job::{SHARD, ShardPhase};
 use crate::ports::prometheus::sources::Sources;
-use crate::ports::prometheus::{Problem, QueryError};
+use crate::ports::prometheus::QueryError;
 use crate::ports::webhook::Webhooks;
 
 /// What the workers share.
@@ -53,15 +53,7 @@ impl Advisor {
 
     /// Whether a data source that did not answer this attempt may answer the next one.
     fn tries_again(&self, attempt: &Attempt, error: &QueryError) -> bool {
-        let passes = match error.problem {
-            Problem::Unreachable
-            | Problem::CutOff
-            | Problem::TimedOut
-            | Problem::Throttled
-            | Problem::Partial => true,
-            Problem::TooLarge | Problem::Denied | Problem::Rejected | Problem::Unreadable => false,
-        };
-        passes && attempt.failures < self.config.source_retries_max
+        error.problem.is_transient() && attempt.failures < self.config.source_retries_max
     }
 
     /// The places for shards that read a data source at the same time.

@@ -67,7 +67,7 @@ async fn what_has_half_a_window_is_recommended_by_that_half_and_strangers_are_le
 }
 
 #[tokio::test]
-async fn a_data_source_that_goes_half_way_ends_the_survey_after_what_was_read() {
+async fn a_data_source_that_goes_away_ends_the_survey_after_what_was_read() {
     let small = Small::of(600);
     let ranges = AtomicUsize::new(0);
     let server = StandIn::new(move |seen| {
