@@ -31,8 +31,8 @@ use crate::decide::maths::recommend::Options;
 use crate::metrics::Calls;
 use crate::model::experiment_name::NameTemplate;
 use crate::model::job::{SHARD, ShardPhase};
-use crate::ports::prometheus::sources::Sources;
 use crate::ports::prometheus::QueryError;
+use crate::ports::prometheus::sources::Sources;
 use crate::ports::webhook::Webhooks;
 
 /// What the workers share.
