@@ -6,7 +6,6 @@ pub struct Chosen {
     pub name: &'static str,
     /// A part of what the comparison says.
     pub shown: &'static str,
-    #[expect(dead_code, reason = "for people")]
     pub why: &'static str,
 }
 

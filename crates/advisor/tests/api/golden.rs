@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::http::Request;
 
-use super::differences::CHOSEN;
+use super::differences::{CHOSEN, Chosen};
 use super::shape;
 use crate::support::recorded::Exchange;
 use crate::support::server::{Answer, Server};
@@ -111,5 +111,30 @@ impl<'a> Replay<'a> {
         for shown in expected {
             assert!(self.met.contains(shown), "{shown:?} is listed but does not differ");
         }
+    }
+}
+
+/// What stands in docs/advisor.md before the list of what was chosen, which is its end.
+const MARK: &str = "<!-- differences: written by a test -->\n";
+
+/// `MAINSTAY_TEST_WRITE=1` writes the list.
+#[test]
+fn the_documents_list_what_was_chosen() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/advisor.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, listed) = text.split_once(MARK).unwrap();
+    let mut rows: Vec<String> = Vec::new();
+    for Chosen { name, why, .. } in CHOSEN {
+        let name = if name.is_empty() { "all".to_owned() } else { format!("`{name}`") };
+        let row = format!("| {name} | {why} |\n");
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let expected = format!("\n| Recorded answer | Why ours differs |\n|---|---|\n{}", rows.concat());
+    if std::env::var_os("MAINSTAY_TEST_WRITE").is_some() {
+        std::fs::write(path, format!("{before}{MARK}{expected}")).unwrap();
+    } else {
+        assert_eq!(listed, expected, "MAINSTAY_TEST_WRITE=1 writes it");
     }
 }
