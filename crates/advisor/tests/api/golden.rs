@@ -131,7 +131,8 @@ fn the_documents_list_what_was_chosen() {
             rows.push(row);
         }
     }
-    let expected = format!("\n| Recorded answer | Why ours differs |\n|---|---|\n{}", rows.concat());
+    let expected =
+        format!("\n| Recorded answer | Why ours differs |\n|---|---|\n{}", rows.concat());
     if std::env::var_os("MAINSTAY_TEST_WRITE").is_some() {
         std::fs::write(path, format!("{before}{MARK}{expected}")).unwrap();
     } else {
