@@ -1,0 +1,2 @@
+//! What follows from templates, desired states and observations. Pure: no clocks, no randomness, no
+//! I/O.
