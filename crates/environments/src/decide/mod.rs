@@ -1,2 +1,6 @@
 //! What follows from templates, desired states and observations. Pure: no clocks, no randomness, no
 //! I/O.
+
+pub mod compile;
+pub mod expand;
+pub mod graph;

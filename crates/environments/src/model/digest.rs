@@ -1,7 +1,7 @@
 //! Digests of JSON that do not depend on the order of keys, so that the same desired state has the
 //! same digest on every replica and after every round through a store.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 /// A SHA-256, in hexadecimal digits.
@@ -43,16 +43,18 @@ impl Hasher {
                 self.number(items.len() as u64);
                 items.iter().for_each(|item| self.value(item));
             }
-            Value::Object(fields) => {
-                self.0.update(b"o");
-                self.number(fields.len() as u64);
-                let mut fields: Vec<_> = fields.iter().collect();
-                fields.sort_unstable_by_key(|(key, _)| *key);
-                for (key, value) in fields {
-                    self.text(key);
-                    self.value(value);
-                }
-            }
+            Value::Object(fields) => self.object(fields),
+        }
+    }
+
+    pub fn object(&mut self, fields: &Map<String, Value>) {
+        self.0.update(b"o");
+        self.number(fields.len() as u64);
+        let mut fields: Vec<_> = fields.iter().collect();
+        fields.sort_unstable_by_key(|(key, _)| *key);
+        for (key, value) in fields {
+            self.text(key);
+            self.value(value);
         }
     }
 

@@ -124,7 +124,6 @@ pub fn items<T>(
 }
 
 /// Any value, as it is.
-#[expect(clippy::unnecessary_wraps, reason = "it has the shape of a reader")]
 pub fn any(_: &str, value: Value, _: &mut Problems) -> Option<Value> {
     Some(value)
 }

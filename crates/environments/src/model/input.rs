@@ -24,7 +24,8 @@ struct Leaf {
     /// The path for people.
     path: String,
     /// The JSON pointer to it.
-    pointer: String,
+    pointer: Arc<str>,
+    source: Arc<str>,
     expression: Expression,
     /// It uses outputs.
     deferred: bool,
@@ -45,9 +46,9 @@ pub struct Input {
 /// An expression over outputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
-    /// The JSON pointer to where its value goes.
-    pub pointer: String,
-    pub source: String,
+    /// The JSON pointer to where its value goes. Shared by all resources of a name.
+    pub pointer: Arc<str>,
+    pub source: Arc<str>,
 }
 
 impl InputTemplate {
@@ -73,9 +74,10 @@ impl InputTemplate {
         }
     }
 
-    /// Whether the resources of this name have inputs that differ.
-    pub fn is_per_instance(&self) -> bool {
-        self.leaves.iter().any(|leaf| leaf.expression.is_per_instance())
+    /// Whether an expression uses a name, such as `count`.
+    pub fn uses(&self, root: &str) -> bool {
+        let mut accesses = self.leaves.iter().flat_map(|leaf| &leaf.expression.accesses);
+        accesses.any(|access| access.root == root)
     }
 
     /// Evaluates what can be. `given` has the values of the scope, for what cannot.
@@ -94,8 +96,8 @@ impl InputTemplate {
                         give(&mut input.given, &access.root, field, value);
                     }
                 }
-                let source = leaf.expression.source().to_owned();
-                input.deferred.push(Deferred { pointer: leaf.pointer.clone(), source });
+                let (pointer, source) = (leaf.pointer.clone(), leaf.source.clone());
+                input.deferred.push(Deferred { pointer, source });
                 continue;
             }
             match leaf.expression.evaluate(scope) {
@@ -142,7 +144,8 @@ fn collect(
         Value::String(text) => {
             if let Some(expression) = Expression::parse(path, text, problems) {
                 let deferred = expression.resources().next().is_some();
-                leaves.push(Leaf { path: path.into(), pointer, expression, deferred });
+                let (pointer, source) = (pointer.into(), text.as_str().into());
+                leaves.push(Leaf { path: path.into(), pointer, source, expression, deferred });
             }
         }
         Value::Array(items) => {
@@ -173,14 +176,15 @@ impl Input {
         let empty = Value::Object(Map::new());
         let of = |root: &str| self.given.get(root).unwrap_or(&empty);
         let [param, env, own, count] = RESERVED.map(of);
-        let scope = Scope::new(param, env).of(own, count).with_resources(resources);
+        let scope =
+            Scope::new(param, env).of_resource(own).of_count(count).with_resources(resources);
         for Deferred { pointer, source } in &self.deferred {
             let Some(expression) = Expression::parse(pointer, source, &mut problems) else {
                 continue;
             };
             match expression.evaluate(&scope) {
                 Ok(new) => place(&mut value, pointer, new),
-                Err(why) => problems.add(pointer, why, source),
+                Err(why) => problems.add(&**pointer, why, &**source),
             }
         }
         problems.unless_any(value)
@@ -202,7 +206,7 @@ impl Input {
 
     /// The source of the expression that is deferred at a place.
     pub fn deferred_at(&self, pointer: &str) -> Option<&str> {
-        let found = self.deferred.iter().find(|deferred| deferred.pointer == pointer)?;
+        let found = self.deferred.iter().find(|deferred| *deferred.pointer == *pointer)?;
         Some(&found.source)
     }
 
@@ -214,10 +218,7 @@ impl Input {
             hasher.text(pointer);
             hasher.text(source);
         }
-        for (key, value) in &self.given {
-            hasher.text(key);
-            hasher.value(value);
-        }
+        hasher.object(&self.given);
         hasher.finish()
     }
 }

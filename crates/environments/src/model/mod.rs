@@ -8,6 +8,7 @@ pub mod environment;
 pub mod expression;
 pub mod fields;
 pub mod input;
+pub mod outputs;
 pub mod parameter;
 pub mod period;
 pub mod plan;

@@ -64,9 +64,9 @@ pub struct ResourceChange {
     /// The fields because of which it is replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_by: Vec<String>,
-    /// What it depends on is new, and nothing else.
+    /// Nothing is applied: what changes is kept here, such as dependencies, tags and policies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub only_edges: bool,
+    pub metadata_only: bool,
     pub takes_ms: u64,
     /// When it begins at the earliest, from the begin of the plan.
     pub begins_ms: u64,

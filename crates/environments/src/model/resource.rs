@@ -11,7 +11,7 @@ use super::environment::Want;
 use super::input::Input;
 use super::period::Period;
 use super::refs::{Address, Reference};
-use super::template::Link;
+use super::template::{Link, Price};
 
 pub const KIND: &str = "resource";
 
@@ -69,6 +69,8 @@ pub struct Resource {
     pub timeout: Option<Period>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub tags: Labels,
 }
@@ -123,10 +125,8 @@ labels! {
         NotWanted = "not-wanted",
         /// An external dependency does not respond.
         Unreachable = "unreachable",
-        /// The other one depends on it, and has not stopped using it.
+        /// The other one depends on it, and has to stop or to go first.
         UsedBy = "used-by",
-        /// The other one depends on it, and is destroyed first.
-        GoesFirst = "goes-first",
     }
 }
 super::label::stored_as_label!(WaitReason);

@@ -73,12 +73,6 @@ impl Expression {
         &self.source
     }
 
-    /// Whether the value depends on which one of several resources it is for.
-    pub fn is_per_instance(&self) -> bool {
-        let own = |access: &Access| access.root == "count" || access.root == "self";
-        self.accesses.iter().any(own)
-    }
-
     /// The names of resources and groups that it uses.
     pub fn resources(&self) -> impl Iterator<Item = &Access> {
         self.accesses.iter().filter(|access| !RESERVED.contains(&access.root.as_str()))
@@ -158,10 +152,16 @@ impl Scope {
         }
     }
 
-    /// For one resource.
+    /// With `self`.
     #[must_use]
-    pub fn of(&self, own: &Value, count: &Value) -> Scope {
-        Scope { own: engine::from_json(own), count: engine::from_json(count), ..self.clone() }
+    pub fn of_resource(self, own: &Value) -> Scope {
+        Scope { own: engine::from_json(own), ..self }
+    }
+
+    /// With `count`.
+    #[must_use]
+    pub fn of_count(self, count: &Value) -> Scope {
+        Scope { count: engine::from_json(count), ..self }
     }
 
     #[must_use]

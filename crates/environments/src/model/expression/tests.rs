@@ -20,7 +20,8 @@ fn scope() -> Scope {
     let param =
         json!({"n": 3, "name": "shop", "list": ["a", "b"], "on": true, "long": "a".repeat(60_000)});
     Scope::new(&param, &json!({"name": "test"}))
-        .of(&json!({"address": "web[1]"}), &json!({"index": 1, "total": 3}))
+        .of_resource(&json!({"address": "web[1]"}))
+        .of_count(&json!({"index": 1, "total": 3}))
         .with_resources(&json!({
             "db": {"outputs": {"host": "h", "port": 5432}},
             "web": [{"outputs": {"url": "u0"}}, {"outputs": {"url": "u1"}}],
@@ -60,10 +61,8 @@ fn what_is_not_there_is_an_error_and_not_an_empty_text() {
     assert!(error("{{ param.missing }}").contains("undefined"), "{}", error("{{ param.missing }}"));
     assert!(error("x{{ nobody }}").contains("undefined"));
     assert!(error("list: {{ param.list }}").contains("tojson"));
-    assert!(
-        error("{{ param.n // 0 }}").contains("zero") || !error("{{ param.n // 0 }}").is_empty()
-    );
-    assert!(error("{{ param.n / 0 }}") != "");
+    assert!(!error("{{ param.n // 0 }}").is_empty());
+    assert!(!error("{{ param.n / 0 }}").is_empty());
 }
 
 #[test]
@@ -117,7 +116,6 @@ fn uses_are_found_with_their_place() {
     assert_eq!(uses("{{ a.outputs.x if b.outputs.y else c['outputs'].z }}").len(), 3);
     assert_eq!(uses("{{ web|map(attribute='outputs.url') }}"), ["web []"]);
     assert_eq!(uses("{{ web[db.outputs.n].outputs }}").len(), 2);
-    assert!(parse("{{ web[count.index].outputs }}").is_per_instance());
 }
 
 #[test]
