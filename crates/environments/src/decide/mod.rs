@@ -4,3 +4,4 @@
 pub mod compile;
 pub mod expand;
 pub mod graph;
+pub mod resource;
