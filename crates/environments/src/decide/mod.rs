@@ -2,6 +2,8 @@
 //! I/O.
 
 pub mod compile;
+pub mod drift;
 pub mod expand;
 pub mod graph;
+pub mod plan;
 pub mod resource;
