@@ -3,7 +3,9 @@
 
 pub mod compile;
 pub mod drift;
+pub mod environment;
 pub mod expand;
 pub mod graph;
 pub mod plan;
 pub mod resource;
+pub mod time;
