@@ -218,8 +218,10 @@ impl Planner<'_, '_> {
             return;
         }
         let graph = existing_graph(self.world.existing);
-        // Stored edges have no cycle; were there one, its resources would wait and say so.
-        let order = graph.order().unwrap_or_else(|cycle| cycle);
+        // Stored edges have no cycle; were there one, its resources would wait and say so, and the plan
+        // still names all that is to go.
+        let all = || (0..graph.len() as u32).collect();
+        let order: Vec<u32> = graph.order().unwrap_or_else(|_| all());
         let mut is_gone = vec![false; self.world.existing.len()];
         gone.iter().for_each(|number| is_gone[*number] = true);
         for node in order.into_iter().rev().filter(|node| is_gone[*node as usize]) {
@@ -301,8 +303,10 @@ fn hash(body: &Body, wanted: Option<&Expansion<'_>>) -> String {
         hasher.text(change.action.label());
         change.replaced_by.iter().for_each(|field| hasher.text(field));
     }
-    for resource in wanted.iter().flat_map(|wanted| &wanted.resources) {
-        hasher.text(&resource.digest);
+    if let Some(wanted) = wanted {
+        // They also decide what it depends on elsewhere, which is not part of an input.
+        hasher.object(&wanted.parameters);
+        wanted.resources.iter().for_each(|resource| hasher.text(&resource.digest));
     }
     hasher.finish()
 }

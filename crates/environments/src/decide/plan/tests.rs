@@ -166,6 +166,8 @@ fn the_hash_is_that_of_what_is_done() {
         |wanted: &Expansion<'_>, existing: &[Existing<'_>]| plan_of(Some(wanted), existing).hash;
     assert_eq!(hash(&wanted, &[]), hash(&expansion(&compiled, &json!({"region": "eu"})), &[]));
     assert_ne!(hash(&wanted, &[]), hash(&expansion(&compiled, &json!({"region": "us"})), &[]));
+    let elsewhere = expansion(&compiled, &json!({"network": "other"}));
+    assert_ne!(hash(&wanted, &[]), hash(&elsewhere, &[]));
     let applied = Applied::new(&wanted);
     let mut existing = applied.existing();
     let before = hash(&wanted, &existing);
