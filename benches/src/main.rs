@@ -15,6 +15,7 @@ mod bus_latency;
 mod bus_pump;
 mod bus_readers;
 mod bus_throughput;
+mod environments;
 mod figures;
 mod fleet;
 mod fleet_data;
@@ -60,12 +61,19 @@ fn main() -> anyhow::Result<()> {
             figures.print();
             Ok(())
         }
+        Some(&"environments") => {
+            environments::run(&mut figures)?;
+            figures.print();
+            Ok(())
+        }
         // The bare server that a figure is compared with.
         Some(&"echo") if names.len() == 3 => {
             let port = names[2].parse()?;
             tokio::runtime::Runtime::new()?.block_on(server::echo(names[1].into(), port))
         }
-        _ => anyhow::bail!("usage: benches kernel|fleet|streams|bus|advisor [PART] [--json]"),
+        _ => anyhow::bail!(
+            "usage: benches kernel|fleet|streams|bus|advisor|environments [PART] [--json]"
+        ),
     }
 }
 

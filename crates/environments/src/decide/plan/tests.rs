@@ -1,6 +1,4 @@
-//! Plans of the example template, and how long a large one takes.
-
-use std::time::Instant;
+//! Plans of the example template, and of a large one.
 
 use serde_json::{Value, json};
 
@@ -177,41 +175,20 @@ fn the_hash_is_that_of_what_is_done() {
     assert_ne!(hash(&wanted, &existing), before, "the world moved");
 }
 
-/// Prints its times. What is asked for is asked of a release build.
 #[test]
-fn a_plan_of_15_000_resources_and_50_000_edges_is_fast() {
-    let large = |each: u32| {
-        let text = format!(
-            "name: large\nversion: 1\nresources:\n  \
-               net: {{executor: simulated, count: 2, input: {{zone: \"{{{{ count.index }}}}\"}}}}\n  \
-               dns: {{executor: simulated}}\n  \
-               db: {{executor: simulated, count: {each}, depends_on: [net, dns], input: {{name: \"{{{{ env.name }}}}-{{{{ count.index }}}}\"}}}}\n  \
-               cache: {{executor: simulated, count: {each}, depends_on: [net], input: {{db: \"{{{{ db[count.index].outputs.host }}}}\"}}}}\n  \
-               web: {{executor: simulated, count: {each}, depends_on: [net], input: {{db: \"{{{{ db[count.index].outputs.host }}}}\", cache: \"{{{{ cache[count.index].outputs.host }}}}\"}}}}\n"
-        );
-        compiled(&text)
-    };
-    for (each, limit_ms) in [(5_000, 200), (33_332, 2_000)] {
-        let compiled = large(each);
-        let begin = Instant::now();
-        let wanted = expansion(&compiled, &json!({}));
-        let expanded = begin.elapsed();
-        let body = plan_of(Some(&wanted), &[]);
-        let created = begin.elapsed();
-        let applied = Applied::new(&wanted);
-        let existing = applied.existing();
-        let again = Instant::now();
-        let unchanged = plan_of(Some(&wanted), &existing);
-        let matched = again.elapsed();
-        let (resources, edges) = (wanted.resources.len(), wanted.graph.edges());
-        println!(
-            "{resources} resources, {edges} edges: expand {expanded:?}, expand and plan {created:?}, \
-             plan against as many {matched:?}"
-        );
-        assert_eq!((body.changes.len(), unchanged.unchanged), (resources, resources));
-        if !cfg!(debug_assertions) {
-            let slowest = created.max(expanded + matched).as_millis();
-            assert!(slowest < limit_ms, "{slowest} ms of {limit_ms}");
-        }
-    }
+fn a_plan_has_all_of_15_000_resources_and_finds_them_unchanged() {
+    let text = "name: large\nversion: 1\nresources:\n  \
+        net: {executor: simulated, count: 2, input: {zone: \"{{ count.index }}\"}}\n  \
+        dns: {executor: simulated}\n  \
+        db: {executor: simulated, count: 5000, depends_on: [net, dns], input: {name: \"{{ env.name }}-{{ count.index }}\"}}\n  \
+        cache: {executor: simulated, count: 5000, depends_on: [net], input: {db: \"{{ db[count.index].outputs.host }}\"}}\n  \
+        web: {executor: simulated, count: 5000, depends_on: [net], input: {db: \"{{ db[count.index].outputs.host }}\", cache: \"{{ cache[count.index].outputs.host }}\"}}\n";
+    let compiled = compiled(text);
+    let wanted = expansion(&compiled, &json!({}));
+    assert_eq!((wanted.resources.len(), wanted.graph.edges()), (15_003, 50_000));
+    let body = plan_of(Some(&wanted), &[]);
+    let applied = Applied::new(&wanted);
+    let unchanged = plan_of(Some(&wanted), &applied.existing());
+    assert_eq!((body.changes.len(), unchanged.unchanged), (15_003, 15_003));
+    assert!(unchanged.changes.is_empty());
 }
