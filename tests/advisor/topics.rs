@@ -141,7 +141,8 @@ async fn why_a_job_fails_is_on_the_error_topic_and_its_summary_follows() {
     let topics = Topics::create(&kafka).await;
     let consumer = Consumer::start(&kafka, &topics);
     let plan = plan(dir.path(), &prometheus)
-        .set("advisor.datasources.prometheus-1.url", "http://127.0.0.1:1");
+        .set("advisor.datasources.prometheus-1.url", "http://127.0.0.1:1")
+        .set("advisor.source_retries_max", 1);
     let plan = publishing(plan, &kafka, &topics);
     let _server = plan.start().await;
     let client = plan.client();
