@@ -319,6 +319,9 @@ pub async fn edit<T>(
 /// Called after every commit with its number of changes and its duration.
 pub type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
 
+/// A server that was killed keeps its lock on the file until the system has ended it.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
 /// Opens the store that `database` names: a `postgres://` URL, or else a file in `data_dir`.
 pub async fn open(
     database: Option<&str>,
@@ -339,9 +342,19 @@ pub async fn open(
         )),
         None => {
             let file = data_dir.join("mainstay.db");
-            let mut store = sqlite::Sqlite::open(&file, clock, on_commit)?;
-            store.audit = audit;
-            Ok(Arc::new(store))
+            let deadline = tokio::time::Instant::now() + LOCK_WAIT;
+            loop {
+                match sqlite::Sqlite::open(&file, clock.clone(), on_commit.clone()) {
+                    Err(Error::Conflict(_)) if tokio::time::Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    opened => {
+                        let mut store = opened?;
+                        store.audit = audit;
+                        return Ok(Arc::new(store));
+                    }
+                }
+            }
         }
     }
 }
