@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::log::{AuditCheck, AuditFilter, EventFilter};
+use kernel::log::{AuditCheck, AuditConfig, AuditFilter, EventFilter};
 use kernel::queue::State;
 use kernel::store::postgres::{self, Postgres};
 use kernel::store::sqlite::{self, Sqlite};
@@ -76,6 +76,18 @@ async fn a_second_server_on_the_same_file_is_refused() {
     let message =
         Sqlite::open(&path, Ambient::system(), uncounted()).err().expect("refused").to_string();
     assert!(message.contains("in use by another server"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_waits_for_the_lock_of_one_that_is_just_ending() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir.path().join("mainstay.db")).await;
+    let (audit, clock) = (AuditConfig::default(), Ambient::system());
+    let mut second =
+        std::pin::pin!(kernel::store::open(None, dir.path(), audit, clock, uncounted()));
+    assert!(futures::poll!(second.as_mut()).is_pending(), "the first one has it");
+    drop(first);
+    second.await.unwrap();
 }
 
 /// Opens a file, once its previous owner has closed it.
