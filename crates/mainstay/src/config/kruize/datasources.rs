@@ -300,7 +300,7 @@ mod tests {
         let sources = crate::config::Sources { env, ..Default::default() };
         let loaded = crate::config::load(&sources).unwrap();
         assert_eq!(shown(&loaded, "advisor.datasources.p.url"), r#""http://p" kruize.json:1"#);
-        // A file that is no object is not quoted.
+        // What is not an object is not quoted.
         std::fs::write(&path, format!("{SECRET:?}")).unwrap();
         let problem = crate::config::load(&sources).unwrap_err().to_string();
         assert!(problem.contains("cannot be read") && !problem.contains(SECRET), "{problem}");
