@@ -18,7 +18,7 @@ use crate::commands::{
     UploadResults,
 };
 use crate::config::Config;
-use crate::metrics::{Calls, Scrape};
+use crate::metrics::{ActiveJobs, Calls, Scrape};
 use crate::model::declared::Sort;
 use crate::model::experiment::EXPERIMENT;
 use crate::model::experiment_name::NameTemplate;
@@ -53,7 +53,12 @@ impl Domain for AdvisorDomain {
         .collect()
     }
 
-    async fn start(&self, app: &App, _: &TaskTracker, _: &CancellationToken) -> Result<Running> {
+    async fn start(
+        &self,
+        app: &App,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Result<Running> {
         self.config.check()?;
         let Config { datasources, private_addresses, .. } = &self.config;
         let names = NameTemplate::parse(&self.config.experiment_name);
@@ -91,7 +96,11 @@ impl Domain for AdvisorDomain {
         commands.add(Arc::new(DeleteExperiment))?;
         commands.add(Arc::new(RecommendExperiment))?;
         commands.add(Arc::new(UploadResults { config: self.config.clone() }))?;
-        let scrape = Scrape(calls.clone());
+        let active = Arc::new(ActiveJobs::default());
+        let jobs = active.load(app.tail()).await?;
+        let stop = stop.clone();
+        tasks.spawn(async move { jobs.run(stop).await });
+        let scrape = Scrape { calls: calls.clone(), active };
         app.metrics.register(|registry| registry.register_collector(Box::new(scrape)));
         let api = AdvisorApi(Arc::new(ApiState {
             config: self.config.clone(),

@@ -1,14 +1,19 @@
 //! Metrics under the names of the existing service, so that its dashboards work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Error as Unwritable;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::event_tail::EventTail;
+use kernel::informer::{CacheUpdate, Informer};
+use kernel::{Key, Object, Result};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue};
 use prometheus_client::metrics::MetricType;
+
+use crate::model::job::{JOB, JobPhase};
 
 /// What every metric of the existing service says of itself.
 const APPLICATION: (&str, &str) = ("application", "Kruize");
@@ -66,17 +71,58 @@ impl Calls {
     }
 }
 
+/// The jobs that are discovering or running, of all organisations. Every replica tells the same.
+#[derive(Debug, Default)]
+pub struct ActiveJobs(Mutex<HashSet<Key>>);
+
+impl ActiveJobs {
+    /// Lists the jobs. The informer keeps up with what becomes of them while it runs.
+    pub async fn load(self: &Arc<Self>, tail: &EventTail) -> Result<Arc<Informer>> {
+        let jobs = self.clone();
+        let apply = move |update, _| jobs.apply(update);
+        let is_job = Arc::new(|kind: &str| kind == JOB);
+        Informer::load(tail, &[JOB.to_owned()], is_job, Arc::new(apply)).await
+    }
+
+    fn apply(&self, update: CacheUpdate) {
+        let mut active = self.0.lock();
+        match update {
+            CacheUpdate::Upsert(job) if is_active(&job) => {
+                active.insert(job.key);
+            }
+            CacheUpdate::Upsert(job) => {
+                active.remove(&job.key);
+            }
+            CacheUpdate::Resync(there) => active.retain(|key| there.contains(key)),
+        }
+    }
+}
+
+fn is_active(job: &Object) -> bool {
+    let active = [JobPhase::Discovering, JobPhase::Running];
+    job.deleted_at.is_none() && active.iter().any(|phase| phase.label() == job.phase)
+}
+
 /// Reads the counts when it is scraped.
 #[derive(Debug)]
-pub struct Scrape(pub Arc<Calls>);
+pub struct Scrape {
+    pub calls: Arc<Calls>,
+    pub active: Arc<ActiveJobs>,
+}
 
 impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Unwritable> {
-        let all = self.0.0.lock().clone();
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), Unwritable> {
+        let all = self.calls.0.lock().clone();
         let (count, sum, max) = ("kruizeAPI_count", "kruizeAPI_sum", "kruizeAPI_max");
         write(&mut encoder, count, "Requests", &all, |stats| stats.count as f64)?;
         write(&mut encoder, sum, "Time of all requests in seconds", &all, |stats| stats.sum_s)?;
-        write(&mut encoder, max, "Time of the longest request in seconds", &all, |s| s.max_s)
+        write(&mut encoder, max, "Time of the longest request in seconds", &all, |s| s.max_s)?;
+        let (name, help) = ("kruizeAPI_active_jobs_count", "Jobs that are discovering or running");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let labels =
+            [("api", "bulk"), ("method", "runBulkJob"), ("status", "running"), APPLICATION];
+        let active = self.active.0.lock().len() as f64;
+        family.encode_family(&labels)?.encode_gauge(&active)
     }
 }
 
@@ -87,7 +133,7 @@ fn write<V: EncodeGaugeValue>(
     help: &str,
     all: &BTreeMap<Labels, Stats>,
     value: impl Fn(&Stats) -> V,
-) -> Result<(), Unwritable> {
+) -> std::result::Result<(), Unwritable> {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Unknown)?;
     for (Labels { api, method, status }, stats) in all {
         let labels = [("api", api.as_str()), ("method", method), ("status", status), APPLICATION];

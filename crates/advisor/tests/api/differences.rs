@@ -35,6 +35,20 @@ pub const BAD_RESULTS: &str = "500, ours is 400";
 pub const EMPTY_ERROR: &str = "body: \"\", ours is \"{\\\"message\\\":\\\"Not Found: ";
 pub const NO_CONTENT_TYPE: &str = "content-type: \"\", ours is ";
 pub const RAW_REASON: &str = "[/127.0.0.1] failed: Connection refused";
+/// Of the refused request of a job.
+pub const NO_JOB: &str = " for the jobId: ";
+/// Of a recorded answer all of which is another.
+pub const ACCEPTED: &str = "status 400, ours is 200";
+pub const REFUSED: &str = "status 200, ours is 400";
+pub const ENDED: &str = ".summary.status: \"IN_PROGRESS\", \"COMPLETED\"";
+pub const END_TIME: &str = ".summary.job_end_time: new";
+pub const NOTHING_TO_DO: &str = "\"message\":\"Nothing to do.\"";
+pub const METADATA: &str = ".metadata";
+pub const WEBHOOK: &str = ".webhook: new";
+const KAFKA: &str = "a job does not wait for Kafka: what it publishes does";
+const DURATION: &str = "what cannot be read is refused; there the job fails";
+const FOUND: &str = "metadata is what the job found, whenever it is asked for";
+const ENDS: &str = "a job that finds nothing ends, and says so";
 
 pub const CHOSEN: &[Chosen] = &[
     Chosen { name: "", shown: ANY_ORIGIN, why: "who may read answers is `http.cors_origins`" },
@@ -126,5 +140,61 @@ pub const CHOSEN: &[Chosen] = &[
         name: "generateRecommendations_datasource_down",
         shown: RAW_REASON,
         why: "the reason is that of our client, without what it is wrapped in",
+    },
+    Chosen {
+        name: "bulk_post_array",
+        shown: RAW,
+        why: "what is wrong is said in words, not in those of a Java library",
+    },
+    Chosen {
+        name: "bulk_post_badjson",
+        shown: RAW,
+        why: "what is wrong is said in words, not in those of a Java library",
+    },
+    Chosen {
+        name: "bulk_post_empty_body",
+        shown: RAW,
+        why: "what is wrong is said in words, not in those of a Java library",
+    },
+    Chosen {
+        name: "bulk_post_unknown_datasource",
+        shown: ".message: \"Datasource %s is not serviceable.",
+        why: "the error says which data sources there are",
+    },
+    Chosen {
+        name: "bulk_post_datasource_down",
+        shown: RAW_REASON,
+        why: "the reason is that of our client",
+    },
+    Chosen { name: "bulk_post_kafka_unreachable", shown: ACCEPTED, why: KAFKA },
+    Chosen { name: "bulk_post_kafka_unreachable", shown: "", why: KAFKA },
+    Chosen { name: "bulk_post_bad_measurement_duration", shown: REFUSED, why: DURATION },
+    Chosen { name: "bulk_post_bad_measurement_duration", shown: "", why: DURATION },
+    Chosen { name: "", shown: NO_JOB, why: "a request that is refused makes no job" },
+    Chosen { name: "", shown: ENDED, why: ENDS },
+    Chosen { name: "", shown: END_TIME, why: ENDS },
+    Chosen { name: "", shown: NOTHING_TO_DO, why: ENDS },
+    Chosen { name: "bulk_post_empty_filter_objects_status", shown: METADATA, why: FOUND },
+    Chosen { name: "bulk_post_filter_no_container_status", shown: METADATA, why: FOUND },
+    Chosen { name: "bulk_post_time_range_old_status", shown: METADATA, why: FOUND },
+    Chosen {
+        name: "bulk_post_unknown_metadata_profile_status",
+        shown: METADATA,
+        why: "a job whose profile is not known reads nothing",
+    },
+    Chosen {
+        name: "bulk_default_datasource_down_status",
+        shown: RAW_REASON,
+        why: "the reason is that of our client",
+    },
+    Chosen {
+        name: "bulk_post_time_range_no_millis_status",
+        shown: "",
+        why: "a time needs no milliseconds: such a job fails there",
+    },
+    Chosen {
+        name: "bulk_get_webhook_job",
+        shown: WEBHOOK,
+        why: "what became of the webhook is kept, and shown if it is asked for",
     },
 ];

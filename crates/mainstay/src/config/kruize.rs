@@ -2,6 +2,8 @@
 //! its JSON file (`KRUIZE_CONFIG_FILE`) and the top level of our own file. What ours says as well must
 //! be the same.
 
+mod datasources;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -29,16 +31,21 @@ const INPUT_TOPIC: &str = "BULK_INPUT_TOPIC";
 const GROUP: &str = "KAFKA_CONSUMER_GROUP_ID";
 const PORT: &str = "AUTOTUNE_SERVER_PORT";
 const INCLUDE: &str = "KAFKA_RESPONSE_FILTER_INCLUDE";
+const DATASOURCES: &str = "datasource";
+/// `openshift` or another; decides how services are addressed.
+const CLUSTER_TYPE: &str = "k8stype";
 /// Of the sink and the consumer that they make.
 const NAME: &str = "kruize";
 
-const SETTINGS: [(&str, Meaning); 20] = [
+const SETTINGS: [(&str, Meaning); 22] = [
     (ENABLED, Part),
     (SERVERS[0], Part),
     (SERVERS[1], Part),
     (INPUT_TOPIC, Part),
     (GROUP, Part),
     (PORT, Part),
+    (DATASOURCES, Part),
+    (CLUSTER_TYPE, Part),
     ("KAFKA_TOPICS", Ours(&["advisor.topics.only"])),
     (
         INCLUDE,
@@ -91,6 +98,7 @@ pub fn translate(env: &BTreeMap<String, String>, layer: &mut Layer) -> Translate
     all.simple(&given);
     all.kafka(&given, &layer.tree);
     all.port(&given, layer);
+    all.datasources(&given, &layer.tree);
     all
 }
 
@@ -112,7 +120,7 @@ impl Given {
     fn add(&mut self, name: &'static str, value: &Value, origin: Origin) {
         let text = match value {
             Value::String(text) => text.trim().to_owned(),
-            Value::Array(items) => {
+            Value::Array(items) if items.iter().all(Value::is_string) => {
                 let texts = items.iter().map(|item| item.as_str().unwrap_or_default());
                 texts.collect::<Vec<_>>().join(",")
             }
@@ -133,12 +141,14 @@ impl Translated {
     fn read_file(&mut self, path: &str, given: &mut Given) {
         let origin = Origin::File { path: path.into(), line: 1 };
         let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        // First any value: an error about its type would quote it.
         let parsed = read.and_then(|text| {
-            serde_json::from_str::<Map<String, Value>>(&text).map_err(|error| error.to_string())
+            serde_json::from_str::<Value>(&text).map_err(|error| error.to_string())
         });
-        let members = match parsed {
-            Ok(members) => members,
-            Err(error) => {
+        let members = match parsed.map(|value| value.as_object().cloned()) {
+            Ok(Some(members)) => members,
+            wrong => {
+                let error = wrong.err().unwrap_or_else(|| "it is not an object".into());
                 let message = format!("cannot be read ({FILE}): {error}");
                 return self.problems.push(Problem { path: String::new(), message, origin });
             }
@@ -266,7 +276,7 @@ mod tests {
 
     type Pairs = &'static [(&'static str, &'static str)];
 
-    fn loaded(file: &str, env: Pairs) -> Result<Loaded, String> {
+    pub fn loaded(file: &str, env: &[(&str, &str)]) -> Result<Loaded, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, file).unwrap();
@@ -276,7 +286,7 @@ mod tests {
     }
 
     /// The value of a key as `config show` has it, and where it is from.
-    fn shown(loaded: &Loaded, key: &str) -> String {
+    pub fn shown(loaded: &Loaded, key: &str) -> String {
         let row = rows(loaded).into_iter().find(|row| row.key == key);
         let row = row.unwrap_or_else(|| panic!("there is no {key}"));
         let origin = row.origin.rsplit('/').next().unwrap_or_default().to_owned();
@@ -405,7 +415,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kruize.json");
         let text = r#"{ "kafkaBootstrapServers": "a:1", "isKafkaEnabled": true, "bulkapilimit": 9,
-                        "plots": "true", "k8stype": "openshift", "experimentNameFormat": "" }"#;
+                        "plots": "true", "local": "true", "experimentNameFormat": "" }"#;
         std::fs::write(&path, text).unwrap();
         let env = |more: &[(&str, &str)]| {
             let file = ("KRUIZE_CONFIG_FILE".to_owned(), path.display().to_string());
@@ -415,7 +425,7 @@ mod tests {
         let loaded = load(&env(&[("bulkapilimit", "10")])).unwrap();
         assert_eq!(shown(&loaded, "advisor.containers_max"), "10 env bulkapilimit");
         assert_eq!(shown(&loaded, "bus.sinks.kruize.kafka.brokers"), r#"["a:1"] kruize.json:1"#);
-        assert!(loaded.notes[0].ends_with("settings that are not read: k8stype"));
+        assert!(loaded.notes[0].ends_with("settings that are not read: local"));
         for (name, text, why) in [
             ("bulkapilimit", "many", "advisor.containers_max: must be a number"),
             ("AUTOTUNE_SERVER_PORT", "99999", "must be a port"),
