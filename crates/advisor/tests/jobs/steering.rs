@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::support::server::{Server, config, until};
 use crate::support::small::Small;
-use crate::support::stand_in::{Reply, StandIn};
+use crate::support::stand_in::{Reply, Seen, StandIn};
 
 testkit::on_every_store!(
     a_job_that_is_cancelled_while_it_reads_stops_and_frees_its_places,
@@ -122,18 +122,21 @@ async fn a_job_that_takes_too_long_fails(fresh: &Fresh) {
     assert_eq!((job.phase, job.status.notices[0].code), (JobPhase::Failed, 504));
 }
 
-async fn more_jobs_than_allowed_are_queued(fresh: &Fresh) {
-    let small = Small::of(3);
+/// A cluster that answers no query of a shard before the gate has a permit.
+async fn gated(small: Small) -> (StandIn, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
-    let source = StandIn::new(move |seen| {
+    let answer = move |seen: &Seen| {
         if seen.is_range() && open.available_permits() == 0 {
-            Reply::status(503)
-        } else {
-            small.reply(seen)
+            return Reply::status(503);
         }
-    })
-    .await;
+        small.reply(seen)
+    };
+    (StandIn::new(answer).await, gate)
+}
+
+async fn more_jobs_than_allowed_are_queued(fresh: &Fresh) {
+    let (source, gate) = gated(Small::of(3)).await;
     let mut config = config(&[("p", &source.url)]);
     config.jobs_max = 1;
     let server = Server::start(fresh, &config).await;
@@ -177,17 +180,7 @@ async fn what_a_cancelled_job_has_written_comes_before_its_end(fresh: &Fresh) {
 }
 
 async fn a_shard_that_cannot_go_on_fails_and_its_job_ends(fresh: &Fresh) {
-    let small = Small::of(300);
-    let gate = Arc::new(Semaphore::new(0));
-    let open = gate.clone();
-    let source = StandIn::new(move |seen| {
-        if seen.is_range() && open.available_permits() == 0 {
-            Reply::status(503)
-        } else {
-            small.reply(seen)
-        }
-    })
-    .await;
+    let (source, gate) = gated(Small::of(300)).await;
     let mut config = config(&[("p", &source.url)]);
     config.shards_max = 1;
     config.source_retries_max = 20;
