@@ -84,6 +84,27 @@ async fn rabbitmq_loses_nothing_when_the_server_is_killed() {
     assert!(doubled <= 6 * IN_FLIGHT_MAX, "{doubled}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_its_attempts_and_the_messages_about_them_are_one_trace() {
+    let Some(kafka) = testkit::kafka() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let topic = kafka.topic("traced", PARTITIONS).await;
+    let reader = Reader::kafka(&kafka, &topic, PARTITIONS);
+    let plan = to_kafka(plan(dir.path()), &kafka, &kafka.name("sink"), &topic);
+    let _server = plan.start().await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let client = plan.client().traced(&format!("00-{trace}-00f067aa0ba902b7-01"));
+    client.create(&json!({"name": "traced"})).await;
+    wait_for("the end of the attempts", async || {
+        reader.all().iter().any(|one| one.body["type"] == "mainstay.widget.ready")
+    })
+    .await;
+    for one in reader.all() {
+        let traceparent = one.body["traceparent"].as_str().unwrap_or_default();
+        assert!(traceparent.starts_with(&format!("00-{trace}-")), "{}", one.body);
+    }
+}
+
 /// Which of the servers relays, by its metrics. One that was paused says so until it notices.
 async fn relaying(plans: &[Plan], client: &Client) -> usize {
     let mut found = Vec::new();

@@ -13,6 +13,7 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     token: String,
+    traceparent: Option<String>,
 }
 
 #[derive(Debug)]
@@ -39,7 +40,13 @@ impl Client {
     pub fn new(url: &str, token: &str) -> Client {
         kernel::outbound::install_tls();
         let http = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().build();
-        Client { http: http.expect("a client"), url: url.into(), token: token.into() }
+        let (url, token) = (url.into(), token.into());
+        Client { http: http.expect("a client"), url, token, traceparent: None }
+    }
+
+    /// The same caller, whose requests are a part of this trace (W3C `traceparent`).
+    pub fn traced(self, traceparent: &str) -> Client {
+        Client { traceparent: Some(traceparent.into()), ..self }
     }
 
     /// The same caller at another server.
@@ -61,6 +68,9 @@ impl Client {
         }
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
+        }
+        if let Some(traceparent) = &self.traceparent {
+            request = request.header("traceparent", traceparent);
         }
         if let Some(body) = body {
             request = request.json(body);

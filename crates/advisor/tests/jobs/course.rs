@@ -1,6 +1,8 @@
 //! How jobs go when nothing is in the way.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use advisor::model::experiment::ExperimentPhase;
 use advisor::model::job::JobPhase;
@@ -19,6 +21,7 @@ testkit::on_every_store!(
     ten_jobs_at_once_each_have_their_own_containers,
     a_request_id_makes_one_job,
     a_large_job_has_several_shards_and_its_progress_never_falls,
+    what_changes_is_an_event_and_is_found_by_its_labels,
 );
 
 /// A data source with this cluster, named `p`.
@@ -158,4 +161,29 @@ async fn a_large_job_has_several_shards_and_its_progress_never_falls(fresh: &Fre
         seen = (phase, processed);
     }
     assert_eq!(seen, (JobPhase::Completed, 1200));
+}
+
+async fn what_changes_is_an_event_and_is_found_by_its_labels(fresh: &Fresh) {
+    let small = Small::of(3);
+    let (doubled, known) = (Arc::new(AtomicBool::new(false)), small.clone());
+    let more = doubled.clone();
+    let source = StandIn::new(move |seen| {
+        let value = if more.load(Ordering::SeqCst) { "0.5" } else { "0.25" };
+        Small { value: value.into(), ..known.clone() }.reply(seen)
+    })
+    .await;
+    let server = Server::start(fresh, &config(&[("p", &source.url)])).await;
+    for twice in [false, true] {
+        doubled.store(twice, Ordering::SeqCst);
+        let id = server.create(json!({ "datasource": "p" })).await.unwrap();
+        server.completed(&id).await;
+    }
+    let mut events: Vec<String> =
+        server.events("experiment").await.into_iter().map(|event| event.0).collect();
+    events.sort();
+    let expected = [["changed"; 3], ["recommended"; 3]].concat();
+    assert_eq!(events, expected);
+    let found = server.get("/api/v1/search?q=kind:experiment%20label:workload=c1").await;
+    let [one] = &found.body["objects"].as_array().unwrap()[..] else { panic!("{}", found.text) };
+    assert_eq!(one["name"], small.experiment("c1"));
 }
